@@ -47,7 +47,7 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
 
     def late(self: Reactor, state: ReactionState) -> None:
         if state.pending:
-            self._world.host.react(state.pending)
+            self.world.host.react(state.pending)
             state = replace(state, pending=())
         remember(self, state)
 
@@ -86,7 +86,7 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
     catch_up = Reactor.catch_up
 
     def noting(self: Reactor) -> tuple[bool, bool]:
-        asked.append(self._world.sources[0].ask)
+        asked.append(self.world.sources[0].ask)
         return catch_up(self)
 
     plant.setattr(ReactionState, "after", wrong)

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
@@ -46,10 +46,11 @@ class Format:
     version: int
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Database:
     """One SQLite file; closed at the latest with the object.
 
-    Args:
+    Attributes:
         path: The file; created 0600 at first use, or by `make`.
         form: Its format.
         damaged: What to do about a damaged file, for the message.
@@ -57,24 +58,16 @@ class Database:
         only_made: Whether only `make` creates the file: using a missing one is then an error.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        form: Format,
-        *,
-        damaged: str,
-        shrinks: bool = False,
-        only_made: bool = False,
-    ) -> None:
-        self.path = path
-        self._format = form
-        self._damaged = damaged
-        self._shrinks = shrinks
-        self._only_made = only_made
-        self._lock = threading.Lock()
-        self._opened: sqlite3.Connection | None = None
-        self._opened_inode = 0
-        self._closing: Callable[[], object] = lambda: None
+    path: Path
+    form: Format
+    _: KW_ONLY
+    damaged: str
+    shrinks: bool = False
+    only_made: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _opened: sqlite3.Connection | None = field(default=None, init=False)
+    _opened_inode: int = field(default=0, init=False)
+    _closing: Callable[[], object] = field(default=lambda: None, init=False)
 
     def make(self, fill: Callable[[sqlite3.Connection], object]) -> bool:
         """Create the file with its content, all at once.
@@ -89,8 +82,8 @@ class Database:
             Whether this call created the file; an existing one is left unchanged.
         """
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-            memory.executescript(self._format.tables)
-            memory.execute(f"PRAGMA user_version = {self._format.version}")
+            memory.executescript(self.form.tables)
+            memory.execute(f"PRAGMA user_version = {self.form.version}")
             fill(memory)
             data = bytearray(memory.serialize())
         # The first process to open the file has nothing to change, which would lock others out.
@@ -169,7 +162,7 @@ class Database:
         if self._opened is not None and self._inode() != self._opened_inode:
             self._close()  # the file was moved away: data written to it now would be lost
         if self._opened is None:
-            if not self._only_made:
+            if not self.only_made:
                 make_private(self.path.parent)
                 self._create()
             elif not self._inode():
@@ -218,26 +211,26 @@ class Database:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         version = _version(connection)
-        if self._shrinks and not version:
+        if self.shrinks and not version:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in the file
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if version not in (0, self._format.version):
-            earlier = version < self._format.version
+        if version not in (0, self.form.version):
+            earlier = version < self.form.version
             raise (EarlierFormatError if earlier else StateError)(
                 f"was written by another version of localpuppet (format {version})",
                 where=str(self.path),
-                hint=self._damaged if earlier else "update localpuppet",
+                hint=self.damaged if earlier else "update localpuppet",
             )
-        connection.executescript(self._format.tables)
-        if version != self._format.version:
-            connection.execute(f"PRAGMA user_version = {self._format.version}")
+        connection.executescript(self.form.tables)
+        if version != self.form.version:
+            connection.execute(f"PRAGMA user_version = {self.form.version}")
 
     def problem(self, error: sqlite3.Error) -> StateError:
         """Return the error to report; the file is left unchanged for inspection."""
         if isinstance(error, sqlite3.OperationalError):
             return StateError(f"cannot be used: {error}", where=str(self.path))
-        return DamagedError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)
+        return DamagedError(f"is damaged: {error}", where=str(self.path), hint=self.damaged)
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from localpuppet.base.machine.files import make_private
@@ -13,10 +14,11 @@ from localpuppet.fleet.agent.fork_runner import ended, not_started
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 
 
+@dataclass(slots=True, eq=False)
 class CommandRunner:
     """Runs a command of the site (`run_cmd`), such as `puppet agent --test`.
 
-    Args:
+    Attributes:
         command: The argument vector.
         env: The environment of the command.
         lock: A lock file; the command inherits the lock.
@@ -24,26 +26,18 @@ class CommandRunner:
         grace: Seconds between TERM and KILL.
     """
 
-    def __init__(
-        self,
-        command: tuple[str, ...],
-        env: dict[str, str],
-        *,
-        lock: Path,
-        timeout: float,
-        grace: float,
-    ) -> None:
-        self._command = command
-        self._env = env
-        self._lock = lock
-        self._timeout = timeout
-        self._grace = grace
-        self._pid = 0
+    command: tuple[str, ...]
+    env: dict[str, str]
+    _: KW_ONLY
+    lock: Path
+    timeout: float
+    grace: float
+    _pid: int = field(default=0, init=False)
 
     async def run(self, order: RunOrder) -> RunCompletion:
         """Execute a run; see `fleet.agent.runner.Runner`. The exit code is the only result."""
-        make_private(self._lock.parent)
-        lock = Flock.take(self._lock)
+        make_private(self.lock.parent)
+        lock = Flock.take(self.lock)
         if lock is None:
             return RunCompletion(
                 result=RequestedRunResult.BUSY,
@@ -52,15 +46,15 @@ class CommandRunner:
         try:
             # Not asyncio's subprocess: it kills the command if the agent ends with an error.
             process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
-                env={**self._env, "LOCALPUPPET_CAUSE": order.text[:1000]},
+                env={**self.env, "LOCALPUPPET_CAUSE": order.text[:1000]},
                 start_new_session=True,
                 pass_fds=(lock.fd,),
             )
         except OSError as error:
             lock.release()
-            return not_started(error, self._command[0])
+            return not_started(error, self.command[0])
         self._pid = process.pid
         try:
             in_time = await self._over(process.pid)
@@ -69,7 +63,7 @@ class CommandRunner:
         code = process.wait()
         lock.release()  # not on cancellation: the command keeps running and has the lock
         if not in_time:
-            reason = f"did not end within {self._timeout:g} s"
+            reason = f"did not end within {self.timeout:g} s"
             return RunCompletion(result=RequestedRunResult.OVER, outcome="timed_out", reason=reason)
         return RunCompletion(
             result=RequestedRunResult.OVER,
@@ -82,8 +76,8 @@ class CommandRunner:
         over = asyncio.create_task(ended(pid))
         try:
             for patience, number in (
-                (self._timeout, signal.SIGTERM),
-                (self._grace, signal.SIGKILL),
+                (self.timeout, signal.SIGTERM),
+                (self.grace, signal.SIGKILL),
             ):
                 done, _ = await asyncio.wait([over], timeout=patience)
                 if done:

@@ -12,7 +12,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
@@ -85,10 +85,11 @@ class DeploymentRunner(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Deployments:
     """Accepts and queues requests for deployments.
 
-    Args:
+    Attributes:
         runner: Executes deployments.
         agent: Runs Puppet after an assignment.
         inbox: Remembers the epochs of rollouts.
@@ -97,24 +98,17 @@ class Deployments:
         busy_again: Seconds until the next attempt if the store is locked.
     """
 
-    def __init__(
-        self,
-        runner: DeploymentRunner,
-        *,
-        agent: Agent,
-        inbox: Inbox,
-        holds: Callable[[], Holds],
-        log: Log,
-        busy_again: float = BUSY_AGAIN,
-    ) -> None:
-        self._runner = runner
-        self._agent = agent
-        self._inbox = inbox
-        self._holds = holds
-        self._log = log
-        self._busy_again = busy_again
-        self._one = asyncio.Lock()
-        self._jobs: Jobs[str] = Jobs("deployments", most=MOST, each=EACH)
+    runner: DeploymentRunner
+    _: KW_ONLY
+    agent: Agent
+    inbox: Inbox
+    holds: Callable[[], Holds]
+    log: Log
+    busy_again: float = BUSY_AGAIN
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _jobs: Jobs[str] = field(
+        default_factory=lambda: Jobs("deployments", most=MOST, each=EACH), init=False
+    )
 
     def ask(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
         """Start a deployment, or return its state: `WORKING`, `DONE`, or why it failed.
@@ -128,7 +122,7 @@ class Deployments:
             rollout = args.rollout
             speaker = rollout.taken_over_by(caller)
             voice = RolloutCaller(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
-            self._inbox.hear_rollout(voice)
+            self.inbox.hear_rollout(voice)
         self._check_holds(wanted)
         found = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
         return WORKING if found is None else found or DONE
@@ -137,7 +131,7 @@ class Deployments:
         """Reject a change of the release if another rollout holds the node."""
         if wanted.args.action is DeployAction.STAGE:
             return
-        holds = self._holds().active()
+        holds = self.holds().active()
         owner = wanted.owner
         if owner is not None and all(hold.owner != owner for hold in holds):
             raise BusyError("the rollout does not hold this node: its hold is over")
@@ -156,12 +150,12 @@ class Deployments:
             except LocalpuppetError as error:
                 end = RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason=str(error))
             if end.result is RequestedRunResult.OVER:
-                self._log.info(f"done: {what}", kind=LineKind.REQUEST)
+                self.log.info(f"done: {what}", kind=LineKind.REQUEST)
                 if args.action is not DeployAction.STAGE and args.rollout is None:
-                    self._agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
+                    self.agent.request_run(CauseKind.REQUEST, sender=wanted.caller)
             else:
-                self._log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
-        self._agent.recheck()
+                self.log.warning(f"refused to {what}: {end.reason}", kind=LineKind.REQUEST)
+        self.agent.recheck()
         return (
             ""
             if end.result is RequestedRunResult.OVER
@@ -169,10 +163,10 @@ class Deployments:
         )
 
     async def _run(self, wanted: Deployment) -> RunCompletion:
-        end = await self._runner.run(wanted)
+        end = await self.runner.run(wanted)
         for _ in range(BUSY_TRIES):
             if end.result is not RequestedRunResult.BUSY:
                 break
-            await asyncio.sleep(self._busy_again)
-            end = await self._runner.run(wanted)
+            await asyncio.sleep(self.busy_again)
+            end = await self.runner.run(wanted)
         return end

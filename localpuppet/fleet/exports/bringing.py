@@ -15,7 +15,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from random import SystemRandom
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
@@ -121,10 +121,11 @@ class _Fetched:
         return NodeExports.of(self.node, str(self.summary.digest), resources)
 
 
+@dataclass(slots=True, eq=False)
 class ExportsFollower:
     """Stores the exports that the entries of the view name; the inventory's `Companion`.
 
-    Args:
+    Attributes:
         view: The accepted entries.
         held: The stored exports.
         log: The agent's log.
@@ -134,34 +135,25 @@ class ExportsFollower:
         seconds: A monotonic time in seconds.
     """
 
-    def __init__(
-        self,
-        view: View,
-        held: HeldExports,
-        *,
-        log: Log,
-        at_once: int = AT_ONCE,
-        together: int = MAX_TOGETHER,
-        seconds: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._view = view
-        self._held = held
-        self._log = log
-        self._at_once = at_once
-        self._together = together
-        self._seconds = seconds
-        self._turn = asyncio.Lock()
-        self._logged_reasons: dict[str, str] = {}
-        self._looked: dict[str, float] = {}
-        # Nodes dropped since the round began: their pending exports are not stored.
-        self._gone: set[str] = set()
+    view: View
+    held: HeldExports
+    _: KW_ONLY
+    log: Log
+    at_once: int = AT_ONCE
+    together: int = MAX_TOGETHER
+    seconds: Callable[[], float] = time.monotonic
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _logged_reasons: dict[str, str] = field(default_factory=dict, init=False)
+    _looked: dict[str, float] = field(default_factory=dict, init=False)
+    # Nodes dropped since the round began: their pending exports are not stored.
+    _gone: set[str] = field(default_factory=set, init=False)
 
     def drop(self, node: str) -> None:
         """Remove the exports of a node that left the view; see `Companion`."""
         self._logged_reasons.pop(node, None)
         self._looked.pop(node, None)
         self._gone.add(node)
-        self._held.drop(node)
+        self.held.drop(node)
 
     async def update(self, kv: KeyValue) -> bool:
         """Fetch missing exports and remove those that no entry names; see `Companion`."""
@@ -169,27 +161,24 @@ class ExportsFollower:
             try:
                 return await self._update(kv)
             except DamagedError as error:
-                self._log.warning(f"fetching all exports again: {error}", kind=LineKind.INVENTORY)
-                self._held.rebuild()
+                self.log.warning(f"fetching all exports again: {error}", kind=LineKind.INVENTORY)
+                self.held.rebuild()
                 return await self._update(kv)
 
     async def _update(self, kv: KeyValue) -> bool:
         missing, changed = await asyncio.to_thread(self._missing)
         _CHANCE.shuffle(missing)  # so that each node is sometimes first
         waiting: list[NodeExports] = []
-        for begin in range(0, len(missing), self._at_once):
+        for begin in range(0, len(missing), self.at_once):
             fetched = await asyncio.gather(
-                *(
-                    self._fetch(kv, node, digest)
-                    for node, digest in missing[begin:][: self._at_once]
-                )
+                *(self._fetch(kv, node, digest) for node, digest in missing[begin:][: self.at_once])
             )
             outages = [result for result in fetched if isinstance(result, UnavailableError)]
             unreachable = len(outages) == len(fetched)
             if unreachable:
-                rest = missing[begin + self._at_once :]
-                await asyncio.to_thread(self._held.note_unread, rest, one_line(str(outages[0])))
-            last = unreachable or begin + self._at_once >= len(missing)
+                rest = missing[begin + self.at_once :]
+                await asyncio.to_thread(self.held.note_unread, rest, one_line(str(outages[0])))
+            last = unreachable or begin + self.at_once >= len(missing)
             came = [one for one in fetched if isinstance(one, _Fetched)]
             changed = await asyncio.to_thread(self._hold, waiting, came, last=last) or changed
             if last:
@@ -203,20 +192,20 @@ class ExportsFollower:
             The node and digest of each missing export, and whether something was removed.
         """
         self._gone.clear()
-        wanted, held, refused = self._view.exporters(), self._held.digests(), self._held.refused()
+        wanted, held, refused = self.view.exporters(), self.held.digests(), self.held.refused()
         for node in {*held, *refused} - set(wanted):
-            self._held.drop(node)
+            self.held.drop(node)
         found = []
         for node, digest in wanted.items():
             before = refused.get(node)
             tried = before.tries if before is not None and before.digest == digest else 0
             looked = self._looked.get(node)
-            due = tried < MAX_TRIES or looked is None or self._seconds() - looked >= SELDOM
+            due = tried < MAX_TRIES or looked is None or self.seconds() - looked >= SELDOM
             if held.get(node) != digest and due:
-                self._looked[node] = self._seconds()
+                self._looked[node] = self.seconds()
                 found.append((node, digest))
-        if not held and self._view.current_until() is not None:
-            self._held.note_unread(found, "not from the bus yet")
+        if not held and self.view.current_until() is not None:
+            self.held.note_unread(found, "not from the bus yet")
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
@@ -234,7 +223,7 @@ class ExportsFollower:
             except InvalidInputError as error:
                 self._refuse(one.node, str(one.summary.digest), error)
             size = sum(each.size for each in waiting)
-            if len(waiting) >= self._together or size > MAX_WAITING:
+            if len(waiting) >= self.together or size > MAX_WAITING:
                 held = self._write(waiting) or held
         return (last and self._write(waiting)) or held
 
@@ -242,7 +231,7 @@ class ExportsFollower:
         waiting[:] = [one for one in waiting if one.node not in self._gone]
         if not waiting:
             return False
-        left = self._held.hold_all(waiting)
+        left = self.held.hold_all(waiting)
         for one in left:
             self._refuse(one.node, one.digest, InvalidInputError(NO_ROOM))
         for node in {one.node for one in waiting} - {one.node for one in left}:
@@ -254,10 +243,10 @@ class ExportsFollower:
     def _refuse(self, node: str, digest: str, error: InvalidInputError | UnavailableError) -> None:
         reason = one_line(str(error))
         tried = isinstance(error, InvalidInputError)
-        self._held.refuse(node, digest, reason, tried=tried)
+        self.held.refuse(node, digest, reason, tried=tried)
         if self._logged_reasons.get(node) != reason:
             self._logged_reasons[node] = reason
-            self._log.warning(
+            self.log.warning(
                 f"what {node} exports since its last run does not count: {reason}",
                 kind=LineKind.INVENTORY,
             )
@@ -266,7 +255,7 @@ class ExportsFollower:
         self, kv: KeyValue, node: str, digest: str
     ) -> _Fetched | UnavailableError | None:
         """Return the exports that an entry names, the outage, or `None` if they are rejected."""
-        entry = await asyncio.to_thread(self._view.entry, NodeName(node))
+        entry = await asyncio.to_thread(self.view.entry, NodeName(node))
         if entry is None or entry.exports.digest != digest:
             return None  # the entry changed: the next round fetches the new exports
         try:

@@ -9,7 +9,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError, StateError
@@ -100,36 +100,31 @@ class Sources:
     companion: Companion
 
 
+@dataclass(slots=True, eq=False)
 class ViewFollower:
     """Keeps a view up to date.
 
-    Args:
+    Attributes:
         view: The view.
         sources: The sources of the view.
         changed: Called after the view may have changed.
         pauses: The waiting times.
     """
 
-    def __init__(
-        self,
-        view: View,
-        sources: Sources,
-        *,
-        clock: Clock,
-        log: Log,
-        changed: Callable[[], None] = lambda: None,
-        pauses: Pauses = PAUSES,
-    ) -> None:
-        self._view = view
-        self._sources = sources
-        self._clock = clock
-        self._log = log
-        self._changed = changed
-        self._listed: set[str] = set()
-        self._after: dict[str, int | None] = {}
-        self._said = ""
-        self._pauses = pauses
-        self._again = pauses.again
+    view: View
+    sources: Sources
+    _: KW_ONLY
+    clock: Clock
+    log: Log
+    changed: Callable[[], None] = lambda: None
+    pauses: Pauses = PAUSES
+    _listed: set[str] = field(default_factory=set, init=False)
+    _after: dict[str, int | None] = field(default_factory=dict, init=False)
+    _said: str = field(default="", init=False)
+    _again: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._again = self.pauses.again
 
     async def follow(self, leave: asyncio.Event) -> None:
         """Follow the bus until `leave` is set."""
@@ -140,7 +135,7 @@ class ViewFollower:
                 await asyncio.wait([leaving], timeout=pause)
         finally:
             leaving.cancel()
-            self._view.close()
+            self.view.close()
 
     async def _ended(self, leaving: "asyncio.Task[bool]") -> BaseException | None:
         """Run one session on the bus until it fails or `leaving` is done; return its error."""
@@ -157,10 +152,10 @@ class ViewFollower:
     async def list_once(self) -> None:
         """Update the view from one listing, for a process that does not stay."""
         try:
-            kv = await self._sources.store()
-            begun = self._clock.now().timestamp()
+            kv = await self.sources.store()
+            begun = self.clock.now().timestamp()
             await self._check_trust()
-            await self._sources.companion.update(kv)
+            await self.sources.companion.update(kv)
             for prefix in (TOMBSTONES, INVENTORY):
                 watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
                 async with aclosing(watch) as changes:
@@ -168,9 +163,9 @@ class ViewFollower:
                         await self._take(kv, prefix, [change])
                         if isinstance(change, KeyListing) and not change.more:
                             break
-            self._view.note(current=begun)
+            self.view.note(current=begun)
         finally:
-            self._view.close()
+            self.view.close()
 
     def _pause(self, error: BaseException | None) -> float:
         """Return how long to wait after a session, and log why the session ended."""
@@ -179,33 +174,33 @@ class ViewFollower:
         if error is None or isinstance(error, _AgainError):
             return 0.0
         if isinstance(error, DamagedError):
-            self._log.warning(f"rebuilding the inventory: {error}", kind=LineKind.INVENTORY)
+            self.log.warning(f"rebuilding the inventory: {error}", kind=LineKind.INVENTORY)
             return self._rebuilt()
         if not isinstance(error, LocalpuppetError):
             raise error
-        pause = self._pauses.refused if isinstance(error, StateError) else self._again
-        self._again = min(2 * self._again, self._pauses.longest)
+        pause = self.pauses.refused if isinstance(error, StateError) else self._again
+        self._again = min(2 * self._again, self.pauses.longest)
         if isinstance(error, RefusedError):
-            pause = self._pauses.not_allowed
+            pause = self.pauses.not_allowed
         if str(error) != self._said:
-            self._log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
+            self.log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
         self._said = str(error)
         return pause
 
     def _rebuilt(self) -> float:
         self._after.clear()
         try:
-            self._view.rebuild()
+            self.view.rebuild()
         except StateError as error:
-            self._log.warning(f"the inventory stays damaged: {error}", kind=LineKind.INVENTORY)
-            return self._pauses.refused
+            self.log.warning(f"the inventory stays damaged: {error}", kind=LineKind.INVENTORY)
+            return self.pauses.refused
         return 0.0
 
     async def _session(self) -> None:
-        kv = await self._sources.store()
+        kv = await self.sources.store()
         self._listed.clear()
         await self._check_trust()
-        await self._sources.companion.update(kv)
+        await self.sources.companion.update(kv)
         async with asyncio.TaskGroup() as group:
             for prefix in (TOMBSTONES, INVENTORY):
                 heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
@@ -219,7 +214,7 @@ class ViewFollower:
         if after is not None:
             # A resumed watch sends missed changes without marking the last one.
             loop = asyncio.get_running_loop()
-            settled = loop.call_later(self._pauses.settle, self._listed.add, prefix)
+            settled = loop.call_later(self.pauses.settle, self._listed.add, prefix)
         following = kv.watch(prefix, after=after, largest=_largest(prefix), parts=True)
         try:
             async with aclosing(following) as changes:
@@ -241,8 +236,8 @@ class ViewFollower:
         entries = {one.key: one for change in changes for one in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
-        await self._sources.companion.update(kv)
-        self._changed()
+        await self.sources.companion.update(kv)
+        self.changed()
         last = changes[-1]
         if isinstance(last, KeyListing) and last.more:
             return
@@ -251,13 +246,13 @@ class ViewFollower:
         if any(isinstance(one, KeyListing) and not one.more for one in changes):
             self._listed.add(prefix)
             if prefix == INVENTORY:
-                self._view.note(revision=_revision(last))
+                self.view.note(revision=_revision(last))
 
     def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
         named = {one.key.removeprefix(INVENTORY): one for one in entries}
-        unknown = self._view.unknown({node: one.value for node, one in named.items()})
-        admission = self._sources.admission
-        self._view.take(
+        unknown = self.view.unknown({node: one.value for node, one in named.items()})
+        admission = self.sources.admission
+        self.view.take(
             (
                 ReceivedEntry(
                     node=node,
@@ -273,53 +268,51 @@ class ViewFollower:
     def _take_tombstones(self, entries: Sequence[KeyValueEntry]) -> None:
         for one in entries:
             node = one.key.removeprefix(TOMBSTONES)
-            found = self._sources.admission.tombstone(node, one.value)
+            found = self.sources.admission.tombstone(node, one.value)
             if isinstance(found, EntryRefusal):
-                self._log.warning(
-                    f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER
-                )
-            elif self._view.forget(found[0], by=found[1]):
-                self._sources.companion.drop(node)
-                self._log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
+                self.log.warning(f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER)
+            elif self.view.forget(found[0], by=found[1]):
+                self.sources.companion.drop(node)
+                self.log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
         """Record how long the view is current: the watches run, and the bus answers."""
         while True:
-            begun = self._clock.now().timestamp()
-            await kv.get(self._sources.probe)
-            if await self._sources.companion.update(kv):
-                self._changed()
+            begun = self.clock.now().timestamp()
+            await kv.get(self.sources.probe)
+            if await self.sources.companion.update(kv):
+                self.changed()
             if self._listed >= {TOMBSTONES, INVENTORY}:
-                self._view.note(current=begun)
-                self._said, self._again = "", self._pauses.again
-                await asyncio.sleep(self._pauses.beat)
+                self.view.note(current=begun)
+                self._said, self._again = "", self.pauses.again
+                await asyncio.sleep(self.pauses.beat)
             else:
-                await asyncio.sleep(min(self._pauses.again, self._pauses.beat))
+                await asyncio.sleep(min(self.pauses.again, self.pauses.beat))
 
     async def _look(self) -> None:
         """Restart the session when the trust files have changed."""
         while True:
-            await asyncio.sleep(self._pauses.look)
-            if self._sources.trust() != self._view.trust:
+            await asyncio.sleep(self.pauses.look)
+            if self.sources.trust() != self.view.trust:
                 self._after.clear()
                 raise _AgainError
 
     async def _check_trust(self) -> None:
         """Remove entries that are no longer trusted, if the trust files have changed."""
-        trust = self._sources.trust()
-        if trust != self._view.trust:
+        trust = self.sources.trust()
+        if trust != self.view.trust:
             await asyncio.to_thread(self._verify_all)
-            self._view.note(trust=trust)
+            self.view.note(trust=trust)
             self._after.clear()
-            self._changed()
+            self.changed()
 
     def _verify_all(self) -> None:
-        for node, token in self._view.tokens():
-            problem = self._sources.admission.distrust(node, token)
+        for node, token in self.view.tokens():
+            problem = self.sources.admission.distrust(node, token)
             if problem is not None:
-                self._view.distrust(node, problem)
-                self._sources.companion.drop(node)
-                self._log.warning(
+                self.view.distrust(node, problem)
+                self.sources.companion.drop(node)
+                self.log.warning(
                     f"{node} is out of the inventory: {problem}", kind=LineKind.INVENTORY
                 )
 

@@ -7,7 +7,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from random import SystemRandom
 from typing import Protocol
 
@@ -72,31 +72,24 @@ class PublisherIdentity:
     baggage: EntryAttachments
 
 
+@dataclass(slots=True, eq=False)
 class Publisher:
     """Keeps the entry in the outbox on the bus while the agent runs.
 
-    Args:
+    Attributes:
         outbox: The outbox.
         voice: The identity of the node.
         store: Returns the connected bus; raises `UnavailableError` during an outage.
         then: Called after each check with whether the bus has the entry.
     """
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        voice: PublisherIdentity,
-        *,
-        store: Callable[[], Awaitable[KeyValue]],
-        log: Log,
-        then: Callable[[bool], Awaitable[None]],
-    ) -> None:
-        self._outbox = outbox
-        self._voice = voice
-        self._store = store
-        self._log = log
-        self._then = then
-        self._said = ""
+    outbox: Outbox
+    voice: PublisherIdentity
+    _: KW_ONLY
+    store: Callable[[], Awaitable[KeyValue]]
+    log: Log
+    then: Callable[[bool], Awaitable[None]]
+    _said: str = field(default="", init=False)
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """Publish until `leave` is set.
@@ -110,12 +103,12 @@ class Publisher:
         published, due = 0, 0.0
         try:
             while not leave.is_set():
-                stamp = self._outbox.stamp()
+                stamp = self.outbox.stamp()
                 wanted = stamp and (stamp != published or loop.time() >= due)
                 if wanted and await self._publish():
                     # Spread over the fleet.
                     published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
-                await self._then(stamp == published)
+                await self.then(stamp == published)
                 waking = asyncio.create_task(changed.wait())
                 ends = {waking, leaving}
                 await asyncio.wait(ends, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
@@ -127,14 +120,14 @@ class Publisher:
     async def _publish(self) -> bool:
         """Publish the entry; return whether the bus has it now."""
         try:
-            payload = self._outbox.payload()
+            payload = self.outbox.payload()
             if payload is not None:
-                wrote = await publish(await ours(self._store()), payload, self._voice)
+                wrote = await publish(await ours(self.store()), payload, self.voice)
                 if wrote:
-                    self._log.info("told the others of the last run", kind=LineKind.INVENTORY)
+                    self.log.info("told the others of the last run", kind=LineKind.INVENTORY)
         except LocalpuppetError as error:
             if str(error) != self._said:
-                self._log.warning(
+                self.log.warning(
                     f"the others do not hear of the last run: {error}", kind=LineKind.INVENTORY
                 )
             self._said = str(error)

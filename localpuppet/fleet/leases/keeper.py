@@ -12,7 +12,7 @@ callables.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
@@ -55,10 +55,11 @@ class _Kept:
         return f"the {'lease' if self.user is None else 'lock'} {self.held.name}"
 
 
+@dataclass(slots=True, eq=False)
 class Keeper:
     """Keeps this node's leases.
 
-    Args:
+    Attributes:
         leases: Returns the leases of this node's session, on a connected store.
         clock: The node's clock.
         log: The agent's log.
@@ -67,29 +68,20 @@ class Keeper:
         lost: Called with the user of a lost lock: it must end.
     """
 
-    def __init__(
-        self,
-        leases: Callable[[], Awaitable[Leases]],
-        clock: Clock,
-        log: Log,
-        *,
-        book: LeaseStorage,
-        relies: Callable[[LockUser], bool],
-        lost: Callable[[LockUser], None],
-    ) -> None:
-        self._leases = leases
-        self._clock = clock
-        self._log = log
-        self._book = book
-        self._relies = relies
-        self._lost = lost
-        self._kept: dict[str, _Kept] = {}
-        self._more = asyncio.Event()
+    leases: Callable[[], Awaitable[Leases]]
+    clock: Clock
+    log: Log
+    _: KW_ONLY
+    book: LeaseStorage
+    relies: Callable[[LockUser], bool]
+    lost: Callable[[LockUser], None]
+    _kept: dict[str, _Kept] = field(default_factory=dict, init=False)
+    _more: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def resume(self) -> None:
         """Resume the leases of an earlier agent; call it once, when no other agent can run."""
-        soon = self._clock.monotonic() + LOOK_AGAIN
-        for noted in self._book.entries():
+        soon = self.clock.monotonic() + LOOK_AGAIN
+        for noted in self.book.entries():
             held = HeldLease(
                 name=noted.name, value=noted.value, revision=0, until=noted.until, ttl=noted.ttl
             )
@@ -106,13 +98,13 @@ class Keeper:
         kept = self._kept.get(name)
         if kept is not None and kept.user is None and self._valid(kept):
             return kept.held.holder
-        leases = await self._leases()
+        leases = await self.leases()
         if take and kept is None:
             held = await leases.take(name, ttl=ttl, use=Use.LEADER, over=True)
             if held is not None:
                 self._keep(held, user=None)
                 self._note(self._kept[name])
-                self._log.info(f"took the lease {name}", kind=LineKind.LEASE)
+                self.log.info(f"took the lease {name}", kind=LineKind.LEASE)
                 return held.holder
         return await leases.leader(name)
 
@@ -133,12 +125,12 @@ class Keeper:
                 f"this node has the lease {name} already",
                 hint=f"{kept.user} relies on it" if kept.user else "it leads by that name",
             )
-        if not self._relies(user):
+        if not self.relies(user):
             raise InvalidInputError(
                 f"no active run or process would rely on the lock {name}",
                 hint="ask from the process that is to have it",
             )
-        leases = await self._leases()
+        leases = await self.leases()
         held = await leases.wait(name, ttl=LOCK_TTL, patience=wait, use=Use.LOCK)
         if held is None:
             holder = await leases.holder(name)
@@ -148,11 +140,11 @@ class Keeper:
             )
         self._keep(held, user=user)
         try:
-            self._book.note(_noted(self._kept[name]))
+            self.book.note(_noted(self._kept[name]))
         except StateError:
             self._kept[name] = replace(self._kept[name], ending=True)
             raise
-        self._log.info(f"took the lock {name} for {user}", kind=LineKind.LEASE)
+        self.log.info(f"took the lock {name} for {user}", kind=LineKind.LEASE)
         return held.revision
 
     async def unlock(self, name: str, *, user: LockUser) -> bool:
@@ -192,33 +184,33 @@ class Keeper:
         for name, kept in list(self._kept.items()):
             if self._is_over(kept):
                 await self._end(name, kept)
-            elif not kept.sure or self._clock.monotonic() >= _renew_at(kept.held):
+            elif not kept.sure or self.clock.monotonic() >= _renew_at(kept.held):
                 await self._renew(name)
 
     async def _leave(self) -> None:
         for name, kept in list(self._kept.items()):
             if kept.user is not None and not self._is_over(kept):
-                self._log.info(
+                self.log.info(
                     f"left {kept} to the next agent: {kept.user} relies on it", kind=LineKind.LEASE
                 )
                 continue
             try:
                 await self._let_go(name)
             except UnavailableError as error:
-                self._log.warning(f"{kept} expires by itself: {error}", kind=LineKind.LEASE)
+                self.log.warning(f"{kept} expires by itself: {error}", kind=LineKind.LEASE)
 
     async def _end(self, name: str, kept: _Kept) -> None:
         """Release a lock without a user; if that fails, the next step tries again."""
         if not kept.ending:
-            self._log.info(f"releasing {kept}: {kept.user} has ended", kind=LineKind.LEASE)
+            self.log.info(f"releasing {kept}: {kept.user} has ended", kind=LineKind.LEASE)
         try:
             await self._let_go(name)
         except UnavailableError as error:
-            late = self._clock.monotonic() >= max(kept.held.until, kept.give_up_at)
+            late = self.clock.monotonic() >= max(kept.held.until, kept.give_up_at)
             now = self._kept.get(name)
             if late and now is not None and now.turn is kept.turn:
                 del self._kept[name]
-                self._log.warning(f"{kept} expires by itself: {error}")
+                self.log.warning(f"{kept} expires by itself: {error}")
 
     async def _let_go(self, name: str) -> bool:
         """Release a lease; return whether this node held it to the end.
@@ -235,7 +227,7 @@ class Keeper:
                 return True  # another task has released it meanwhile
             self._strike(name)
             ending = self._kept[name] = replace(kept, ending=True, sure=False)
-            leases = await self._leases()
+            leases = await self.leases()
             found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
             mine = found is not None and await leases.give_back(found)
             if self._kept.get(name) is ending:  # or a waiting task has taken it by now
@@ -252,11 +244,11 @@ class Keeper:
                 return  # released meanwhile
             problem = "another node has it, or it has expired"
             try:
-                leases = await self._leases()
+                leases = await self.leases()
                 found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
                 found = None if found is None else await leases.renew(found)
             except UnavailableError as error:
-                if self._clock.monotonic() < kept.give_up_at:
+                if self.clock.monotonic() < kept.give_up_at:
                     if self._kept.get(name) is kept:  # it is unknown whether the write took place
                         self._kept[name] = replace(kept, sure=False)
                     return
@@ -266,11 +258,11 @@ class Keeper:
                 self._note(self._kept[name])
                 if not kept.confirmed:
                     relies = f" for {kept.user}" if kept.user else ""
-                    self._log.info(f"took up {kept} again{relies}", kind=LineKind.LEASE)
+                    self.log.info(f"took up {kept} again{relies}", kind=LineKind.LEASE)
                 return
-            self._log.warning(f"lost the lease {name}: {problem}", kind=LineKind.LEASE)
+            self.log.warning(f"lost the lease {name}: {problem}", kind=LineKind.LEASE)
             if kept.user is not None:
-                self._lost(kept.user)
+                self.lost(kept.user)
             if self._kept.get(name) is kept:  # or a waiting task has taken it by now
                 del self._kept[name]
                 self._strike(name)
@@ -286,26 +278,26 @@ class Keeper:
     def _note(self, kept: _Kept) -> None:
         """Write a lease to the book; without that, only the next agent knows less."""
         try:
-            self._book.note(_noted(kept))
+            self.book.note(_noted(kept))
         except StateError as error:
-            self._log.warning(
+            self.log.warning(
                 f"{kept} is not written down for the next agent: {error}", kind=LineKind.LEASE
             )
 
     def _strike(self, name: str) -> None:
         try:
-            self._book.strike(name)
+            self.book.strike(name)
         except StateError as error:
-            self._log.warning(
+            self.log.warning(
                 f"the next agent will look for the lease {name} again: {error}", kind=LineKind.LEASE
             )
 
     def _is_over(self, kept: _Kept) -> bool:
         """Return whether to release a lock: its user has ended."""
-        return kept.ending or (kept.user is not None and not self._relies(kept.user))
+        return kept.ending or (kept.user is not None and not self.relies(kept.user))
 
     def _valid(self, kept: _Kept) -> bool:
-        return self._clock.monotonic() < _give_up_at(kept.held)
+        return self.clock.monotonic() < _give_up_at(kept.held)
 
 
 def _renew_at(held: HeldLease) -> float:

@@ -1,6 +1,7 @@
 """Send the kicks of finished runs, once their changes are published, and log the result."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import RunId
@@ -16,10 +17,11 @@ from localpuppet.fleet.trust.signing import MessageSigner
 PATIENCE = 10.0
 
 
+@dataclass(slots=True, eq=False)
 class KickSending:
     """Sends stored kicks.
 
-    Args:
+    Attributes:
         held: The stored kicks.
         signer: This node.
         store: Returns the connected bus; raises `UnavailableError` if it is unreachable.
@@ -27,21 +29,13 @@ class KickSending:
         log: The agent's log.
     """
 
-    def __init__(
-        self,
-        held: HeldKicks,
-        *,
-        signer: MessageSigner,
-        store: Callable[[], Awaitable[KeyValue]],
-        clock: Clock,
-        log: Log,
-    ) -> None:
-        self._held = held
-        self._signer = signer
-        self._store = store
-        self._clock = clock
-        self._log = log
-        self._said = ""
+    held: HeldKicks
+    _: KW_ONLY
+    signer: MessageSigner
+    store: Callable[[], Awaitable[KeyValue]]
+    clock: Clock
+    log: Log
+    _said: str = field(default="", init=False)
 
     async def step(self, *, told: bool) -> None:
         """Send the kicks that may be sent; log failures, and try them again in the next step.
@@ -51,7 +45,7 @@ class KickSending:
         """
         problems = []
         try:
-            for run in self._held.runs():
+            for run in self.held.runs():
                 try:
                     await self._step(run, told=told)
                 except StateError as error:
@@ -64,23 +58,23 @@ class KickSending:
         self._said = said
 
     async def _step(self, run: RunId, *, told: bool) -> None:
-        kick = self._held.due(run)
+        kick = self.held.due(run)
         if kick is None:
             return
-        if self._held.is_too_old(kick):
-            self._held.drop(kick)
+        if self.held.is_too_old(kick):
+            self.held.drop(kick)
             self._warn(f"{_who(kick)} not kicked: the bus was unreachable for too long")
-        elif told or self._held.waited(kick) > PATIENCE:
+        elif told or self.held.waited(kick) > PATIENCE:
             await self._send(kick)
 
     async def _send(self, kick: HeldKick) -> None:
         try:
             sent = await send(
                 kick.call,
-                kv=await ours(self._store()),
-                signer=self._signer,
-                paths=self._held.paths(kick),
-                clock=self._clock,
+                kv=await ours(self.store()),
+                signer=self.signer,
+                paths=self.held.paths(kick),
+                clock=self.clock,
                 uuid=kick.uuid,
             )
         except InvalidInputError as error:
@@ -88,17 +82,17 @@ class KickSending:
             self._warn(f"{_who(kick)} not kicked: {error}")
         else:
             self._tell(kick, sent)
-        self._held.drop(kick)
+        self.held.drop(kick)
 
     def _tell(self, kick: HeldKick, sent: SendResult) -> None:
         if sent.sent:
             names = shown_names(sent.sent)
-            self._log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)
+            self.log.info(f"run {kick.run} kicks {names} ({sent.uuid})", kind=LineKind.KICK)
         for node, reason in sent.dropped.items():
-            self._log.info(f"{node} is not kicked: {reason}", kind=LineKind.KICK)
+            self.log.info(f"{node} is not kicked: {reason}", kind=LineKind.KICK)
 
     def _warn(self, text: str) -> None:
-        self._log.warning(text, kind=LineKind.KICK)
+        self.log.warning(text, kind=LineKind.KICK)
 
 
 def _who(kick: HeldKick) -> str:

@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
@@ -48,10 +48,11 @@ class Removal:
     mirrors: tuple[Path, ...]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class GarbageCollector:
     """Decides what gc removes, and removes it.
 
-    Args:
+    Attributes:
         staging: Releases on this node.
         ledger: What was applied.
         good: Returns the releases that a rollback can return to.
@@ -61,28 +62,21 @@ class GarbageCollector:
         keep_staged: Seconds that an unapplied staged release is kept.
     """
 
-    def __init__(
-        self,
-        *,
-        staging: ReleaseStaging,
-        ledger: Ledger,
-        good: Callable[[], Iterable[ReleasePath]],
-        in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
-        interfaces: Interfaces,
-        mirrors: KeptMirrors,
-        keep_staged: float,
-    ) -> None:
-        self._staging = staging
-        self._store = staging.store
-        self._ledger = ledger
-        self._good = good
-        self._in_use = in_use
-        self._interfaces = interfaces
-        self._keep_staged = keep_staged
-        self._links = ModuleLinks(staging.store.directory)
-        self._branches = BranchRecords(staging.store.directory)
-        self._archives = KeptArchives(staging.store.directory)
-        self._mirrors = mirrors
+    staging: ReleaseStaging
+    ledger: Ledger
+    good: Callable[[], Iterable[ReleasePath]]
+    in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]]
+    interfaces: Interfaces
+    mirrors: KeptMirrors
+    keep_staged: float
+    _links: ModuleLinks = field(init=False)
+    _branches: BranchRecords = field(init=False)
+    _archives: KeptArchives = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._links = ModuleLinks(self.staging.store.directory)
+        self._branches = BranchRecords(self.staging.store.directory)
+        self._archives = KeptArchives(self.staging.store.directory)
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what can be removed.
@@ -94,15 +88,15 @@ class GarbageCollector:
         Raises:
             StateError: A record is damaged, so that nothing can be removed safely.
         """
-        running = list(self._in_use())
+        running = list(self.in_use())
         given = {path for _, modulepath in running for path in modulepath}
-        current = map(self._ledger.current, self._ledger.sources())
-        keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self._good()}
+        current = map(self.ledger.current, self.ledger.sources())
+        keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self.good()}
         keep.update(app for app in current if app is not None)
-        all_staged = self._staging.all()
-        keep.update(self._staged_ahead(all_staged, since=now - self._keep_staged))
+        all_staged = self.staging.all()
+        keep.update(self._staged_ahead(all_staged, since=now - self.keep_staged))
         kept = [staged for staged in all_staged if staged.release in keep]
-        since = now - self._keep_staged
+        since = now - self.keep_staged
         links = [path for path in self._links.unused(since=since) if path not in given]
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
         busy = not all(app.is_tag for app, _ in running)
@@ -110,24 +104,24 @@ class GarbageCollector:
             branch: branch.release in keep or busy or at >= since
             for branch, at in self._branches.fetched().items()
         }
-        compositions, trees = self._staging.compositions.used(given)
+        compositions, trees = self.staging.compositions.used(given)
         compositions |= {staged.composition for staged in kept}
         needed = trees | {sha256 for staged in kept for sha256 in staged.digests}
         needed |= self._links.needed(but=links)
         needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
         return Removal(
             releases=tuple(staged.release for staged in all_staged if staged.release not in keep),
-            compositions=tuple(sorted(self._staging.compositions.names() - compositions)),
-            trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
+            compositions=tuple(sorted(self.staging.compositions.names() - compositions)),
+            trees=tuple(sha256 for sha256 in self.staging.store.digests() if sha256 not in needed),
             remaining=tuple(staged.release for staged in kept),
             links=tuple(links),
             branches=tuple(branch.release for branch, kept_one in branches.items() if not kept_one),
             archives=tuple(self._archives.old(since=since)),
-            mirrors=tuple(self._mirrors.old(since=since)),
+            mirrors=tuple(self.mirrors.old(since=since)),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
-        rollback = self._ledger.rollback()
+        rollback = self.ledger.rollback()
         return {rollback.release} if rollback else set()
 
     def _staged_ahead(
@@ -137,8 +131,8 @@ class GarbageCollector:
         return {
             staged.release
             for staged in all_staged
-            if staged.release not in self._ledger.order(staged.release.source)
-            and self._staging.staged_at(staged.release) >= since
+            if staged.release not in self.ledger.order(staged.release.source)
+            and self.staging.staged_at(staged.release) >= since
         }
 
     def remove(self, removal: Removal) -> None:
@@ -149,20 +143,20 @@ class GarbageCollector:
         Raises:
             StateError: The disk refused; the remaining releases are complete, and gc can run again.
         """
-        gone = {staged.release: staged for staged in self._staging.all()}
+        gone = {staged.release: staged for staged in self.staging.all()}
         kept = [staged for staged in gone.values() if staged.release in removal.remaining]
         for release in removal.releases:
-            self._staging.remove(gone[release], kept=kept)
+            self.staging.remove(gone[release], kept=kept)
         for app in removal.branches:
             self._branches.remove(app)
         for composition in removal.compositions:
-            self._staging.compositions.remove(composition)
-            self._interfaces.forget(composition)
+            self.staging.compositions.remove(composition)
+            self.interfaces.forget(composition)
         for path in removal.links:
             self._links.remove(path)
         for sha256 in removal.trees:
-            self._store.remove(sha256)
+            self.staging.store.remove(sha256)
         for path in removal.archives:
             self._archives.remove(path)
         for path in removal.mirrors:
-            self._mirrors.remove(path)
+            self.mirrors.remove(path)

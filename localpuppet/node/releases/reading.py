@@ -1,6 +1,7 @@
 """Has Puppet's parser read a release: before its name is switched, or at once on request."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError, PuppetMissingError, StateError
@@ -14,10 +15,11 @@ from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.store import Store
 
 
+@dataclass(frozen=True, slots=True)
 class InterfaceReader:
     """Reads the interfaces of releases with Puppet's parser.
 
-    Args:
+    Attributes:
         interfaces: Keeps interfaces.
         store: Locked while an interface is written.
         installed: Returns the installed Puppet, or raises `PuppetMissingError`.
@@ -26,22 +28,13 @@ class InterfaceReader:
         observe: Returns a progress display with a title.
     """
 
-    def __init__(
-        self,
-        interfaces: Interfaces,
-        *,
-        store: Store,
-        installed: Callable[[], Installation],
-        parser: Callable[[Installation], Parser],
-        elsewhere: Elsewhere,
-        observe: Callable[[str], Progress],
-    ) -> None:
-        self.interfaces = interfaces
-        self._store = store
-        self._installed = installed
-        self._parser = parser
-        self._elsewhere = elsewhere
-        self._observe = observe
+    interfaces: Interfaces
+    _: KW_ONLY
+    store: Store
+    installed: Callable[[], Installation]
+    parser: Callable[[Installation], Parser]
+    elsewhere: Elsewhere
+    observe: Callable[[str], Progress]
 
     def read_composed(
         self, staged: StagedRelease, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
@@ -55,10 +48,10 @@ class InterfaceReader:
             PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
-            installation = self._installed()
+            installation = self.installed()
         except PuppetMissingError:
             return False
-        parser = self._parser(installation)
+        parser = self.parser(installation)
         self.interfaces.read_composed(staged, modulepath, own_code, parser)
         return True
 
@@ -71,10 +64,10 @@ class InterfaceReader:
             PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
-            installation = self._installed()
+            installation = self.installed()
         except PuppetMissingError as error:
             return f"not parsed: {error}"
-        lock = self._store.locks.take_for_changes()
+        lock = self.store.locks.take_for_changes()
         try:
             interface = self._read(release, installation, keep=True)
         finally:
@@ -97,13 +90,13 @@ class InterfaceReader:
             PuppetMissingError: Puppet is installed, and its parser does not work.
         """
         try:
-            installation = self._installed()
+            installation = self.installed()
         except (PuppetMissingError, StateError) as error:
             return f"classes and parameters were not checked: {error}"
         interface = self._read(release, installation, keep=False)
         interface.refuse_problems()
         try:
-            check_document(document, interface, release, elsewhere=self._elsewhere, extra=())
+            check_document(document, interface, release, elsewhere=self.elsewhere, extra=())
         except LocalpuppetError as error:
             raise error.at(where) from error
         return ""
@@ -116,13 +109,13 @@ class InterfaceReader:
             PuppetMissingError: Puppet is missing, or its parser does not work.
         """
         kept = self.interfaces.kept(release)
-        return kept or self._read(release, self._installed(), keep=False)
+        return kept or self._read(release, self.installed(), keep=False)
 
     def _read(self, release: Release, installation: Installation, *, keep: bool) -> Interface:
-        progress = self._observe(f"reading {release.name}")
+        progress = self.observe(f"reading {release.name}")
         progress.begin()
         try:
-            return self.interfaces.read(release, self._parser(installation), keep=keep)
+            return self.interfaces.read(release, self.parser(installation), keep=keep)
         finally:
             progress.close()
 

@@ -12,7 +12,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
@@ -166,29 +166,22 @@ class RolloutCheckpoints:
         return written
 
 
+@dataclass(slots=True, eq=False)
 class CheckpointKeeper:
     """Keeps the checkpoint of one rollout up to date, behind its journal.
 
-    Args:
+    Attributes:
         current: Returns the checkpoint of the journal.
         revision: The revision that this process wrote last; `None` before the first.
     """
 
-    def __init__(
-        self,
-        heads: RolloutCheckpoints,
-        rollout: RolloutId,
-        *,
-        current: Callable[[], RolloutCheckpoint],
-        revision: int | None,
-        note: Callable[[str], None],
-    ) -> None:
-        self._heads = heads
-        self._rollout = rollout
-        self._current = current
-        self._revision = revision
-        self._note = note
-        self._changed = asyncio.Event()
+    heads: RolloutCheckpoints
+    rollout: RolloutId
+    _: KW_ONLY
+    current: Callable[[], RolloutCheckpoint]
+    revision: int | None
+    note: Callable[[str], None]
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def changed(self) -> None:
         """Schedule a write of the checkpoint."""
@@ -206,7 +199,7 @@ class CheckpointKeeper:
             try:
                 await self.write()
             except (RefusedError, IntegrityError, InvalidInputError) as error:
-                self._note(f"warning: only this machine can resume the rollout: {error}")
+                self.note(f"warning: only this machine can resume the rollout: {error}")
                 return
             except UnavailableError:
                 self._changed.set()
@@ -216,11 +209,11 @@ class CheckpointKeeper:
     async def is_ours(self) -> bool:
         """Return whether this process wrote the checkpoint on the bus; false if that is unknown."""
         try:
-            found = await self._heads.read(self._rollout)
+            found = await self.heads.read(self.rollout)
         except (UnavailableError, IntegrityError, InvalidInputError):
             return False
-        mine = self._current().epoch
-        return found is not None and (found.signer, found.head.epoch) == (self._heads.signer, mine)
+        mine = self.current().epoch
+        return found is not None and (found.signer, found.head.epoch) == (self.heads.signer, mine)
 
     async def write(self) -> None:
         """Write the checkpoint of the journal.
@@ -231,18 +224,18 @@ class CheckpointKeeper:
             IntegrityError: An untrusted signer has written to the key.
             InvalidInputError: The key has a value that is not a checkpoint.
         """
-        head = self._current()
+        head = self.current()
         try:
-            self._revision = await self._heads.write(head, self._revision)
+            self.revision = await self.heads.write(head, self.revision)
         except BusyError:
             await self._write_over(head)
 
     async def _write_over(self, head: RolloutCheckpoint) -> None:
         """Write again over this process's own checkpoint: a reply was lost, or the key expired."""
-        found = await self._heads.read(self._rollout)
+        found = await self.heads.read(self.rollout)
         if found is not None and found.head.epoch > head.epoch:
             raise BusyError(
-                f"rollout {self._rollout} was resumed elsewhere (epoch {found.head.epoch}, this is"
+                f"rollout {self.rollout} was resumed elsewhere (epoch {found.head.epoch}, this is"
                 f" {head.epoch})"
             )
-        self._revision = await self._heads.write(head, None if found is None else found.revision)
+        self.revision = await self.heads.write(head, None if found is None else found.revision)

@@ -11,7 +11,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -50,31 +50,28 @@ _AGAIN = RolloutResumed()  # the next epoch, of an unnamed controller
 LETTING_GO = 2  # how often a node is asked to release its hold
 
 
+@dataclass(slots=True, eq=False)
 class Execution:
     """Controls one rollout in this process."""
 
-    def __init__(
-        self,
-        state: RolloutState,
-        *,
-        notes: EventRecorder,
-        nodes: RolloutNodes,
-        checks: CheckRunner,
-        told: Callable[[Event], None],
-    ) -> None:
-        self.state = state
-        self._notes = notes
-        self._nodes = nodes
-        self._checks = checks
-        self._told = told
-        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()  # `None`: look again
-        self._taking = NodeRunStarter(state, nodes, self._heard.put_nowait)
-        self._holding = False
-        self._interrupted = False
-        self._hurried = False
-        self._patience: asyncio.Task[None] | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._checking: set[NodeRun] = set()
+    state: RolloutState
+    _: KW_ONLY
+    notes: EventRecorder
+    nodes: RolloutNodes
+    checks: CheckRunner
+    told: Callable[[Event], None]
+    # `None`: look again
+    _heard: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue, init=False)
+    _taking: NodeRunStarter = field(init=False)
+    _holding: bool = field(default=False, init=False)
+    _interrupted: bool = field(default=False, init=False)
+    _hurried: bool = field(default=False, init=False)
+    _patience: asyncio.Task[None] | None = field(default=None, init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _checking: set[NodeRun] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._taking = NodeRunStarter(self.state, self.nodes, self._heard.put_nowait)
 
     def stop(self, why: str) -> None:
         """Start no further nodes; running ones finish and are checked."""
@@ -110,7 +107,7 @@ class Execution:
             return await self._run(resume=resume, by=by)
         except BaseException:
             if self._holding:  # also if the journal cannot be written any more
-                await self._nodes.release(self._held, epoch=self.state.epoch)
+                await self.nodes.release(self._held, epoch=self.state.epoch)
             raise
 
     async def give_up(self, why: str) -> RolloutEnded:
@@ -129,7 +126,7 @@ class Execution:
         if over is None:
             raise AssertionError("a rollout that is not over keeps its nodes")
         asked = sorted({*over.held_for_investigation, *over.still_held})
-        left = await self._nodes.release(asked, epoch=self.state.epoch)
+        left = await self.nodes.release(asked, epoch=self.state.epoch)
         kept = tuple(node for node in over.held_for_investigation if node in left)
         over = replace(over, held_for_investigation=kept, still_held=left)
         self._note(over)
@@ -144,7 +141,7 @@ class Execution:
             around = [
                 group.create_task(self._taking.follow()),
                 group.create_task(self._renew()),
-                group.create_task(self._notes.hear(self._take_word)),
+                group.create_task(self.notes.hear(self._take_word)),
             ]
             over = await self._stage(resume=resume)
             if over is None:
@@ -161,10 +158,10 @@ class Execution:
     def _note(self, *events: Event) -> None:
         if not events:
             return
-        self._notes.append(*events)
+        self.notes.append(*events)
         for event in events:
             self.state.take(event)
-            self._told(event)
+            self.told(event)
         self._taking.look_again()
 
     @property
@@ -176,12 +173,12 @@ class Execution:
         left = [node for node, result in self.state.results().items() if result is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
-        if lasted := self._nodes.durations():
+        if lasted := self.nodes.durations():
             self._note(DurationsMeasured(durations=dict(sorted(lasted.items()))))
         if not self._skip(problems):
             return await self._refuse(problems, resume=resume, held=resume)
         self._holding = True
-        problems = await self._nodes.hold(self._held, epoch=self.state.epoch)
+        problems = await self.nodes.hold(self._held, epoch=self.state.epoch)
         problems = {node: why for node, why in problems.items() if node in left}
         if not self._skip(problems):
             return await self._refuse(problems, resume=resume, held=True)
@@ -189,7 +186,7 @@ class Execution:
 
     async def _ready(self, nodes: Collection[NodeName], *, resume: bool) -> Problems:
         try:
-            return await self._nodes.ready(nodes)
+            return await self.nodes.ready(nodes)
         except UnavailableError as error:
             if not resume:  # an earlier rollout can be resumed when the bus is reachable again
                 self._note(
@@ -222,7 +219,7 @@ class Execution:
         if self.state.began.options.delivery is None or self.state.serials:
             return None
         left = [node for node, result in self.state.results().items() if result is None]
-        staging = asyncio.create_task(self._nodes.stage(left, epoch=self.state.epoch))
+        staging = asyncio.create_task(self.nodes.stage(left, epoch=self.state.epoch))
         try:
             while not staging.done():
                 hearing = asyncio.create_task(self._heard.get())
@@ -237,7 +234,7 @@ class Execution:
         if not self._skip(staged.problems):
             return await self._refuse(staged.problems, resume=resume, held=True)
         if staged.problems:  # these nodes are left out, and on hold until now
-            await self._nodes.release(staged.problems, epoch=self.state.epoch)
+            await self.nodes.release(staged.problems, epoch=self.state.epoch)
         self._note(StagingEnded(serials=staged.serials))
         return None
 
@@ -268,9 +265,9 @@ class Execution:
         if now.withdraw:
             return NodeRunsWithdrawn(node_runs=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back
-        if not ends and (why := late(self.state, now.start, self._notes.now())):
+        if not ends and (why := late(self.state, now.start, self.notes.now())):
             return RolloutStopped(ending=RolloutEnding.STOPPED, reason=why)
-        return None if now.pause is None else replace(now.pause, since=self._notes.now())
+        return None if now.pause is None else replace(now.pause, since=self.notes.now())
 
     def _act(self, group: asyncio.TaskGroup, now: NextAction) -> None:
         """Start the node runs and the checks that are due."""
@@ -314,7 +311,7 @@ class Execution:
     async def _lose_patience(self, paused: RolloutPaused) -> None:
         """Stop the rollout at the pause's deadline, counted from the start of the pause."""
         seconds = self.state.began.options.pause_at_most
-        now = self._notes.now()
+        now = self.notes.now()
         gone = (now - (paused.since or now)).total_seconds()
         await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
         self.stop(f"no decision within {show_duration(seconds)}: {paused.reason}")
@@ -323,13 +320,13 @@ class Execution:
         self._tasks.append(group.create_task(self._taking.take(turn)))
 
     async def _check(self, turn: NodeRun) -> None:
-        problem = await self._checks.problem(turn.node, self.state.checks(turn))
+        problem = await self.checks.problem(turn.node, self.state.checks(turn))
         self._heard.put_nowait(ChecksEnded(node_run=turn, problem=problem))
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW)
-            await self._nodes.hold(self._held, epoch=self.state.epoch)
+            await self.nodes.hold(self._held, epoch=self.state.epoch)
 
     def _take_word(self, said: SentCommand) -> str:
         """Take an operator's command; return why it is rejected, or empty once it is recorded."""
@@ -345,7 +342,7 @@ class Execution:
             [node for node in self._held if node not in kept], ""
         )
         for _ in range(LETTING_GO):
-            left = await self._nodes.release(list(left), epoch=self.state.epoch)
+            left = await self.nodes.release(list(left), epoch=self.state.epoch)
             if not left:
                 break
         if self.state.began.options.investigate is not None:
@@ -363,5 +360,5 @@ class Execution:
         failed = [node for node in self._held if node in self.state.failed]
         if seconds is None or not failed:
             return ()
-        problems = await self._nodes.hold(failed, epoch=self.state.epoch, seconds=seconds)
+        problems = await self.nodes.hold(failed, epoch=self.state.epoch, seconds=seconds)
         return tuple(node for node in failed if node not in problems)

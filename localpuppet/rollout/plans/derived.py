@@ -15,7 +15,7 @@ many nodes.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
@@ -226,18 +226,14 @@ def _undecided(
         yield f"and between {len(names) - MAX_NOTES} more"
 
 
+@dataclass(slots=True, eq=False)
 class _Components:
     """Collects the components of a site."""
 
-    def __init__(
-        self,
-        declared: Mapping[NodeName, Sequence[Declared]],
-        roles: Mapping[NodeName, tuple[str, ...]],
-    ) -> None:
-        self._declared = declared
-        self._roles = roles
-        self._produces: dict[NodeName, list[str]] = {}
-        self._consumes: dict[NodeName, list[str]] = {}
+    declared: Mapping[NodeName, Sequence[Declared]]
+    roles: Mapping[NodeName, tuple[str, ...]]
+    _produces: dict[NodeName, list[str]] = field(default_factory=dict, init=False)
+    _consumes: dict[NodeName, list[str]] = field(default_factory=dict, init=False)
 
     def relate(self, link: NodeLink, name: str, classes: _Classes, kept: set[Pair]) -> None:
         """Add a relation under a unique name, as far as it gives an order."""
@@ -273,10 +269,10 @@ class _Components:
                 produces=one.produces,
                 consumes=one.consumes,
             )
-            for node, parts in self._declared.items()
+            for node, parts in self.declared.items()
             for one in parts
         ]
-        for node, parts in self._declared.items():
+        for node, parts in self.declared.items():
             produces, consumes = self._produces.get(node, []), self._consumes.get(node, [])
             if produces or consumes or not parts:
                 found.append(
@@ -301,7 +297,7 @@ class _Components:
         )
 
     def _application(self, node: NodeName) -> str:
-        roles = ",".join(self._roles.get(node, ()))
+        roles = ",".join(self.roles.get(node, ()))
         return one_line(f"role {roles[:MAX_ROLE]}").strip() if roles else "no role"
 
 

@@ -7,7 +7,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import (
     InvalidInputError,
@@ -69,36 +69,30 @@ class FeedIntervals:
     prune: float = 600.0
 
 
+@dataclass(slots=True, eq=False)
 class FleetFeeder:
     """Feeds a fleet, and writes changes to the memory.
 
-    Args:
+    Attributes:
         fleet: The rows.
         memory: The memory.
         feed: The sources.
         intervals: The seconds between two looks or writes.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        memory: DashboardStore,
-        feed: FleetFeed,
-        *,
-        intervals: FeedIntervals = FeedIntervals(),
-    ) -> None:
-        self._intervals = intervals
-        self._fleet = fleet
-        self._memory = memory
-        self._feed = feed
-        self._kv: KeyValue | None = None
-        self._revision = -1
-        self._said: dict[str, str] = {}
+    fleet: Fleet
+    memory: DashboardStore
+    feed: FleetFeed
+    _: KW_ONLY
+    intervals: FeedIntervals = FeedIntervals()
+    _kv: KeyValue | None = field(default=None, init=False)
+    _revision: int = field(default=-1, init=False)
+    _said: dict[str, str] = field(default_factory=dict, init=False)
 
     async def run(self, leave: asyncio.Event) -> None:
         """Feed the fleet until `leave` is set, then write changes to the memory."""
         tasks = (
-            *(self._listen, self._fleet.keep_up, self._follow),
+            *(self._listen, self.fleet.keep_up, self._follow),
             *(self._look, self._write, self._prune),
         )
         async with asyncio.TaskGroup() as group:
@@ -107,7 +101,7 @@ class FleetFeeder:
             for one in working:
                 one.cancel()
         await self._write_once()
-        self._memory.close()
+        self.memory.close()
 
     async def store(self) -> KeyValue:
         """Return the bus, connected.
@@ -116,75 +110,75 @@ class FleetFeeder:
             UnavailableError: The bus is unreachable.
         """
         if self._kv is None:
-            raise UnavailableError(self._fleet.away or "is unreachable", where="bus")
+            raise UnavailableError(self.fleet.away or "is unreachable", where="bus")
         return self._kv
 
     async def _listen(self) -> None:
         backoff = Backoff()
         while True:
             try:
-                self._kv = await ours(self._feed.connect())
+                self._kv = await ours(self.feed.connect())
                 backoff.reset()
                 # A separate task: a group that failed leaves its task marked as cancelled.
-                await ours(asyncio.create_task(listen(self._kv, self._fleet)))
+                await ours(asyncio.create_task(listen(self._kv, self.fleet)))
             except* (UnavailableError, InvalidInputError) as errors:
-                self._fleet.lost(str(_first(errors)))
+                self.fleet.lost(str(_first(errors)))
             finally:
                 kv, self._kv = self._kv, None
-                await close(kv, self._feed.log)
+                await close(kv, self.feed.log)
             await asyncio.sleep(backoff.pause())
 
     async def _follow(self) -> None:
         """Keep the view up to date while no agent does."""
         while True:
-            if not self._feed.agent_is_there():
+            if not self.feed.agent_is_there():
                 leave = asyncio.Event()
-                following = asyncio.ensure_future(self._feed.follow(self.store, leave))
+                following = asyncio.ensure_future(self.feed.follow(self.store, leave))
                 try:
-                    while not self._feed.agent_is_there() and not following.done():
-                        await asyncio.wait([following], timeout=self._intervals.agent)
+                    while not self.feed.agent_is_there() and not following.done():
+                        await asyncio.wait([following], timeout=self.intervals.agent)
                     leave.set()
                     await following
                 finally:
                     following.cancel()
-            await asyncio.sleep(self._intervals.agent)
+            await asyncio.sleep(self.intervals.agent)
 
     async def _look(self) -> None:
         """Read the nodes and their roles from the view."""
         loop = asyncio.get_running_loop()
-        looked = -self._intervals.names
+        looked = -self.intervals.names
         while True:
             try:
-                revision = await asyncio.to_thread(lambda: self._feed.view.revision)
-                if revision != self._revision or loop.time() - looked >= self._intervals.names:
+                revision = await asyncio.to_thread(lambda: self.feed.view.revision)
+                if revision != self._revision or loop.time() - looked >= self.intervals.names:
                     await self._take(revision)
                     looked = loop.time()
                 self._well("view")
             except StateError as error:
                 self._wrong("view", f"the inventory cannot be read: {error}")
-            await asyncio.sleep(self._intervals.view)
+            await asyncio.sleep(self.intervals.view)
 
     async def _take(self, revision: int) -> None:
-        view = self._feed.view
+        view = self.feed.view
         new = sorted(await asyncio.to_thread(view.since, self._revision))
         for begin in range(0, len(new), TOGETHER):
             names = set(new[begin : begin + TOGETHER])
             roles = await asyncio.to_thread(_roles, view, names)
-            self._fleet.listed(roles, all_=await asyncio.to_thread(view.since, None))
+            self.fleet.listed(roles, all_=await asyncio.to_thread(view.since, None))
         if not new:
-            self._fleet.listed({}, all_=await asyncio.to_thread(view.since, None))
+            self.fleet.listed({}, all_=await asyncio.to_thread(view.since, None))
         self._revision = revision
 
     async def _write(self) -> None:
         while True:
-            await asyncio.sleep(self._intervals.write)
+            await asyncio.sleep(self.intervals.write)
             await self._write_once()
 
     async def _write_once(self) -> None:
-        news = self._fleet.news()
+        news = self.fleet.news()
         try:
             await asyncio.to_thread(
-                self._memory.write,
+                self.memory.write,
                 news.rows,
                 news.ended,
                 gone=news.gone,
@@ -194,22 +188,22 @@ class FleetFeeder:
         except StateError as error:
             self._wrong("memory", f"the page forgets what it hears: {error}")
             return
-        self._fleet.written(news)
+        self.fleet.written(news)
         self._well("memory")
 
     async def _prune(self) -> None:
         while True:
             try:
-                more = await asyncio.to_thread(self._memory.prune)
+                more = await asyncio.to_thread(self.memory.prune)
             except StateError as error:
                 self._wrong("memory", f"the page forgets what it hears: {error}")
                 more = False
-            await asyncio.sleep(self._intervals.write if more else self._intervals.prune)
+            await asyncio.sleep(self.intervals.write if more else self.intervals.prune)
 
     def _wrong(self, part: str, text: str) -> None:
         """Log a problem of a part once."""
         if self._said.get(part) != text:
-            self._feed.log.warning(text, kind=LineKind.INVENTORY)
+            self.feed.log.warning(text, kind=LineKind.INVENTORY)
         self._said[part] = text
 
     def _well(self, part: str) -> None:

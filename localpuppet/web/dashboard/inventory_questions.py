@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
@@ -93,32 +93,29 @@ class SiteInventory:
         return make_plan(site, PlanSelection(nodes=wanted), where=self.name)
 
 
+@dataclass(slots=True, eq=False)
 class Inventory:
     """Queries the inventory.
 
-    Args:
+    Attributes:
         view: The entries.
         must_ask: Queries them, or raises; see `inventory.reading.must_ask`.
         site: The source of plans; `None` for the inventory itself.
     """
 
-    def __init__(
-        self,
-        view: InventoryReader,
-        must_ask: InventoryQuestioner,
-        *,
-        site: SiteInventory | None = None,
-    ) -> None:
-        self.site = site
-        self._view = view
-        self._must_ask = must_ask
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
-        self._links: _Linked | None = None
-        self._plans: OrderedDict[
-            frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]
-        ] = OrderedDict()
-        self._looking: asyncio.Task[Links] | None = None
+    view: InventoryReader
+    must_ask: InventoryQuestioner
+    _: KW_ONLY
+    site: SiteInventory | None = None
+    _slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False
+    )
+    _answers: OrderedDict[str, _Answer] = field(default_factory=OrderedDict, init=False)
+    _links: _Linked | None = field(default=None, init=False)
+    _plans: OrderedDict[frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    _looking: asyncio.Task[Links] | None = field(default=None, init=False)
 
     async def names(self, expression: str) -> frozenset[str] | None:
         """Return the nodes that an expression finds; `None` for an empty one.
@@ -149,7 +146,7 @@ class Inventory:
             UnavailableError: The view cannot be read.
         """
         try:
-            return await asyncio.to_thread(self._view.entry, node)
+            return await asyncio.to_thread(self.view.entry, node)
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
@@ -238,12 +235,12 @@ class Inventory:
 
     async def _revision(self) -> int:
         try:
-            return await asyncio.to_thread(lambda: self._view.revision)
+            return await asyncio.to_thread(lambda: self.view.revision)
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
     async def _asked(self, question: Callable[[InventoryReader], T]) -> T:
-        return (await asyncio.to_thread(self._must_ask, self._view, question)).answer
+        return (await asyncio.to_thread(self.must_ask, self.view, question)).answer
 
 
 def _heard(looking: "asyncio.Task[Links]") -> None:

@@ -8,6 +8,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.web.dashboard.fleet import ChangeLog
 
@@ -19,35 +20,29 @@ MOST_NAMES = 50
 MOST_STREAMS = 300
 
 
+@dataclass(slots=True, eq=False)
 class Live:
     """Sends changes to pages.
 
-    Args:
+    Attributes:
         changes: The changes of the fleet.
         leave: Set when the dashboard ends.
         alive: Maximum seconds between two lines.
         most: Maximum number of listeners.
     """
 
-    def __init__(
-        self,
-        changes: ChangeLog,
-        leave: asyncio.Event,
-        *,
-        alive: float = ALIVE,
-        most: int = MOST_STREAMS,
-    ) -> None:
-        self._alive = alive
-        self._most = most
-        self._changes = changes
-        self._leave = leave
-        self._streams = 0
-        self._told: tuple[tuple[int, int], str] = ((-1, -1), "")
+    changes: ChangeLog
+    leave: asyncio.Event
+    _: KW_ONLY
+    alive: float = ALIVE
+    most: int = MOST_STREAMS
+    _streams: int = field(default=0, init=False)
+    _told: tuple[tuple[int, int], str] = field(default=((-1, -1), ""), init=False)
 
     @property
     def full(self) -> bool:
         """Whether the limit of listeners is reached."""
-        return self._streams >= self._most
+        return self._streams >= self.most
 
     async def events(
         self, seen: int | None, *, stays: Callable[[], bool] = lambda: True
@@ -61,17 +56,17 @@ class Live:
         if self.full:
             return  # many asked at the same moment, when it was not
         self._streams += 1
-        leaving = asyncio.create_task(self._leave.wait())
+        leaving = asyncio.create_task(self.leave.wait())
         try:
-            at = self._changes.revision if seen is None else seen
+            at = self.changes.revision if seen is None else seen
             # A number that is not there yet is another server's, before a start.
-            if at > self._changes.revision:
+            if at > self.changes.revision:
                 at = -1
-            yield f"retry: 2000\nid: {self._changes.revision if seen is None else at}\n\n"
-            while not self._leave.is_set():
-                if self._changes.revision <= at:
+            yield f"retry: 2000\nid: {self.changes.revision if seen is None else at}\n\n"
+            while not self.leave.is_set():
+                if self.changes.revision <= at:
                     await self._wait(at, leaving)
-                    if self._changes.revision <= at:
+                    if self.changes.revision <= at:
                         if not stays():
                             return
                         yield ": alive\n\n"
@@ -80,7 +75,7 @@ class Live:
                 if not stays():
                     return
                 text = self._event(at)
-                at = self._changes.revision
+                at = self.changes.revision
                 yield text
         finally:
             leaving.cancel()
@@ -88,18 +83,18 @@ class Live:
 
     def _event(self, seen: int) -> str:
         """Return the event after a change, shared by listeners with the same last change."""
-        between = seen, self._changes.revision
+        between = seen, self.changes.revision
         if self._told[0] != between:
-            names = None if seen < 0 else self._changes.since(seen)
-            self._told = between, event(self._changes.revision, names)
+            names = None if seen < 0 else self.changes.since(seen)
+            self._told = between, event(self.changes.revision, names)
         return self._told[1]
 
     async def _wait(self, seen: int, leaving: "asyncio.Task[bool]") -> None:
         """Wait for a change, the end, or the time of the next keep-alive line."""
-        changed = asyncio.create_task(self._changes.changed(seen))
+        changed = asyncio.create_task(self.changes.changed(seen))
         try:
             await asyncio.wait(
-                [changed, leaving], timeout=self._alive, return_when=asyncio.FIRST_COMPLETED
+                [changed, leaving], timeout=self.alive, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             changed.cancel()

@@ -9,6 +9,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol, TypeVar
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -63,10 +64,11 @@ class StagedReleases(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class LocalStagedReleases:
     """The releases in a state directory; `StagedReleases`.
 
-    Args:
+    Attributes:
         records: Their records.
         resolve: Returns a release that is on this node.
         repository: Git; only its mirrors are read.
@@ -75,34 +77,29 @@ class LocalStagedReleases:
         monotonic: The monotonic clock, seconds.
     """
 
-    def __init__(
-        self,
-        records: StagedRecords,
-        resolve: Callable[[ReleasePath], Release],
-        *,
-        repository: Repository,
-        sources: Mapping[str, ReleaseSource],
-        reader: ReleaseFiles,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._records = records
-        self._resolve = resolve
-        self._repository = repository
-        self._sources = sources
-        self._reader = reader
-        self._monotonic = monotonic
-        # One at a time: each request reads whole trees and starts git.
-        self._turn = threading.Lock()
-        self._signed: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
-        self._compared: OrderedDict[tuple[str, str], Mapping[str, NameDifference]] = OrderedDict()
+    records: StagedRecords
+    resolve: Callable[[ReleasePath], Release]
+    _: KW_ONLY
+    repository: Repository
+    sources: Mapping[str, ReleaseSource]
+    reader: ReleaseFiles
+    monotonic: Callable[[], float]
+    # One at a time: each request reads whole trees and starts git.
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _signed: OrderedDict[tuple[str, str], tuple[str, float]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    _compared: OrderedDict[tuple[str, str], Mapping[str, NameDifference]] = field(
+        default_factory=OrderedDict, init=False
+    )
 
     def all(self) -> Sequence[StagedRelease]:
         """Return all; see `StagedReleases`."""
-        return self._records.all()
+        return self.records.all()
 
     def signed(self, staged: StagedRelease) -> str:
         """Return the signers of a release; see `StagedReleases`."""
-        source = self._sources.get(staged.release.source)
+        source = self.sources.get(staged.release.source)
         if source is None or source.signers is None:
             return ""
         try:
@@ -111,18 +108,18 @@ class LocalStagedReleases:
             return UNTOLD
         with self._turn:
             found, until = self._signed.get(key, (UNTOLD, 0.0))
-            if until <= self._monotonic():
+            if until <= self.monotonic():
                 found = self._signers(source, staged.pin)
-                until = self._monotonic() + AGAIN if found == UNTOLD else math.inf
+                until = self.monotonic() + AGAIN if found == UNTOLD else math.inf
                 self._signed[key] = found, until
                 _forget(self._signed, MOST_SIGNED)
             return found
 
     def _signers(self, source: ReleaseSource, pin: Pin) -> str:
         try:
-            if self._repository.tag(pin.url, pin.tag).id != pin.tag_object:
+            if self.repository.tag(pin.url, pin.tag).id != pin.tag_object:
                 return UNTOLD
-            return ", ".join(signed_by(self._repository, source, url=pin.url, tag=pin.tag))
+            return ", ".join(signed_by(self.repository, source, url=pin.url, tag=pin.tag))
         except IntegrityError:
             return NOBODY
         except LocalpuppetError:
@@ -133,7 +130,7 @@ class LocalStagedReleases:
         pin = staged.pin
         try:
             with self._turn:
-                found = self._repository.tag(pin.url, pin.tag)
+                found = self.repository.tag(pin.url, pin.tag)
         except LocalpuppetError:
             return ""
         return found.subject if found.id == pin.tag_object else ""
@@ -144,13 +141,13 @@ class LocalStagedReleases:
         key = first.composition, second.composition
         with self._turn:
             if key not in self._compared:
-                pair = self._resolve(before), self._resolve(after)
-                self._compared[key] = differences(*pair, reader=self._reader)
+                pair = self.resolve(before), self.resolve(after)
+                self._compared[key] = differences(*pair, reader=self.reader)
                 _forget(self._compared, MOST_COMPARED)
             return self._compared[key]
 
     def _staged(self, app: ReleasePath) -> StagedRelease:
-        found = self._records.of(app)
+        found = self.records.of(app)
         if found is None:
             raise InvalidInputError(
                 "is not staged on this machine", where=str(app), hint=f"localpuppet stage {app}"

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
@@ -25,33 +25,28 @@ AGAIN = 30.0  # seconds until a requested run that has not begun is requested ag
 BUSY_AGAIN = 2.0  # seconds until the next attempt if the store is locked
 
 
+@dataclass(slots=True, eq=False)
 class ReturnRoute:
     """Takes one step after the other.
 
-    Args:
+    Attributes:
         retreating: Executes the attempts.
         assigned: Returns the assignment in force.
         rollback: Returns the rollback in force.
         is_running: Returns whether a run is in progress.
     """
 
-    def __init__(
-        self,
-        retreating: RetreatService,
-        *,
-        assigned: Callable[[], Assignment | None],
-        rollback: Callable[[], Rollback | None],
-        is_running: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self._retreating = retreating
-        self._assigned = assigned
-        self._rollback = rollback
-        self._is_running = is_running
-        self._clock = clock
-        self._in_force = ""  # the nonce for which the rollback was put in force
-        self._asked = -1  # the number of failed attempts when a run was requested
-        self._due = 0.0  # when the next attempt is due; 0 if unknown
+    retreating: RetreatService
+    _: KW_ONLY
+    assigned: Callable[[], Assignment | None]
+    rollback: Callable[[], Rollback | None]
+    is_running: Callable[[], bool]
+    clock: Clock
+    # The nonce for which the rollback was put in force.
+    _in_force: str = field(default="", init=False)
+    # The number of failed attempts when a run was requested.
+    _asked: int = field(default=-1, init=False)
+    _due: float = field(default=0.0, init=False)  # when the next attempt is due; 0 if unknown
 
     async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
         """Execute the next step.
@@ -63,16 +58,16 @@ class ReturnRoute:
             The updated confirmation, and the seconds until the next step.
         """
         if self._in_force != found.nonce:
-            left = self._due - self._clock.monotonic()
+            left = self._due - self.clock.monotonic()
             if found.tries and left > 0:
                 return found, left
             return await self._put_in_force(found)
-        rollback = self._rollback()
+        rollback = self.rollback()
         if rollback is None or rollback.serial != found.serial:
             return replace(
                 found, stage=Stage.SUPERSEDED, reason="the rollback was replaced or removed"
             ), 0.0
-        runs = self._retreating.runs(found, rollback)
+        runs = self.retreating.runs(found, rollback)
         if runs and runs[0].good:
             return replace(found, stage=Stage.ROLLED_BACK, reason=found.silence), 0.0
         if runs:
@@ -80,36 +75,36 @@ class ReturnRoute:
             found = self._after(found, f"its run of {rollback.release} {runs[0].outcome}")
             if found.stage is not Stage.ROLLING_BACK:
                 return found, 0.0
-        now = self._clock.monotonic()
-        if now < self._due or self._is_running():
+        now = self.clock.monotonic()
+        if now < self._due or self.is_running():
             return found, LOOK
-        if self._asked == found.tries and not self._retreating.waits(found):
+        if self._asked == found.tries and not self.retreating.waits(found):
             found = replace(found, tries=found.tries + 1)
             return self._after(found, f"its run of {rollback.release} did not begin"), 0.0
-        self._retreating.ask_for_run(found)
+        self.retreating.ask_for_run(found)
         self._asked, self._due = found.tries, now + AGAIN
         return found, LOOK
 
     def is_back(self, found: Confirmation) -> bool:
         """Return whether the last run of the older release was good after all."""
-        rollback = self._rollback()
+        rollback = self.rollback()
         if rollback is None or rollback.serial != found.serial:
             return False
-        runs = self._retreating.runs(found, rollback)
+        runs = self.retreating.runs(found, rollback)
         return bool(runs) and runs[0].good
 
     async def _put_in_force(self, found: Confirmation) -> tuple[Confirmation, float]:
-        assignment = self._assigned()
+        assignment = self.assigned()
         if assignment is None:
             return found, LOOK
-        end = await self._retreating.put_in_force(found, assignment)
+        end = await self.retreating.put_in_force(found, assignment)
         if end.result is RequestedRunResult.BUSY:
             return found, BUSY_AGAIN
         if end.result is not RequestedRunResult.OVER:
             return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
         begun = bool(found.tries) and not self._due  # an earlier agent began to wait
         pause = pause_after(found.tries) if begun else None
-        self._due = self._clock.monotonic() + (pause or 0.0)
+        self._due = self.clock.monotonic() + (pause or 0.0)
         self._in_force, self._asked = found.nonce, -1
         return await self.step(found)
 
@@ -119,6 +114,6 @@ class ReturnRoute:
         if pause is None:
             why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
             return replace(found, stage=Stage.ROLLBACK_FAILED, reason=why)
-        self._due = self._clock.monotonic() + pause
+        self._due = self.clock.monotonic() + pause
         again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"
         return replace(found, reason=f"{found.silence}; {failure}, {again}")

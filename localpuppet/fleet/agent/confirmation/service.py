@@ -11,7 +11,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
@@ -71,44 +71,41 @@ class ConfirmationContext:
     command: Callable[[], Awaitable[bool]] | None
 
 
+@dataclass(slots=True, eq=False)
 class Confirming:
     """The confirmation of the release that was deployed on this node.
 
-    Args:
+    Attributes:
         site: The parts of this node.
         looking: Looks at the bus.
         retreating: Rolls this node back.
         agent: The node's agent.
     """
 
-    def __init__(
-        self,
-        site: ConfirmationContext,
-        *,
-        looking: BusProbe,
-        retreating: RetreatService,
-        agent: Agent,
-        clock: Clock,
-        log: Log,
-    ) -> None:
-        self._site = site
-        self._looking = looking
-        self._retreating = retreating
-        self._agent = agent
-        self._clock = clock
-        self._log = log
-        self._fresh = False  # a new connection succeeded for the pending release
-        self._blind: float | None = None  # since when no look had an answer
-        self._pause = FIRST_PAUSE
-        self._leaving = ""  # the nonce of the release that this agent is leaving
+    site: ConfirmationContext
+    _: KW_ONLY
+    looking: BusProbe
+    retreating: RetreatService
+    agent: Agent
+    clock: Clock
+    log: Log
+    # Whether a new connection succeeded for the pending release.
+    _fresh: bool = field(default=False, init=False)
+    _blind: float | None = field(default=None, init=False)  # since when no look had an answer
+    _pause: float = field(default=FIRST_PAUSE, init=False)
+    # The nonce of the release that this agent is leaving.
+    _leaving: str = field(default="", init=False)
+    _way_back: ReturnRoute = field(init=False)
+    _said: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
         self._way_back = ReturnRoute(
-            retreating,
-            assigned=site.assigned,
-            rollback=site.rollback,
-            is_running=lambda: agent.is_running,
-            clock=clock,
+            self.retreating,
+            assigned=self.site.assigned,
+            rollback=self.site.rollback,
+            is_running=lambda: self.agent.is_running,
+            clock=self.clock,
         )
-        self._said = ""
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Watch the pending confirmation until `leave` is set."""
@@ -124,8 +121,8 @@ class Confirming:
             leaving.cancel()
 
     async def _keep(self) -> None:
-        changed = self._agent.subscribe()
-        await self._looking.new_connection()  # caches the addresses of the bus while names resolve
+        changed = self.agent.subscribe()
+        await self.looking.new_connection()  # caches the addresses of the bus while names resolve
         while True:
             changed.clear()
             pause = await self.step()
@@ -153,7 +150,7 @@ class Confirming:
     def told(self) -> Mapping[str, Json] | None:
         """Return the published state, with the nonce as soon as the nonce can come back."""
         try:
-            found = self._site.memory.read()
+            found = self.site.memory.read()
         except LocalpuppetError:
             return None  # `step` reports the damage
         if found is None:
@@ -188,14 +185,14 @@ class Confirming:
 
     def _now(self) -> Instant:
         return Instant(
-            boot=self._site.boot,
-            monotonic=self._clock.monotonic(),
-            at=show_time(self._clock.now()),
+            boot=self.site.boot,
+            monotonic=self.clock.monotonic(),
+            at=show_time(self.clock.now()),
         )
 
     def _current(self) -> Confirmation | None:
         """Return the confirmation of the release in force, which begins when a run has ended."""
-        held, assignment = self._site.memory.read(), self._site.assigned()
+        held, assignment = self.site.memory.read(), self.site.assigned()
         if held is not None and (assignment is None or not held.is_of(assignment)):
             # The node no longer needs a hold or an alarm for the old release.
             if held.stage in (*OPEN, Stage.ROLLBACK_FAILED):
@@ -205,7 +202,7 @@ class Confirming:
             return None
         if held is not None:
             return self._carried(held, assignment)
-        run = first_run(self._site.records, assignment)
+        run = first_run(self.site.records, assignment)
         if run is None:
             return None
         begun = Confirmation(
@@ -218,9 +215,9 @@ class Confirming:
             within=assignment.confirm,
             since=self._now(),
         )
-        self._site.memory.write(begun)
+        self.site.memory.write(begun)
         self._fresh, self._blind, self._pause = False, None, FIRST_PAUSE
-        self._agent.recheck()
+        self.agent.recheck()
         return begun
 
     def _carried(self, held: Confirmation, assignment: Assignment) -> Confirmation:
@@ -229,8 +226,8 @@ class Confirming:
             return held
         found = held.carried(self._now())
         if found != held:
-            self._site.memory.write(found)
-        rollback = self._site.rollback()
+            self.site.memory.write(found)
+        rollback = self.site.rollback()
         decided = rollback is not None and rollback.serial == assignment.serial
         if rollback is None or not decided or found.stage is not Stage.PENDING:
             return found
@@ -239,14 +236,14 @@ class Confirming:
 
     async def _look(self, found: Confirmation) -> float | None:
         """Look at the bus and act on it; return the seconds until the next look."""
-        reach, fresh = await self._looking.look(found.nonce)
+        reach, fresh = await self.looking.look(found.nonce)
         found = self._note_reached(found, fresh=fresh, reached=fresh)
         verdict = self._verdict(found, reach)
-        command = self._site.command
+        command = self.site.command
         if verdict is ConfirmationDecision.CUT_OFF and command is not None:
             self._say(f"{found.release}: {found.silence}, asking confirm_command")
             connected = await command()
-            reach, fresh = await self._looking.look(found.nonce)
+            reach, fresh = await self.looking.look(found.nonce)
             found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
             verdict = self._verdict(found, reach)
         if not self._is_open(found):
@@ -266,10 +263,10 @@ class Confirming:
         """
         if reached and not found.reached and self._is_open(found):
             found = replace(found, reached=True)
-            self._site.memory.write(found)
+            self.site.memory.write(found)
         if fresh and not self._fresh:
             self._fresh = True
-            self._agent.recheck()
+            self.agent.recheck()
         return found
 
     def _is_open(self, found: Confirmation) -> bool:
@@ -278,19 +275,19 @@ class Confirming:
         return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
 
     def _verdict(self, found: Confirmation, reach: BusContact) -> ConfirmationDecision:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if reach is not BusContact.NOTHING:
             self._blind = None
         elif self._blind is None:
             self._blind = now
-        owner = self._retreating.owner(found)
+        owner = self.retreating.owner(found)
         sight = ConfirmationState(
             reach=reach,
             waited=found.waited(self._now()),
             reached=found.reached,
             looked=0.0 if self._blind is None else now - self._blind,
             by_rollout=bool(found.rollout),
-            held=any(one.owner == owner for one in self._site.holds().active()),
+            held=any(one.owner == owner for one in self.site.holds().active()),
         )
         return decide(sight, within=found.within)
 
@@ -300,9 +297,9 @@ class Confirming:
             why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
             self._settle(replace(found, stage=Stage.CONFIRMED, reason=why))
         elif verdict is ConfirmationDecision.CUT_OFF:
-            newest = next(iter(self._site.records.ids()), "")
+            newest = next(iter(self.site.records.ids()), "")
             back = replace(found, stage=Stage.ROLLING_BACK, reason=found.silence, newest=newest)
-            self._site.memory.write(back)
+            self.site.memory.write(back)
             self._say(f"{back.release}: {back.reason}; rolling back")
             self._begin_to_go_back(back)
         elif verdict is ConfirmationDecision.UNHEARD:
@@ -310,21 +307,21 @@ class Confirming:
         elif verdict is ConfirmationDecision.UNSERVED:
             why = _UNSERVED if found.reached else _OLD_CONNECTION
             self._wait(found, why)
-            self._retreating.hold(found, f"{found.release} is not confirmed: {why}")
+            self.retreating.hold(found, f"{found.release} is not confirmed: {why}")
 
     def _wait(self, found: Confirmation, why: str) -> None:
         """Continue to wait for an overdue confirmation, and log each reason once."""
         if found.reason != why:
-            self._site.memory.write(replace(found, reason=why))
+            self.site.memory.write(replace(found, reason=why))
             self._say(f"{found.release} is not confirmed: {why}; waiting")
-            self._site.late(True)
-            self._agent.recheck()
+            self.site.late(True)
+            self.agent.recheck()
 
     def _begin_to_go_back(self, found: Confirmation) -> None:
         """Remove this node's own hold, which would block the rollback's run, and notify others."""
-        self._site.late(True)
-        self._retreating.let_go(found)
-        self._agent.recheck()
+        self.site.late(True)
+        self.retreating.let_go(found)
+        self.agent.recheck()
 
     async def _go_back(self, found: Confirmation) -> float | None:
         """Continue the rollback; return the seconds until the next look."""
@@ -339,23 +336,23 @@ class Confirming:
         if then.stage is not Stage.ROLLING_BACK:
             self._settle(then)
             return None
-        self._site.memory.write(then)
+        self.site.memory.write(then)
         self._say(str(then))
-        self._agent.recheck()
+        self.agent.recheck()
         return pause
 
     def _settle(self, found: Confirmation) -> Confirmation:
         """Record the result and publish it."""
-        self._site.memory.write(found)
+        self.site.memory.write(found)
         self._fresh = False
         self._say(str(found), good=found.stage is Stage.CONFIRMED)
-        self._retreating.let_go(found)
-        self._site.late(found.stage is Stage.ROLLBACK_FAILED)
-        self._agent.recheck()
+        self.retreating.let_go(found)
+        self.site.late(found.stage is Stage.ROLLBACK_FAILED)
+        self.agent.recheck()
         return found
 
     def _say(self, text: str, *, good: bool = False) -> None:
         if text != self._said:
-            say = self._log.info if good else self._log.warning
+            say = self.log.info if good else self.log.warning
             say(text, kind=LineKind.RUN)
         self._said = text

@@ -13,7 +13,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
@@ -53,35 +53,30 @@ class ReactionPorts:
     refusal: Callable[[NodeName], str | None]
 
 
+@dataclass(slots=True, eq=False)
 class Reactor:
     """Watches the answers and requests runs.
 
-    Args:
+    Attributes:
         world: Its ports.
         memory: Stores its state.
         new_id: Returns a new UUID.
         again: Seconds until the next attempt after a disk error, or if no answer is known.
     """
 
-    def __init__(
-        self,
-        world: ReactionPorts,
-        memory: ReactionStorage,
-        *,
-        clock: Clock,
-        log: Log,
-        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
-        again: float = AGAIN,
-    ) -> None:
-        self._world = world
-        self._memory = memory
-        self._clock = clock
-        self._log = log
-        self._new_id = new_id
-        self._again = again
-        self._sources = {source.name: source for source in world.sources}
-        self._state: ReactionState | None = None
-        self._said = ""
+    world: ReactionPorts
+    memory: ReactionStorage
+    _: KW_ONLY
+    clock: Clock
+    log: Log
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    again: float = AGAIN
+    _sources: dict[str, DependencySource] = field(init=False)
+    _state: ReactionState | None = field(default=None, init=False)
+    _said: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._sources = {source.name: source for source in self.world.sources}
 
     async def run(self, seen: asyncio.Event, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """React until `leave` is set.
@@ -91,7 +86,7 @@ class Reactor:
             changed: Set when a run may have begun or ended.
             leave: Ends the loop.
         """
-        pace = Pace(self._clock.monotonic())
+        pace = Pace(self.clock.monotonic())
         leaving = asyncio.create_task(leave.wait())
         try:
             while not leave.is_set():
@@ -103,7 +98,7 @@ class Reactor:
                 for task in waking:
                     task.cancel()
                 if seen.is_set():
-                    pace.changed(self._clock.monotonic())
+                    pace.changed(self.clock.monotonic())
                 seen.clear()
                 changed.clear()
         finally:
@@ -113,19 +108,19 @@ class Reactor:
         """Do what is due; return the seconds until the next look without an event."""
         try:
             news, busy = self.catch_up()
-            begun = self._clock.monotonic()
+            begun = self.clock.monotonic()
             if news:
                 pace.changed(begun)
             if busy or pace.wait(begun) > 0:
-                return self._again if busy else pace.wait(begun)
+                return self.again if busy else pace.wait(begun)
             seen = await asyncio.to_thread(self.look)
-            pace.looked(begun=begun, ended=self._clock.monotonic())
+            pace.looked(begun=begun, ended=self.clock.monotonic())
             # A run may have begun meanwhile: then the next look follows its end.
             wait = 0.0 if self.catch_up()[1] else self.act(seen)
         except LocalpuppetError as error:
             self._say_once(f"no reactions for now: {error}")
-            return self._again
-        now = self._clock.monotonic()
+            return self.again
+        now = self.clock.monotonic()
         if wait is not None:
             pace.look_at(now + wait)
         return pace.wait(now)
@@ -133,12 +128,12 @@ class Reactor:
     def catch_up(self) -> tuple[bool, bool]:
         """Take in finished runs; return whether there were any, and whether one is in progress."""
         state = self._known()
-        ended, busy = self._world.runs.after(state.run)
+        ended, busy = self.world.runs.after(state.run)
         for run in ended:
             state = state.after(run)
         if ended:
             self._remember(state)
-        return bool(ended), busy or self._world.host.is_running
+        return bool(ended), busy or self.world.host.is_running
 
     def look(self) -> list[NewAnswer]:
         """Return the answers that are not dealt with.
@@ -155,7 +150,7 @@ class Reactor:
             try:
                 now = source.ask(one.question.key)
             except InvalidInputError as error:
-                self._log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
+                self.log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
                 continue
             told = one.question.answer
             if now.digest == told.digest:
@@ -164,7 +159,7 @@ class Reactor:
             # A bus that was set up again restarts its revisions: any node may have published an
             # entry.
             before = told.revision if told.revision <= now.revision else 0
-            since = self._world.peers.since(before)
+            since = self.world.peers.since(before)
             found = changes(one.question.text, told, now, since=since, counts=self._counts)
             peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
             now = now.within(left)  # the changed nodes are known by now
@@ -179,54 +174,54 @@ class Reactor:
             StateError: A write failed; the stored part is continued later.
         """
         state = self._known()
-        now = self._clock.now().timestamp()
+        now = self.clock.now().timestamp()
         decision = decide(
             state,
             [one for one in seen if one.watched in state.queries],
-            me=self._world.host.me,
+            me=self.world.host.me,
             now=now,
-            waits=self._world.host.owes(cause for made in state.reactions for cause in made.causes),
-            new_id=self._new_id,
+            waits=self.world.host.owes(cause for made in state.reactions for cause in made.causes),
+            new_id=self.new_id,
         )
         for line in decision.lines:  # a kill in between may repeat a line, but loses none
-            self._log.info(line, kind=LineKind.CAUSE)
+            self.log.info(line, kind=LineKind.CAUSE)
         if decision.state != state:
             self._remember(decision.state)
         self._say_once(decision.waiting)
         if decision.state.pending:
             # The next turn removes it, when the run has begun: one write less before the run.
-            self._world.host.react(decision.state.pending)
+            self.world.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
     def _known(self) -> ReactionState:
         """Return the stored state, and hand over what an earlier agent left pending."""
         if self._state is None:
-            self._state = self._memory.load()
+            self._state = self.memory.load()
         if self._state.pending:
-            self._world.host.react(self._state.pending)
+            self.world.host.react(self._state.pending)
             self._remember(replace(self._state, pending=()))
         return self._state
 
     def _remember(self, state: ReactionState) -> None:
-        self._memory.save(state)
+        self.memory.save(state)
         self._state = state
 
     def _peer(self, node: NodeName, change: AnswerChange) -> ChangedPeer:
-        entry = self._world.peers.entry(node)
+        entry = self.world.peers.entry(node)
         if entry is None:
             # The node was removed, or its entry has expired: a chain begins there.
             return ChangedPeer(node=node, paths=((),), refusal=None, change=change)
         return ChangedPeer(
             node=node,
             paths=entry.paths or ((),),
-            refusal=self._world.refusal(node),
+            refusal=self.world.refusal(node),
             change=change,
         )
 
     def _counts(self, node: str) -> bool:
-        return self._world.peers.entry(NodeName(node)) is not None
+        return self.world.peers.entry(NodeName(node)) is not None
 
     def _say_once(self, line: str) -> None:
         if line and line != self._said:
-            self._log.info(line, kind=LineKind.CAUSE)
+            self.log.info(line, kind=LineKind.CAUSE)
         self._said = line

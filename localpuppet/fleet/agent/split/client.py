@@ -9,6 +9,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import (
@@ -35,31 +36,25 @@ AGAIN = 1.0
 Ask = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
+@dataclass(slots=True, eq=False)
 class RemoteRunSide:
     """The run side in another process; see `fleet.agent.run_side.RunSide`.
 
-    Args:
+    Attributes:
         ask: Sends a line and yields the lines of the answer; raises `UnavailableError`.
         verifier: Returns a verifier, given this node's name and public key (`None` if it has a
             certificate).
         spool: The directory for messages to the run side.
     """
 
-    def __init__(
-        self,
-        ask: Ask,
-        *,
-        verifier: "Callable[[tuple[SignerName, Ed25519PublicKey] | None], Verifier]",
-        spool: Spool,
-        log: Log,
-    ) -> None:
-        self._ask = ask
-        self._verifier = verifier
-        self._spool = spool
-        self._log = log
-        self._changed: list[asyncio.Event] = []
-        self._me: NodeName | None = None
-        self._known: Verifier | None = None
+    ask: Ask
+    _: KW_ONLY
+    verifier: "Callable[[tuple[SignerName, Ed25519PublicKey] | None], Verifier]"
+    spool: Spool
+    log: Log
+    _changed: list[asyncio.Event] = field(default_factory=list, init=False)
+    _me: NodeName | None = field(default=None, init=False)
+    _known: Verifier | None = field(default=None, init=False)
 
     @property
     def me(self) -> NodeName:
@@ -86,7 +81,7 @@ class RemoteRunSide:
                 f"is that of {me} now", where="run side", hint="restart this side, too"
             )
         self._me = me
-        self._known = self._verifier(own)
+        self._known = self.verifier(own)
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
         """Hand triggers over; see `RunSide`."""
@@ -131,13 +126,13 @@ class RemoteRunSide:
         while True:
             try:
                 async with aclosing(
-                    self._ask(SplitMessage(verb=RequestKind.FOLLOW).line())
+                    self.ask(SplitMessage(verb=RequestKind.FOLLOW).line())
                 ) as lines:
                     async for _ in lines:
                         for event in self._changed:
                             event.set()
             except UnavailableError as error:
-                self._log.debug(str(error))
+                self.log.debug(str(error))
             await asyncio.sleep(AGAIN)
 
     def _holds(self, token: bytes, kind: MessageKind) -> bool:
@@ -147,7 +142,7 @@ class RemoteRunSide:
         try:
             self._known.verify(token, kind)
         except LocalpuppetError as error:
-            self._log.warning(f"dropped a message: {error}", kind=LineKind.STRANGER)
+            self.log.warning(f"dropped a message: {error}", kind=LineKind.STRANGER)
             return False
         return True
 
@@ -156,7 +151,7 @@ class RemoteRunSide:
         ids: list[MessageId] = []
         try:
             for token in tokens:
-                ids.append(self._spool.add(token))
+                ids.append(self.spool.add(token))
             yield tuple(ids)
         except StateError as error:
             raise RunSideAwayError(
@@ -164,12 +159,12 @@ class RemoteRunSide:
             ) from error
         finally:
             for identifier in ids:
-                self._spool.remove(identifier)
+                self.spool.remove(identifier)
 
     async def _one(self, question: SplitMessage) -> Fields:
         """Send a line and return the one line of the answer."""
         try:
-            async with aclosing(self._ask(question.line())) as lines:
+            async with aclosing(self.ask(question.line())) as lines:
                 line = await anext(lines)
         except UnavailableError as error:
             raise RunSideAwayError(str(error), where="run side") from error

@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 # Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 PART, LEAST, MOST = 10, 1, 6
@@ -38,30 +38,28 @@ def _awake_or_not() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass(slots=True, eq=False)
 class SharedLeases:
     """The leases of one client.
 
-    Args:
+    Attributes:
         grant: Requests a lease of some seconds from the server, and returns its id.
         monotonic: A monotonic clock that also counts while the machine sleeps.
     """
 
-    def __init__(
-        self,
-        grant: Callable[[int], Awaitable[int]],
-        *,
-        monotonic: Callable[[], float] = _awake_or_not,
-    ) -> None:
-        self._grant = grant
-        self._monotonic = monotonic
-        self._shared: dict[int, tuple[float, asyncio.Task[EtcdLease]]] = {}
+    grant: Callable[[int], Awaitable[int]]
+    _: KW_ONLY
+    monotonic: Callable[[], float] = _awake_or_not
+    _shared: dict[int, tuple[float, asyncio.Task[EtcdLease]]] = field(
+        default_factory=dict, init=False
+    )
 
     async def of(self, ttl: float | None) -> EtcdLease:
         """Return the lease for a value that stays for `ttl` seconds; `None` for no expiry."""
         if ttl is None:
             return EtcdLease(id=0, covers_until=math.inf)
         seconds = math.ceil(ttl)
-        now = self._monotonic()
+        now = self.monotonic()
         until, task = self._shared.get(seconds, (-math.inf, None))
         if task is None or now > until or _failed(task):
             spare = min(MOST, max(LEAST, seconds // PART))
@@ -73,7 +71,7 @@ class SharedLeases:
 
     def covers(self, lease: EtcdLease) -> bool:
         """Return whether a write that ends now stays for its ttl."""
-        return self._monotonic() <= lease.covers_until
+        return self.monotonic() <= lease.covers_until
 
     def forget(self, lease: EtcdLease) -> None:
         """Stop sharing a lease after a write with it failed."""
@@ -87,7 +85,7 @@ class SharedLeases:
             task.cancel()
 
     async def _new(self, seconds: int, covers_until: float) -> EtcdLease:
-        return EtcdLease(id=await self._grant(seconds), covers_until=covers_until)
+        return EtcdLease(id=await self.grant(seconds), covers_until=covers_until)
 
 
 def _failed(task: "asyncio.Task[EtcdLease]") -> bool:

@@ -65,10 +65,11 @@ class _Dependency:
     tag: Tag
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseChecker:
     """Checks releases.
 
-    Args:
+    Attributes:
         repository: Git.
         supply: Provides code; locked trees are in the store afterwards.
         state: The state directory.
@@ -78,26 +79,13 @@ class ReleaseChecker:
         refuse_unstageable: Rejects a working copy that no node would stage; counts its size.
     """
 
-    def __init__(
-        self,
-        *,
-        repository: Repository,
-        supply: Supply,
-        state: Path,
-        parser: Parser,
-        ignored: Callable[[Path], Ignored],
-        refuse_unstageable: Callable[[Path, Budget], None],
-        bus: bool,
-    ) -> None:
-        self._bus = bus
-        self._repository = repository
-        self._ignored = ignored
-        self._refuse_unstageable = refuse_unstageable
-        self._supply = supply
-        self._store = supply.store
-        self._state = state
-        self._files = supply.files
-        self._parser = parser
+    repository: Repository
+    supply: Supply
+    state: Path
+    parser: Parser
+    ignored: Callable[[Path], Ignored]
+    refuse_unstageable: Callable[[Path, Budget], None]
+    bus: bool
 
     def check(self, directory: Path) -> ReleaseCheck:
         """Check the release in a directory.
@@ -114,12 +102,12 @@ class ReleaseChecker:
             BusyError: Another process holds the staging lock.
             PuppetMissingError: Puppet's parser does not work.
         """
-        manifest = self._files.manifest(directory)
+        manifest = self.supply.files.manifest(directory)
         lock = self._lock(directory, manifest)
-        held = self._store.locks.take_for_changes()
+        held = self.supply.store.locks.take_for_changes()
         try:
-            budget = self._store.budget()
-            self._refuse_unstageable(directory, budget)
+            budget = self.supply.store.budget()
+            self.refuse_unstageable(directory, budget)
             self._bring(lock, directory / LOCK, budget)
         finally:
             held.release()
@@ -128,7 +116,7 @@ class ReleaseChecker:
             inner = layout(directory, manifest.moduledir, manifest.site_manifest)
         except LocalpuppetError as error:
             raise error.at(str(directory / MANIFEST)) from error
-        ignored = self._ignored(directory)
+        ignored = self.ignored(directory)
         _refuse_clash(directory, lock, manifest.moduledir, ignored)
         own = own_modules(directory, inner.modulepath, ignored, code=inner.own_code)
         interface = self._interface(directory, lock, own)
@@ -145,9 +133,9 @@ class ReleaseChecker:
                 *inner.notes,
                 *self._not_used(inner),
                 *interface.unmet(
-                    bus=self._bus,
+                    bus=self.bus,
                     locked=lock.modules,
-                    modules=modules_in(self._files.basemodulepath if inner.base else ()),
+                    modules=modules_in(self.supply.files.basemodulepath if inner.base else ()),
                 ),
                 *unused_code(directory, manifest, inner, but=ignored),
                 *own.warnings(),
@@ -158,12 +146,12 @@ class ReleaseChecker:
         )
 
     def _not_used(self, inner: ReleaseLayout) -> tuple[str, ...]:
-        if not inner.base or self._files.basemodulepath:
+        if not inner.base or self.supply.files.basemodulepath:
             return ()
         return ("$basemodulepath is not used: a release has all its modules",)
 
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:
-        lock = self._files.lock(directory)
+        lock = self.supply.files.lock(directory)
         if lock is None:
             raise InvalidInputError(
                 f"there is no {LOCK}",
@@ -176,12 +164,12 @@ class ReleaseChecker:
     def _bring(self, lock: Lock, file: Path, budget: Budget) -> None:
         """Fetch every tag again, compare it with the lock, and bring its tree into the store."""
         hint = "run 'localpuppet release lock'; find out who edited the lock"
-        self._supply.tags(self._repository).bring(
-            wanted_of(lock, self._supply.sources, file=str(file), hint=hint),
+        self.supply.tags(self.repository).bring(
+            wanted_of(lock, self.supply.sources, file=str(file), hint=hint),
             ask_all=True,
             budget=budget,
         )
-        self._supply.modules(self._repository).bring(
+        self.supply.modules(self.repository).bring(
             lock.pins, file=str(file), ask_all=True, budget=budget
         )
 
@@ -196,7 +184,7 @@ class ReleaseChecker:
         chains: list[str] = []
         while level:
             # Those of the lock were just asked for; one that was fetched is not fetched again.
-            self._repository.fetch([(item.url, item.tag) for item in level], refresh=False)
+            self.repository.fetch([(item.url, item.tag) for item in level], refresh=False)
             below: list[_Dependency] = []
             for item in level:
                 if (item.url, item.tag) not in seen:
@@ -207,19 +195,19 @@ class ReleaseChecker:
         return tuple(chains)
 
     def _below(self, item: _Dependency) -> list[_Dependency]:
-        commit = self._repository.tag(item.url, item.tag).commit
-        data = self._repository.files(item.url, commit, [MANIFEST]).get(MANIFEST)
+        commit = self.repository.tag(item.url, item.tag).commit
+        data = self.repository.files(item.url, commit, [MANIFEST]).get(MANIFEST)
         if data is None:
             return []
         chain = " → ".join(item.chain)
-        manifest = self._files.parse_manifest(data, f"{chain}: {MANIFEST}")
+        manifest = self.supply.files.parse_manifest(data, f"{chain}: {MANIFEST}")
         found = [
             _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
             if isinstance(module, GitModule) and module.kind == "tag"
         ]
         for entry in manifest.modulepath:
-            source = self._supply.sources.get(entry.source)
+            source = self.supply.sources.get(entry.source)
             if not entry.is_tag:
                 raise InvalidInputError(
                     f"{chain} → {entry} is not a tag: the release would not be closed",
@@ -237,8 +225,10 @@ class ReleaseChecker:
 
     def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
         """Return the unmet dependencies in the modules' `metadata.json`."""
-        modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
-        collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
+        modules = {
+            name: self.supply.store.path(pin.tree_sha256) for name, pin in lock.modules.items()
+        }
+        collections = [self.supply.store.path(pin.tree_sha256) for pin in lock.sources.values()]
         others = [path for place in collections for path in sorted(place.iterdir())]
         for path in [*own.modules, *(path for path in others if path.is_dir())]:
             modules.setdefault(path.name, path)
@@ -246,17 +236,20 @@ class ReleaseChecker:
 
     def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:
         """Read the interface of the modulepath that nodes will have; compose no release."""
-        with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as temporary:
+        with tempfile.TemporaryDirectory(dir=self.state, prefix=".check-") as temporary:
             links = Path(temporary)
-            single = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+            single = {
+                name: self.supply.store.path(pin.tree_sha256) for name, pin in lock.modules.items()
+            }
             parts = [
                 _linked(links / str(number), {path.name: path.resolve() for path in paths})
                 for number, paths in enumerate(own.kept.values())
             ]
             collections = {
-                str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
+                str(name): self.supply.store.path(pin.tree_sha256)
+                for name, pin in lock.sources.items()
             }
-            return self._parser.ask(
+            return self.parser.ask(
                 [*parts, _linked(links / "modules", single), *collections.values()],
                 names=[
                     *(str(directory / part) for part in own.kept),
@@ -270,7 +263,7 @@ class ReleaseChecker:
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
         """Check `enc.yaml` against the interface, as far as possible without an input."""
-        enc = read_enc(file, self._files.documents)
+        enc = read_enc(file, self.supply.files.documents)
         try:
             check_classes(enc.data.classes, interface)
             for name, layer in enc.layers.items():

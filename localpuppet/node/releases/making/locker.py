@@ -5,7 +5,7 @@ unless the user requests an update.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,24 +38,17 @@ if TYPE_CHECKING:
 NO_PATHS: Mapping[str, Path] = {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockWriter:
     """Writes locks.
 
-    Args:
+    Attributes:
         supply: Provides code; locked trees are in the store afterwards.
         repository: Git.
     """
 
-    def __init__(
-        self,
-        *,
-        supply: Supply,
-        repository: "Repository",
-    ) -> None:
-        self._repository = repository
-        self._supply = supply
-        self._store = supply.store
-        self._files = supply.files
+    supply: Supply
+    repository: "Repository"
 
     def lock(
         self,
@@ -82,8 +75,8 @@ class LockWriter:
             UnavailableError: Repositories or the forge are unreachable; the message names all of
                 them.
         """
-        manifest = self._files.manifest(directory)
-        old = self._files.lock(directory) or EMPTY
+        manifest = self.supply.files.manifest(directory)
+        old = self.supply.files.lock(directory) or EMPTY
         file = str(directory / LOCK)
         refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
         pins: dict[str, AnyPin] = {}
@@ -94,8 +87,8 @@ class LockWriter:
                 manifest.modules,
                 kept={} if update is not None and not update else old.modules,
                 update=update or (),
-                repository=self._repository,
-                forge=self._supply.forge,
+                repository=self.repository,
+                forge=self.supply.forge,
                 failed=failed,
             )
         except LocalpuppetError as error:
@@ -105,14 +98,14 @@ class LockWriter:
             drafts = as_locked(drafts, old.modules)
         else:
             drafts = unbound(drafts)
-        held = self._store.locks.take_for_changes()
+        held = self.supply.store.locks.take_for_changes()
         try:
-            self._store.sweep(self._repository.rubbish())
-            budget = self._store.budget()
-            fetcher = self._supply.tags(self._repository)
+            self.supply.store.sweep(self.repository.rubbish())
+            budget = self.supply.store.budget()
+            fetcher = self.supply.tags(self.repository)
             with gather_unavailable(failed):
                 pins |= fetcher.bring(wanted, budget=budget)
-            modules = self._supply.modules(self._repository)
+            modules = self.supply.modules(self.repository)
             keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
             with gather_unavailable(failed):
                 pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
@@ -142,7 +135,7 @@ class LockWriter:
             if isinstance(module, GitModule) and module.kind == "tag"
         }
         for index, entry in enumerate(manifest.modulepath):
-            source = self._supply.sources.get(entry.source)
+            source = self.supply.sources.get(entry.source)
             if source is None:
                 raise InvalidInputError(
                     f"localpuppet.yaml does not declare a source {entry.source!r}",

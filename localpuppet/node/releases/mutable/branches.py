@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,31 +117,25 @@ class BranchRecords:
         return self._directory / f"{app.replace('/', '%')}.json"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BranchStaging:
     """Stages branches.
 
-    Args:
+    Attributes:
         modules: The directory of all modules, for paths in messages.
         supply: Provides code.
         locked: Brings the trees that locks pin.
         repository: Provides git, under a title for progress.
     """
 
-    def __init__(
-        self,
-        *,
-        modules: Path,
-        supply: Supply,
-        locked: LockedModules,
-        repository: "Callable[[str], AbstractContextManager[Repository]]",
-    ) -> None:
-        self._modules = modules
-        self._supply = supply
-        self._store = supply.store
-        self._files = supply.files
-        self._locked = locked
-        self._repository = repository
-        self._records = BranchRecords(supply.store.directory)
+    modules: Path
+    supply: Supply
+    locked: LockedModules
+    repository: "Callable[[str], AbstractContextManager[Repository]]"
+    _records: BranchRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._records = BranchRecords(self.supply.store.directory)
 
     def stage(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
         """Fetch the current commit of a branch, and the modules of its lock.
@@ -154,22 +148,22 @@ class BranchStaging:
             BusyError: Another process changes the store.
         """
         source = self._source(app)
-        held = self._store.locks.take_for_changes()
+        held = self.supply.store.locks.take_for_changes()
         try:
-            with self._repository(f"staging {app}") as repository:
+            with self.repository(f"staging {app}") as repository:
                 commit = self._head(app, source, repository)
                 known = self._records.of(app)
                 tree = known.tree_sha256 if known and known.commit == commit else ""
                 pin = CommitPin(url=source.url, branch=app.branch, commit=commit, tree_sha256=tree)
-                fetcher = self._supply.modules(repository)
+                fetcher = self.supply.modules(repository)
                 whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
         finally:
             held.release()
         staged = StagedBranch(release=app, commit=commit, tree_sha256=whole.tree_sha256)
-        directory = self._store.path(staged.tree_sha256)
+        directory = self.supply.store.path(staged.tree_sha256)
         _, lock = self._read(app, directory)
         title = f"staging modules of {app}"
-        self._locked.bring(lock, lock.trees, title=title, file=directory / LOCK)
+        self.locked.bring(lock, lock.trees, title=title, file=directory / LOCK)
         self._records.write(staged)
         return staged, lock
 
@@ -194,36 +188,36 @@ class BranchStaging:
             InvalidInputError: The branch was never fetched, or is invalid.
             StateError: Its record is damaged.
         """
-        staged = self._records.of(app)
-        if staged is None or not self._store.has(staged.tree_sha256):
+        staged, store = self._records.of(app), self.supply.store
+        if staged is None or not store.has(staged.tree_sha256):
             raise InvalidInputError(
                 f"{app} is not on this node", where="app", hint="'localpuppet stage' fetches it"
             )
-        directory = self._store.path(staged.tree_sha256)
+        directory = store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
         place = ReleaseLocation(
             directory=directory,
-            name=self._modules / app,
+            name=self.modules / app,
             inside=[directory],
-            single=ModuleLinks(self._store.directory).path(lock.trees) if lock.modules else None,
+            single=ModuleLinks(store.directory).path(lock.trees) if lock.modules else None,
             collections=[
-                (self._modules / entry, self._store.path(lock.sources[entry].tree_sha256))
+                (self.modules / entry, store.path(lock.sources[entry].tree_sha256))
                 for entry in manifest.modulepath
             ],
         )
         try:
-            return assemble(app, manifest, place, files=self._files)
+            return assemble(app, manifest, place, files=self.supply.files)
         except LocalpuppetError as error:
             raise error.at(str(directory / MANIFEST)) from error
 
     def _read(self, app: ReleasePath, directory: Path) -> tuple[Manifest, Lock]:
-        manifest = self._files.manifest(directory, app)
-        lock = self._files.pinned(directory, manifest)
+        manifest = self.supply.files.manifest(directory, app)
+        lock = self.supply.files.pinned(directory, manifest)
         check_complete(manifest, lock, where=str(app))
         return manifest, lock
 
     def _source(self, app: ReleasePath) -> ReleaseSource:
-        source = source_of(app, self._supply.sources)
+        source = source_of(app, self.supply.sources)
         if source.signers is not None:
             raise InvalidInputError(
                 "a branch has no signature, and its source requires signed tags",

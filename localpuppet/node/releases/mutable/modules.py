@@ -5,6 +5,7 @@ Trees are compared with their pins, as for a release.
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,22 +18,17 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedModules:
     """Brings locked modules and collections onto the node.
 
-    Args:
+    Attributes:
         supply: Provides code.
         repository: Provides git, under a title for progress.
     """
 
-    def __init__(
-        self,
-        *,
-        supply: Supply,
-        repository: "Callable[[str], AbstractContextManager[Repository]]",
-    ) -> None:
-        self._supply = supply
-        self._repository = repository
+    supply: Supply
+    repository: "Callable[[str], AbstractContextManager[Repository]]"
 
     def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
         """Bring the trees of a lock into the store, and link its modules.
@@ -49,13 +45,13 @@ class LockedModules:
             UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
-        wanted = wanted_of(lock, self._supply.sources, file=str(file))
-        held = self._supply.store.locks.take_for_changes()
+        wanted = wanted_of(lock, self.supply.sources, file=str(file))
+        held = self.supply.store.locks.take_for_changes()
         try:
-            with self._repository(title) as repository:
-                budget = self._supply.store.budget()
-                self._supply.tags(repository).bring(wanted, budget=budget)
-                self._supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
-            ModuleLinks(self._supply.store.directory).make(trees)
+            with self.repository(title) as repository:
+                budget = self.supply.store.budget()
+                self.supply.tags(repository).bring(wanted, budget=budget)
+                self.supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
+            ModuleLinks(self.supply.store.directory).make(trees)
         finally:
             held.release()

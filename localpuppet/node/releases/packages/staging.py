@@ -7,6 +7,7 @@
 
 import stat
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.packages.directory import Package
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PackageStaging:
     """Stages a release from git, a package or a pack.
 
-    Args:
+    Attributes:
         staging: The releases on this node.
         supply: Provides code.
         directories: The directories of installed packages, in order.
@@ -36,26 +38,19 @@ class PackageStaging:
             localpuppet installs none.
     """
 
-    def __init__(
-        self,
-        *,
-        staging: ReleaseStaging,
-        supply: Supply,
-        directories: Sequence[Path],
-        install: Callable[[str], None] | None = None,
-    ) -> None:
-        self._staging = staging
-        self._store = supply.store
-        self._directories = directories
-        self._install = install
-        self._sources = supply.sources
-        self._files = supply.files
-        self._verified = VerificationCache(supply.store.directory)
+    staging: ReleaseStaging
+    supply: Supply
+    directories: Sequence[Path]
+    install: Callable[[str], None] | None = None
+    _verified: VerificationCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._verified = VerificationCache(self.supply.store.directory)
 
     @property
     def repaired(self) -> str:
         """The repaired damage of the last staged release; see `ReleaseStaging.repaired`."""
-        return self._staging.repaired
+        return self.staging.repaired
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
@@ -70,17 +65,17 @@ class PackageStaging:
         Raises:
             LocalpuppetError: As `ReleaseStaging.stage` and `stage_installed` do.
         """
-        if app.source in self._sources:
-            return self._staging.stage(app, refresh=refresh, accept_moved=accept_moved)
+        if app.source in self.supply.sources:
+            return self.staging.stage(app, refresh=refresh, accept_moved=accept_moved)
         split(app)
 
         def obtain(known: StagedRelease | None) -> StagedRelease:
             again = refresh or accept_moved
-            if known and not again and self._staging.usable(known):
+            if known and not again and self.staging.usable(known):
                 return known
             return self._installed(app, known, accept_moved=accept_moved)
 
-        return self._staging.switch(app, obtain, accept_moved=accept_moved)
+        return self.staging.switch(app, obtain, accept_moved=accept_moved)
 
     def stage_installed(self, app: ReleasePath) -> StagedRelease:
         """Stage a release from its installed package, even where its source is declared.
@@ -92,7 +87,7 @@ class PackageStaging:
             StateError: The disk refused; no link was switched.
         """
         split(app)
-        return self._staging.switch(
+        return self.staging.switch(
             app, lambda known: self._installed(app, known, accept_moved=False)
         )
 
@@ -113,7 +108,7 @@ class PackageStaging:
             StateError: The disk refused; no link was switched.
         """
         split(app)
-        return self._staging.switch(
+        return self.staging.switch(
             app,
             lambda known: self._packed(app, known, pack, accept_moved=accept_moved),
             accept_moved=accept_moved,
@@ -127,7 +122,7 @@ class PackageStaging:
             pack as packs,  # a release from git needs neither, nor tarfile
         )
 
-        scratch = self._store.staging()
+        scratch = self.supply.store.staging()
         try:
             package = directory.load(packs.unpack(pack, scratch), pack=pack)
             if package.release != app:
@@ -136,37 +131,37 @@ class PackageStaging:
                 )
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
         finally:
-            self._store.sweep([scratch])
+            self.supply.store.sweep([scratch])
 
     def _installed(
         self, app: ReleasePath, known: StagedRelease | None, *, accept_moved: bool
     ) -> StagedRelease:
         from localpuppet.node.releases.packages import directory
 
-        package = directory.find(self._directories, app)
+        package = directory.find(self.directories, app)
         if package is None:
-            pack = directory.find_pack(self._directories, app)
+            pack = directory.find_pack(self.directories, app)
             if pack is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
-            if self._install is not None:
+            if self.install is not None:
                 from localpuppet.node.releases.packages.naming import package_name
 
-                self._install(package_name(app))
-                package = directory.find(self._directories, app)
+                self.install(package_name(app))
+                package = directory.find(self.directories, app)
         if package is None:
             raise InvalidInputError(
                 f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
                 f" pack of {app} exists"
-                if app.source not in self._sources
+                if app.source not in self.supply.sources
                 else f"no package or pack of {app} exists",
-                where=", ".join(map(str, self._directories)),
-                hint=did_you_mean(app.source, list(self._sources)),
+                where=", ".join(map(str, self.directories)),
+                hint=did_you_mean(app.source, list(self.supply.sources)),
             )
-        scratch = self._store.staging()
+        scratch = self.supply.store.staging()
         try:
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
         finally:
-            self._store.sweep([scratch])
+            self.supply.store.sweep([scratch])
 
     def _take(
         self,
@@ -179,7 +174,7 @@ class PackageStaging:
     ) -> StagedRelease:
         """Bring the trees of a package into the store; return their verified record."""
         said = self._record(app, package)
-        pin = self._staging.remembered(app, known)
+        pin = self.staging.remembered(app, known)
         if pin is not None and not _same(pin, said.pin) and not accept_moved:
             raise IntegrityError(
                 f"is another {said.pin.tag}: here it is {pin.commit[:12]}"
@@ -189,22 +184,22 @@ class PackageStaging:
                 hint="find out which is right; --accept-moved takes the package's",
             )
         self._refuse_unsigned(said, known)
-        new = [sha256 for sha256 in said.trees.values() if not self._store.has(sha256)]
+        new = [sha256 for sha256 in said.trees.values() if not self.supply.store.has(sha256)]
         self._add(said.trees, package, scratch)
         try:
             return self._described(app, said, package)
         except LocalpuppetError:
             for sha256 in new:
-                self._store.remove(sha256)
+                self.supply.store.remove(sha256)
             raise
 
     def _described(
         self, app: ReleasePath, said: StagedRelease, package: "Package"
     ) -> StagedRelease:
         """Return the record of a release whose trees are in the store, from its own lock."""
-        own = self._store.path(said.pin.tree_sha256)
-        lock = self._files.locked(app, lambda name: _own_file(own / name))
-        staged = self._staging.describe(app, said.pin, lock)
+        own = self.supply.store.path(said.pin.tree_sha256)
+        lock = self.supply.files.locked(app, lambda name: _own_file(own / name))
+        staged = self.staging.describe(app, said.pin, lock)
         if staged != said:
             raise IntegrityError(
                 "its record and the lock in it name different trees",
@@ -215,7 +210,9 @@ class PackageStaging:
 
     def _record(self, app: ReleasePath, package: "Package") -> StagedRelease:
         try:
-            raw = self._files.documents.parse(package.data, schema="package", where=package.file)
+            raw = self.supply.files.documents.parse(
+                package.data, schema="package", where=package.file
+            )
             said = StagedRelease.from_dict(raw)
             for name, sha256 in [*said.modules.items(), *said.sources.items()]:
                 parse_digest(sha256, where=name)
@@ -234,14 +231,14 @@ class PackageStaging:
         A tree in the store proves nothing, because any release may have brought it. Only git knows
         the age of a tag that `gc` removed.
         """
-        source = self._sources.get(said.release.source)
+        source = self.supply.sources.get(said.release.source)
         if known is None and source is not None and source.fresh is not None:
             raise IntegrityError(
                 f"{source.name} says how old a tag may be, and a package does not tell",
                 where=str(said.release),
                 hint="stage it from git",
             )
-        path = self._verified.noted().unverified(said, self._sources)
+        path = self._verified.noted().unverified(said, self.supply.sources)
         if path is not None:
             raise IntegrityError(
                 f"{path.source} asks for signed tags, and a package has no signature",
@@ -250,7 +247,9 @@ class PackageStaging:
             )
 
     def _add(self, trees: Mapping[str, str], package: "Package", scratch: Path) -> None:
-        missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
+        missing = {
+            sha256: name for name, sha256 in trees.items() if not self.supply.store.sound(sha256)
+        }
         places = {}
         for number, (sha256, name) in enumerate(missing.items()):
             places[name] = scratch / f"tree-{number}"
@@ -265,7 +264,7 @@ class PackageStaging:
                         hint="the package was changed or damaged; install it again",
                     )
 
-        self._store.add(places.items(), accept=accept)
+        self.supply.store.add(places.items(), accept=accept)
 
 
 def _same(one: Pin, other: Pin) -> bool:

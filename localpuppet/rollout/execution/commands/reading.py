@@ -10,6 +10,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
+from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.base.formats.names import SignerName
@@ -66,43 +67,36 @@ class JournalCommandReader:
             await asyncio.sleep(self._look)
 
 
+@dataclass(slots=True, eq=False)
 class BusCommandReader:
     """Receives commands from other machines.
 
-    Args:
+    Attributes:
         signer: The controller of the rollout.
         denied: Returns why a signer other than the rollout's caller and its controller may not
             send commands; empty if they may.
     """
 
-    def __init__(
-        self,
-        kv: KeyValue,
-        *,
-        signer: MessageSigner,
-        verifier: Verifier,
-        journal: JournalReader,
-        denied: Callable[[SignerName], str],
-        clock: Clock,
-    ) -> None:
-        self._kv = kv
-        self._signer = signer
-        self._verifier = verifier
-        self._journal = journal
-        self._denied = denied
-        self._clock = clock
-        self._heard: dict[tuple[SignerName, str], int] = {}  # (sender, id) -> expiry
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    journal: JournalReader
+    denied: Callable[[SignerName], str]
+    clock: Clock
+    # (sender, id) -> expiry
+    _heard: dict[tuple[SignerName, str], int] = field(default_factory=dict, init=False)
 
     async def hear(self, take: Take) -> None:
         """Deliver commands; see `notes.EventRecorder`.
 
         Returns if the bus denies watching; the journal's commands still arrive.
         """
-        prefix = layout.commands_to(self._signer.name)
-        began = RolloutState.of(event for _, event in self._journal.events()).began
+        prefix = layout.commands_to(self.signer.name)
+        began = RolloutState.of(event for _, event in self.journal.events()).began
         while True:
             try:
-                watching = self._kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
+                watching = self.kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)
                 async with aclosing(watching) as changes:
                     async for change in changes:
                         for entry in entries(change):
@@ -118,15 +112,15 @@ class BusCommandReader:
             return
         problem = self._problem(spoken) or take(spoken.said)
         reply = answer(
-            self._signer,
+            self.signer,
             spoken,
             problem or {"command": str(spoken.command)},
-            clock=self._clock,
+            clock=self.clock,
         )
         # The bus may deny a reply to this sender; the commands of others must still arrive.
         with suppress(RefusedError):
             await exchange.reply(
-                self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
+                self.kv, reply, caller=spoken.caller, node=self.signer.name, request=spoken.jti
             )
 
     def _believed(self, token: bytes, began: RolloutBegan) -> SignedCommand | None:
@@ -135,14 +129,14 @@ class BusCommandReader:
         Other messages get no reply.
         """
         try:
-            signed = self._verifier.verify(token, MessageKind.COMMAND)
+            signed = self.verifier.verify(token, MessageKind.COMMAND)
             spoken = SignedCommand.parse(signed.payload)
         except LocalpuppetError:
             return None
         meant = (spoken.owner.caller, spoken.rollout) == (began.caller, began.id)
-        if spoken.caller != signed.signer or spoken.receiver != self._signer.name or not meant:
+        if spoken.caller != signed.signer or spoken.receiver != self.signer.name or not meant:
             return None
-        now = int(self._clock.now().timestamp())
+        now = int(self.clock.now().timestamp())
         self._heard = {which: until for which, until in self._heard.items() if until > now}
         which = (spoken.caller, spoken.jti)
         own = sum(caller == spoken.caller for caller, _ in self._heard)
@@ -153,11 +147,11 @@ class BusCommandReader:
 
     def _problem(self, spoken: SignedCommand) -> str:
         """Return why a command is rejected, one line; empty if it is not."""
-        if spoken.caller not in (self._signer.name, spoken.owner) and (
-            denied := self._denied(spoken.caller)
+        if spoken.caller not in (self.signer.name, spoken.owner) and (
+            denied := self.denied(spoken.caller)
         ):
             return denied
-        now = int(self._clock.now().timestamp())
-        events = self._journal.events()
+        now = int(self.clock.now().timestamp())
+        events = self.journal.events()
         epoch = RolloutState.of(event for _, event in events).epoch
         return stale(spoken, now=now, epoch=epoch, events=events)
