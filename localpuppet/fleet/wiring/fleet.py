@@ -43,7 +43,7 @@ class FleetWiring:
     def __init__(self, node: NodeWiring, *, name: NodeName | None = None) -> None:
         self.node = node
         self._name = name
-        self.identity = Identity(node)
+        self.identity = Identity(node, known_name=name)
 
     @cached_property
     def name(self) -> NodeName:

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
 from localpuppet.fleet.wiring.settings import node_name, peers
 from localpuppet.node.wiring.node import NodeWiring
@@ -23,10 +23,12 @@ class Identity:
 
     Args:
         node: The parts of the node.
+        known_name: The node's name, if it is known already: the network side cannot ask Puppet.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeWiring, *, known_name: NodeName | None = None) -> None:
         self._node = node
+        self._known_name = known_name
         self._settings = peers(node).identity
         self.own_key = OwnKey(self._settings.key)
         self.trusted = TrustedKeys(peers(node).trusted)
@@ -40,7 +42,9 @@ class Identity:
         """
         certificate = self.certificate()
         if certificate is None:
-            return self._settings.name or SignerName.parse(node_name(self._node))
+            if self._settings.name is not None:
+                return self._settings.name
+            return SignerName.parse(self._known_name or node_name(self._node))
         from localpuppet.fleet.trust.authority import certificate_name
 
         name = certificate_name(certificate)
