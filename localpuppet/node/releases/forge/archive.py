@@ -39,7 +39,9 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
     try:
         top = unpack(archive, target, rules=_RULES, limits=LIMITS, budget=budget)
     except IntegrityError as error:
-        raise error.at(str(release)) from error
+        problem = error.at(str(release))
+        problem.hint = problem.hint or "name another version, or the module's git repository"
+        raise problem from error
     said = _metadata(top / METADATA, release)
     name = str(said.get("name", "")).replace("/", "-", 1)
     if (name.lower(), said.get("version")) != (release.slug.dashed.lower(), release.version):

@@ -150,6 +150,7 @@ def test_an_archive_that_is_refused(
     assert refused.code == 3, refused.err
     assert what in refused.err
     assert refused.err.count("\n") == 1
+    assert refused.err.endswith(")\n"), "a cure"
 
 
 def test_the_digest_of_the_api_counts(site: Node, forge: Forge, modules: ModuleForge) -> None:
