@@ -93,13 +93,14 @@ def test_a_view_finds_them(tmp_path: Path) -> None:
     view.close()
 
 
-def test_an_entry_says_them_and_an_older_one_says_nothing() -> None:
+def test_an_entry_needs_the_list_of_servers() -> None:
     full = FLEET[1]
     assert InventoryEntry.parse(full.to_payload()) == full
     assert InventoryEntry.parse_again(full.to_payload()) == full
     raw = full.to_dict()
     del raw["servers"]
-    assert InventoryEntry.from_dict(raw).servers == ()
+    with pytest.raises(InvalidInputError, match="servers"):
+        InventoryEntry.from_dict(raw)
 
 
 @pytest.mark.parametrize(
