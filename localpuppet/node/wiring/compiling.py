@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
 
 
-def classifier(node: NodeWiring) -> "Classifier":
+def classifier(node: NodeWiring, inputs: NodeInputs | None = None) -> "Classifier":
     """Return the classifier, which computes node documents without a run.
+
+    Args:
+        node: The parts of the node.
+        inputs: The inputs that this process reads elsewhere, too; `None` if it does not.
 
     Raises:
         InvalidInputError: The setting `enc` is not a command.
@@ -27,7 +31,7 @@ def classifier(node: NodeWiring) -> "Classifier":
     from localpuppet.node.releases.classifier import Classifier
 
     return Classifier(
-        inputs=NodeInputs(node).reader,
+        inputs=(inputs or NodeInputs(node)).reader,
         documents=node.documents,
         resolve=ReleaseWiring(node).resolve,
         enc_command=enc_command(node),
@@ -42,15 +46,20 @@ def _certname(node: NodeWiring) -> str:
     return require_puppet(node).settings["certname"]
 
 
-def catalog_compiler(node: NodeWiring) -> "CatalogCompiler":
-    """Return the compiler of catalogs, which applies nothing."""
+def catalog_compiler(node: NodeWiring, inputs: NodeInputs) -> "CatalogCompiler":
+    """Return the compiler of catalogs, which applies nothing.
+
+    Args:
+        node: The parts of the node.
+        inputs: Has the instance data, whose service is asked once for all catalogs.
+    """
     from localpuppet.node.releases.catalogs import CatalogCompiler
     from localpuppet.node.wiring.state import require_puppet
 
     return CatalogCompiler(
         state=node.settings.state,
         compilation=partial(compilation, node),
-        instance_facts=lambda: NodeInputs(node).instance.facts(),
+        instance_facts=lambda: inputs.instance.facts(),
         lookup_script=shared_file("lookup.rb"),
         installed=partial(require_puppet, node),
         env=program_environment(),

@@ -94,10 +94,10 @@ class ReleaseMaking:
         from localpuppet.node.releases.making.compiling import compile_nodes
         from localpuppet.node.wiring.compiling import catalog_compiler, classifier
 
-        node = self._node
-        loaded = [NodeInputs(node).reader.read(name) for name in inputs]
+        node, own = self._node, NodeInputs(self._node)
+        loaded = [own.reader.read(name) for name in inputs]
         release = self._releases.mutable.work_tree(directory)
-        compiler, answer = catalog_compiler(node), classifier(node).answer
+        compiler, answer = catalog_compiler(node, own), classifier(node, own).answer
         return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)
 
     def work_tree(self, directory: Path) -> "GitWorkTree":

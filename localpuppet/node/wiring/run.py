@@ -111,7 +111,7 @@ class RunWiring:
             good_runs=open_good_runs(node),
             releases=self._releases.provider(),
             reader=self._releases.reader(),
-            answer=lambda: classifier(node).answer(None),
+            answer=lambda: classifier(node, self._inputs).answer(None),
             keep=self._releases.sources.store.locks.take_for_run,
             clock=node.clock,
             confirm=confirm,
@@ -129,8 +129,8 @@ class RunWiring:
             inputs=self._inputs.reader,
             releases=self._releases.provider(),
             reader=self._releases.reader(),
-            compiler=catalog_compiler(node),
-            answer=lambda: classifier(node).answer(None),
+            compiler=catalog_compiler(node, self._inputs),
+            answer=lambda: classifier(node, self._inputs).answer(None),
             keep=self._releases.sources.store.locks.take_for_run,
         )
 

@@ -68,7 +68,8 @@ def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
     settings = node.settings
     inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
     assigned = AssignedRelease(settings.state).read()
-    named = [NodeInputs(node).reader.app(path) for path in inputs if path.exists()]
+    reader = NodeInputs(node).reader
+    named = [reader.app(path) for path in inputs if path.exists()]
     return named if assigned is None else [*named, assigned.release]
 
 

@@ -1,6 +1,7 @@
 """`localpuppet lookup`: look up a Hiera key as a run would."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.node.cli import render
+from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -90,10 +92,11 @@ def lookup_command(
         type=given["type_name"] or "",
     )
     name = None if given["name"] is None else NodeName.parse(given["name"])
-    release, document = _classify(node, name, given["directory"], given["document_file"])
+    inputs = NodeInputs(node)
+    release, document = _classify(node, inputs, name, given)
     facts = _collect_facts(node, name, given["facts_file"])
     observer = render.observer(quiet=True, title="")
-    compiler = catalog_compiler(node)
+    compiler = catalog_compiler(node, inputs)
     found = look_up(request, release, document, facts=facts, compiler=compiler)
     observer.close()
     if as_json:
@@ -118,19 +121,19 @@ def lookup_command(
 
 
 def _classify(
-    node: NodeWiring, name: "NodeName | None", directory: Path | None, document: Path | None
+    node: NodeWiring, own: NodeInputs, name: "NodeName | None", given: Mapping[str, Any]
 ) -> "tuple[Release, NodeDocument]":
     """Return the release or work tree, and the node document."""
     from localpuppet.node.enc.classify import node_document
     from localpuppet.node.enc.input import find_input
     from localpuppet.node.wiring.compiling import classifier
 
-    inputs = node.settings.inputs
+    inputs, directory, document = node.settings.inputs, given["directory"], given["document_file"]
     if directory is None:
         source = find_input(inputs, name) or str(node.settings.input)
-        classified = classifier(node).classify(source, name)
-        given = classified.document if document is None else _document(node, document)
-        return classified.release, given
+        classified = classifier(node, own).classify(source, name)
+        node_data = classified.document if document is None else _document(node, document)
+        return classified.release, node_data
     from localpuppet.node.wiring.code_sources import CodeSources
     from localpuppet.node.wiring.mutable_code import MutableCode
     from localpuppet.node.wiring.run import RunWiring
@@ -139,7 +142,7 @@ def _classify(
     if document is not None:
         return tree, _document(node, document)
     loaded = RunWiring(node).trial().read_input(find_input(inputs, name))
-    return tree, node_document(loaded, tree.enc, answer=classifier(node).answer(name))
+    return tree, node_document(loaded, tree.enc, answer=classifier(node, own).answer(name))
 
 
 def _collect_facts(

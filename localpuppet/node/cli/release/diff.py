@@ -80,8 +80,9 @@ def _catalogs(
     from localpuppet.node.releases.comparing import only_in_other
     from localpuppet.node.wiring.compiling import catalog_compiler
 
-    read = NodeInputs(node).reader.read(name)
-    compiler = catalog_compiler(node)
+    inputs = NodeInputs(node)
+    read = inputs.reader.read(name)
+    compiler = catalog_compiler(node, inputs)
     reader = ReleaseWiring(node).reader()
     interfaces = [reader.interface_of(release) for release in releases]
     catalogs = []
