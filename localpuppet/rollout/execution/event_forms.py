@@ -71,6 +71,12 @@ def from_dict(raw: Mapping[str, Any]) -> Event:
     try:
         fields = dict(raw)
         event: Event = from_record(_CLASSES[fields.pop("event")], fields)
+        if (
+            isinstance(event, NodeRunEnded)
+            and event.entry is not None
+            and event.entry.node != event.node_run.node
+        ):
+            raise ValueError(f"its entry is of {event.entry.node}")
     except (KeyError, TypeError, ValueError, InvalidInputError) as error:
         raise StateError(
             f"holds an event that this version does not know: {error}", hint="update localpuppet"
@@ -90,7 +96,7 @@ def _write_checks(checks: Mapping[NodeRun, tuple[Check, ...]]) -> list[Any]:
 
 
 # Forms with rules or limits of their own.
-register_form(Amount, read=lambda raw: Amount.parse(str(raw), what="amount", minimum=0), write=str)
+register_form(Amount, read=lambda raw: Amount.parse(raw, what="amount", minimum=0), write=str)
 register_form(Check, read=lambda raw: parse_check(raw, "checks"), write=to_json)
 register_form(Mapping[NodeRun, tuple[Check, ...]], read=_read_checks, write=_write_checks)
 for _form in (Approval, Delivery, PredictedChanges, UnapprovedChange):

@@ -77,6 +77,8 @@ class RolloutOptions:
         """Reject options that contradict each other."""
         if self.batch is not None and self.window is not None:
             raise InvalidInputError("--batch and --window do not go together")
+        if self.batch is not None and self.batch.number < 1:
+            raise InvalidInputError("is 0, must be 1 or more", where="--batch")
         if self.noop and self.checks:
             raise InvalidInputError(
                 "--noop and --check do not go together: where nothing changes, nothing is checked"

@@ -12,6 +12,7 @@ from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
+from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand
@@ -224,6 +225,34 @@ def test_a_journal_of_an_earlier_format_is_refused(journals: Journals, tmp_path:
 def test_what_is_not_an_event_is_an_error(text: str) -> None:
     with pytest.raises(StateError, match="this version does not know"):
         from_dict(loads(text))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("batch", "0", "must be 1 or more"),
+        ("batch", 5, "options.batch"),
+        ("max_failures", "-1", "is not a number of nodes"),
+        ("timeout", float("inf"), "must be a number"),
+        ("checks", ["ftp://a/"], "options.checks"),
+        ("tags", "ab", "must be a list"),
+    ],
+)
+def test_an_option_keeps_its_limits_in_a_journal(key: str, value: object, message: str) -> None:
+    raw = json.loads(json.dumps(to_dict(EVENTS[0])))
+    raw["options"][key] = value
+    with pytest.raises(StateError, match=message):
+        from_dict(raw)
+
+
+def test_the_entry_of_a_node_run_is_the_nodes_own() -> None:
+    entry = AwaitedEntry(node=node(2), digest="a" * 64, at=1.0)
+    end = NodeRunEnded(node_run=NodeRun(1, node(2)), result=NodeResult.SUCCEEDED, entry=entry)
+    raw = json.loads(json.dumps(to_dict(end)))
+    assert from_dict(raw) == end
+    raw["entry"]["node"] = node(1)
+    with pytest.raises(StateError, match="its entry is of"):
+        from_dict(raw)
 
 
 def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_path: Path) -> None:
