@@ -5,8 +5,9 @@ comes at once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -102,22 +103,22 @@ async def test_steps_share_one_deadline(served: ServerEngine) -> None:
             await store.put(prefix + "a", b"2", ttl=5.0)
 
 
-class HastyWriter:
+class Hasty:
     """A caller with less time than its store allows a call.
 
     Args:
-        store: The store.
+        step: The call of the store.
     """
 
     timeout = 0.2
 
-    def __init__(self, store: KeyValue) -> None:
-        self._store = store
+    def __init__(self, step: Callable[[], Awaitable[object]]) -> None:
+        self._step = step
 
     @in_time
-    async def put(self, key: str) -> None:
-        """Write a key."""
-        await self._store.put(key, b"2", ttl=5.0)
+    async def call(self) -> None:
+        """Make the call."""
+        await self._step()
 
 
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
@@ -127,31 +128,13 @@ async def test_a_call_without_time_does_not_end_the_connection(served: ServerEng
     async with laggard(served, timeout=10 * TIMEOUT) as (store, line):
         follower = Follower(store, prefix)
         await follower.listed()
-        line.lag = 2 * HastyWriter.timeout
+        line.lag = 2 * Hasty.timeout
         with pytest.raises(UnavailableError):
-            await HastyWriter(store).put(prefix + "a")
+            await Hasty(partial(store.put, prefix + "a", b"2", ttl=5.0)).call()
         line.lag = 0.0
         await store.put(prefix + "b", b"3")
         await follower.until(lambda: follower.state.get(prefix + "b") == b"3")
         await follower.stop()
-
-
-class Hasty:
-    """A caller with less time than its store gives it.
-
-    Args:
-        store: The store.
-    """
-
-    timeout = 0.2
-
-    def __init__(self, store: NatsConnection) -> None:
-        self._store = store
-
-    @in_time
-    async def call(self) -> None:
-        """Ask for a connection."""
-        await self._store.link()
 
 
 async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may() -> None:
@@ -165,7 +148,7 @@ async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may
         patient = asyncio.create_task(connection.link())
         await asyncio.sleep(0)
         with pytest.raises(UnavailableError):
-            await Hasty(connection).call()
+            await Hasty(connection.link).call()
         assert not patient.done()
         patient.cancel()
         await asyncio.wait([patient])
