@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Amount:
-    """A value with a form of its own."""
+    """A value with a registered form."""
 
     number: int
 
