@@ -198,13 +198,8 @@ def find_hits(path: str, text: str, phrases: list[Phrase], allowed: list[str]) -
                 )
 
 
-def find_all_hits(configuration: dict[str, list[dict[str, str]]]) -> list[Hit]:
-    """Return the hits of all files that git tracks or would add."""
-    phrases = [
-        Phrase(pattern=re.compile(row["pattern"], re.IGNORECASE), instead=row["instead"])
-        for row in configuration["phrases"]
-    ]
-    allowed = [row["text"] for row in configuration.get("exceptions", [])]
+def list_files() -> list[str]:
+    """Return the paths of all files that git tracks or would add."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -212,10 +207,20 @@ def find_all_hits(configuration: dict[str, list[dict[str, str]]]) -> list[Hit]:
         capture_output=True,
         text=True,
     )
+    return [path for path in listed.stdout.splitlines() if (ROOT / path).is_file()]
+
+
+def find_all_hits(configuration: dict[str, list[dict[str, str]]]) -> list[Hit]:
+    """Return the hits of all files."""
+    phrases = [
+        Phrase(pattern=re.compile(row["pattern"], re.IGNORECASE), instead=row["instead"])
+        for row in configuration["phrases"]
+    ]
+    allowed = [row["text"] for row in configuration.get("exceptions", [])]
     hits = list[Hit]()
-    for path in listed.stdout.splitlines():
+    for path in list_files():
         file = ROOT / path
-        if path.startswith(SKIPPED) or not file.is_file() or file.suffix in {".png", ".svg"}:
+        if path.startswith(SKIPPED) or file.suffix in {".png", ".svg"}:
             continue
         hits.extend(find_hits(path, file.read_text(errors="replace"), phrases, allowed))
     return hits

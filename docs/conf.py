@@ -1,0 +1,68 @@
+"""Sphinx's configuration of the documentation site; `scripts/docs` builds it.
+
+- Pages are Markdown that reads the same on GitHub: no directives. The navigation follows from the
+  lists of links in the pages `index.md` and `adr/README.md`.
+- A link to a page or heading that does not exist is a warning, and `scripts/docs` fails on
+  warnings.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+HERE = Path(__file__).parent
+# Pages that are being replaced, below docs/: the site leaves them out. `scripts/style.toml` lists
+# them. The list shrinks to nothing; then delete this line and the list.
+OLD_PAGES = tomllib.loads((HERE.parent / "scripts/style.toml").read_text("utf-8"))["pages"]["old"]
+
+project = "localpuppet"
+author = "the localpuppet authors"
+project_copyright = "the localpuppet authors"
+extensions = ["myst_parser"]
+exclude_patterns = ["examples", *(page.removeprefix("docs/") for page in OLD_PAGES)]
+nitpicky = True
+
+# The same anchors as on GitHub, for headings down to the fourth level.
+myst_heading_anchors = 4
+
+html_theme = "furo"
+html_title = "localpuppet"
+html_static_path: list[str] = []
+html_copy_source = False
+html_show_sphinx = False
+
+_LISTED = re.compile(r"^(?:[-*]|\d+\.) \[[^]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
+# While old pages remain, new pages may link to them, and to pages that an index page lists and that
+# are not written yet.
+PLANNED = [
+    listed
+    for page in (HERE.glob("**/index.md") if OLD_PAGES else ())
+    for listed in _LISTED.findall(page.read_text("utf-8"))
+    if not (page.parent / f"{listed}.md").is_file()
+]
+nitpick_ignore = [("myst", Path(page).stem) for page in OLD_PAGES]
+nitpick_ignore_regex = [("myst", rf"(.*/)?{page}\.md(#.*)?") for page in PLANNED]
+suppress_warnings = ["toc.not_readable"] if PLANNED else []
+
+
+def add_navigation(app: "Sphinx", page: str, source: list[str]) -> None:
+    """Add the pages that an index page lists to the navigation.
+
+    Args:
+        app: "Sphinx".
+        page: The path of a page below `docs/`, without its ending.
+        source: Its text, as the only element.
+    """
+    if page.endswith(("index", "README")):
+        listed = "\n".join(_LISTED.findall(source[0]))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+
+
+def setup(app: "Sphinx") -> dict[str, bool]:
+    """Connect the navigation with Sphinx."""
+    app.connect("source-read", add_navigation)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
