@@ -1,0 +1,184 @@
+"""Write the generated pages of the reference: settings.
+
+- `settings.md` is from `localpuppet/base/formats/schemas/settings.schema.json`. Beside its
+  `description` and `default`, a key there has `x-default` (a default in words), `x-type` (a type in
+  words), `x-used-by` and `x-example` (YAML). `x-groups` has the order of the page.
+
+Examples:
+    scripts/reference --check    fail if a page is not what the code would give
+    scripts/reference --write    write the pages
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from json import dumps, loads  # noqa: TID251 - files of this repository
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = ROOT / "localpuppet/base/formats/schemas/settings.schema.json"
+PAGES = ROOT / "docs/reference"
+WIDTH = 120
+NOTICE = "<!-- Written by scripts/reference: change {source} instead. -->"
+_TYPES = {
+    "object": "mapping",
+    "array": "list",
+    "string": "string",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true` or `false`",
+}
+_NAMED_TYPES = {"path": "path", "seconds": "seconds", "globs": "list of patterns"}
+
+
+def wrap(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of at most 120 characters; code and links stay whole."""
+    # A line must not end within inline code: its spaces are protected.
+    parts = text.split("`")
+    parts[1::2] = [part.replace(" ", "\0") for part in parts[1::2]]
+    filled = fill(
+        "`".join(parts),
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return filled.replace("\0", " ")
+
+
+def walk_settings(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return each key of a schema with its part of the schema; NAME stands for any name."""
+    yield from _below(schema, "")
+
+
+def _below(body: Mapping[str, Any], place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, part in body.get("properties", {}).items():
+        yield f"{place}{name}", part
+        yield from _below(part, f"{place}{name}.")
+    names = body.get("additionalProperties")
+    if isinstance(names, dict) and "properties" in names:
+        yield f"{place}NAME", names
+        yield from _below(names, f"{place}NAME.")
+    for choice in body.get("anyOf", ()):
+        yield from _below(choice, place)
+
+
+def describe_type(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """Return the type of a setting in words, with its limits."""
+    name = str(part.get("$ref", "")).rpartition("/")[2]
+    if name:
+        part = {**definitions[name], **part}
+    if "x-type" in part:
+        return str(part["x-type"])
+    if "const" in part:
+        return f"`{dumps(part['const']).strip(chr(34))}`"
+    if "enum" in part:
+        return "one of " + ", ".join(f"`{value}`" for value in part["enum"])
+    if "anyOf" in part:
+        return " or ".join(describe_type(choice, definitions) for choice in part["anyOf"])
+    text = _NAMED_TYPES.get(name) or _TYPES[part["type"]]
+    if part["type"] == "array" and "items" in part and name != "globs":
+        text = f"list of {describe_type(part['items'], definitions)}s"
+    return text + _limits(part)
+
+
+def _limits(part: Mapping[str, Any]) -> str:
+    if "minimum" in part:
+        return f", {part['minimum']:,} to {part['maximum']:,}"
+    if "maximum" in part:
+        return f", at most {part['maximum']:,}"
+    if "maxItems" in part:
+        return f", at most {part['maxItems']:,}"
+    return ""
+
+
+def describe_default(part: Mapping[str, Any]) -> str:
+    """Return the default of a setting in words; empty if it has none."""
+    if "x-default" in part:
+        return str(part["x-default"])
+    if "default" not in part:
+        return ""
+    value = part["default"]
+    if value == []:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(f"`{entry}`" for entry in value)
+    return f"`{value}`" if isinstance(value, str) else f"`{dumps(value)}`"
+
+
+def render_setting(key: str, part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """Return the section of one setting."""
+    facts = {
+        "Type": describe_type(part, definitions),
+        "Default": describe_default(part),
+        "Used by": str(part.get("x-used-by", "")),
+    }
+    lines = [f"### `{key}`", "", wrap(part["description"]), ""]
+    lines += [wrap(f"- {name}: {text}", "  ") for name, text in facts.items() if text]
+    if "x-example" in part:
+        lines += ["", "```yaml", part["x-example"], "```"]
+    return "\n".join(lines)
+
+
+def render_settings(schema: Mapping[str, Any]) -> str:
+    """Return the page of all settings."""
+    settings = dict(walk_settings(schema))
+    sections = ["# Settings", NOTICE.format(source=SCHEMA.relative_to(ROOT))]
+    for paragraph in schema["description"].split("\n\n"):
+        lines = paragraph.splitlines()
+        sections.append("\n".join(wrap(line, "  " * line.startswith("- ")) for line in lines))
+    sections += ["```yaml\n" + schema["x-example"] + "\n```"]
+    for title, tops in schema["x-groups"].items():
+        sections.append(f"## {title}")
+        sections += [
+            render_setting(key, part, schema["$defs"])
+            for top in tops
+            for key, part in settings.items()
+            if key.partition(".")[0] == top and not key.endswith(".NAME")
+        ]
+    sections += ["## See also", SEE_ALSO]
+    return "\n\n".join(sections) + "\n"
+
+
+SEE_ALSO = """\
+- [Files](files.md): the root and the state directory.
+- [Exit codes](exit-codes.md): what happens if a setting is invalid."""
+
+
+def render_pages() -> dict[Path, str]:
+    """Return the text of each generated page by its path."""
+    return {PAGES / "settings.md": render_settings(loads(SCHEMA.read_text("utf-8")))}
+
+
+def find_outdated(pages: Mapping[Path, str]) -> Sequence[str]:
+    """Return the pages that differ from what the code would give, by their paths."""
+    return [
+        str(path.relative_to(ROOT))
+        for path, text in pages.items()
+        if not path.is_file() or path.read_text("utf-8") != text
+    ]
+
+
+def main() -> int:
+    """Run the program and return its exit code."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--check", action="store_true", help="compare the pages with the code")
+    choice.add_argument("--write", action="store_true", help="write the pages")
+    options = parser.parse_args()
+    pages = render_pages()
+    if options.write:
+        for path, text in pages.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        return 0
+    outdated = find_outdated(pages)
+    for page in outdated:
+        print(f"{page}: outdated (run 'scripts/reference --write')", file=sys.stderr)
+    return 1 if outdated else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

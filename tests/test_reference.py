@@ -1,0 +1,84 @@
+"""The generated pages of the reference, and the annotations of the settings schema behind them."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.schemas import load
+from localpuppet.fleet.settings.fleet import fleet_settings_of
+from localpuppet.fleet.settings.peers import peer_settings
+from localpuppet.node.settings.files import SettingsFile
+from localpuppet.node.settings.node import settings_of
+from localpuppet.web.settings import web_settings
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import reference  # noqa: E402 # it lies beside the other scripts
+
+SCHEMA = load("settings")
+SETTINGS = dict(reference.walk_settings(SCHEMA))
+# Keys whose presence means more than their value: the site has files or a bus of its own.
+PRESENCE = {
+    "bus",
+    "enc_script",
+    "site_manifest",
+    "instance_data.cloud_init.cloud_dir",
+    "instance_data.cloud_init.run_dir",
+}
+DEFAULTS = {
+    key: part["default"]
+    for key, part in SETTINGS.items()
+    if "default" in part and key not in PRESENCE and ".NAME" not in key
+}
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_has_a_description_and_its_users(key: str) -> None:
+    part = SETTINGS[key]
+    assert re.fullmatch(r"[A-Z\[`c].*\.", part["description"], re.DOTALL)
+    assert part["x-used-by"]
+
+
+def test_the_committed_pages_are_current() -> None:
+    assert reference.find_outdated(reference.render_pages()) == []
+
+
+def test_each_setting_is_defined_once() -> None:
+    page = (ROOT / "docs/reference/settings.md").read_text("utf-8")
+    defined = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
+    assert sorted(defined) == sorted(key for key in SETTINGS if not key.endswith(".NAME"))
+
+
+def read_all(root: Path, raw: dict[str, Any]) -> list[object]:
+    file = SettingsFile(
+        root=root,
+        state=root / "var",
+        path=root / "localpuppet.yaml",
+        raw=raw,
+        documents=Documents(None),
+    )
+    return [
+        settings_of(root, raw),
+        peer_settings(file),
+        fleet_settings_of(file),
+        web_settings(file),
+    ]
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_a_documented_default_is_what_the_code_uses(key: str, tmp_path: Path) -> None:
+    def base() -> dict[str, Any]:
+        return {"bus": "nats", "buses": {"nats": {"servers": ["tls://bus.example.com:4222"]}}}
+
+    raw = base()
+    *outer, last = key.split(".")
+    place = raw
+    for name in outer:
+        place = place.setdefault(name, {})
+    place[last] = DEFAULTS[key]
+    assert read_all(tmp_path, raw) == read_all(tmp_path, base())
