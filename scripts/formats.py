@@ -8,8 +8,8 @@
   those of the last snapshot before the renames).
 
 Examples:
-    scripts/formats --check      fail if code, table and docs/upgrading.md disagree
-    scripts/formats --write      write the table into docs/upgrading.md
+    scripts/formats --check      fail if code, table and docs/reference/renamed-keys.md disagree
+    scripts/formats --write      write the table into docs/reference/renamed-keys.md
     scripts/formats --keys       print the present keys as JSON
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "localpuppet"
 CONFIGURATION = ROOT / "docs/formats.toml"
-PAGE = ROOT / "docs/upgrading.md"
+PAGE = ROOT / "docs/reference/renamed-keys.md"
 BEFORE = ROOT / "tests/data/formats-before.json"
 BEGIN, END = "<!-- renames: written by scripts/formats -->", "<!-- end of renames -->"
 WIDTH = 120
@@ -305,7 +305,7 @@ def render_table(formats: Sequence[RecordFormat]) -> str:
     for format_ in formats:
         if format_.renamed or format_.removed or format_.added:
             where = fill(format_.where, WIDTH, break_long_words=False, break_on_hyphens=False)
-            lines += [f"### {format_.name[0].upper()}{format_.name[1:]}", "", where, ""]
+            lines += [f"## {format_.name[0].upper()}{format_.name[1:]}", "", where, ""]
             lines += ["| old | new |", "|---|---|"]
             lines += [f"| `{old}` | `{new}` |" for old, new in sorted(format_.renamed.items())]
             lines += [f"| `{old}` | (removed) |" for old in sorted(format_.removed)]
@@ -333,7 +333,7 @@ def check() -> list[str]:
     page = PAGE.read_text("utf-8")
     if page != replace_table(page, render_table(formats)):
         problems.append(
-            "docs/upgrading.md: its tables are outdated (run 'scripts/formats --write')"
+            f"{PAGE.relative_to(ROOT)}: its tables are outdated (run 'scripts/formats --write')"
         )
     return problems
 

@@ -69,7 +69,7 @@ def test_a_command_names_the_extra_that_it_needs(
     (line,) = done.err.splitlines()
     named = re.escape(f"needs the extra '{extra}', and Python has no module '")
     assert re.match(rf"localpuppet: error: localpuppet {command.split()[0]}.*: {named}", line)
-    assert f"(pip install '/opt/localpuppet[{extra}]', where that is the clone" in line
+    assert f"(pip install 'PATH[{extra}]', where PATH is the clone or wheel" in line
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "nats", "etcd"])

@@ -51,6 +51,5 @@ def _missing_extra(extra: str, module: str, where: str) -> InvalidInputError:
     return InvalidInputError(
         f"needs the extra '{extra}', and Python has no module '{module}'",
         where=where,
-        hint=f"pip install '/opt/localpuppet[{extra}]', where that is the clone;"
-        " docs/installing.md",
+        hint=f"pip install 'PATH[{extra}]', where PATH is the clone or wheel of localpuppet",
     )

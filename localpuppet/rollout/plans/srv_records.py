@@ -15,8 +15,8 @@ try:
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         "looking up SRV records needs dnspython",
-        hint="name the server in the URL; or pip install '/opt/localpuppet[srv]',"
-        " where that is the clone",
+        hint="name the server in the URL; or pip install 'PATH[srv]', where PATH is the clone or"
+        " wheel of localpuppet",
     ) from error
 
 PATIENCE = 5.0  # seconds for all name servers

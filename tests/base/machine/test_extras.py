@@ -23,7 +23,7 @@ def test_a_missing_module_is_explained_by_the_first_extra_that_has_it(
     top = module.partition(".")[0]
     assert str(explain_missing(error, where="localpuppet nodes")) == (
         f"localpuppet nodes: needs the extra '{extra}', and Python has no module '{top}'"
-        f" (pip install '/opt/localpuppet[{extra}]', where that is the clone; docs/installing.md)"
+        f" (pip install 'PATH[{extra}]', where PATH is the clone or wheel of localpuppet)"
     )
 
 
