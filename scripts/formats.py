@@ -316,8 +316,13 @@ def render_table(formats: Sequence[RecordFormat]) -> str:
 
 def replace_table(page: str, table: str) -> str:
     """Return a page with another table between its marks."""
-    head, _, rest = page.partition(BEGIN)
-    return f"{head}{BEGIN}\n\n{table}\n{END}{rest.partition(END)[2]}"
+    return replace_between(page, BEGIN, table, END)
+
+
+def replace_between(page: str, begin: str, text: str, end: str) -> str:
+    """Return a page with another text between two marks."""
+    head, _, rest = page.partition(begin)
+    return f"{head}{begin}\n\n{text}\n{end}{rest.partition(end)[2]}"
 
 
 def check() -> list[str]:

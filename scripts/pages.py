@@ -1,7 +1,7 @@
 """Check the rules for single pages: words in a page, words in a sentence, and the linter's rules.
 
-`scripts/style.toml` has the limits in its section `pages`. Code, markup and tables do not count as
-sentences; inline code counts as one word.
+`scripts/style.toml` has the limits in its section `pages`. Code and markup do not count; inline
+code, or a list of it, counts as one word.
 
 Example:
     scripts/docs --pages
@@ -30,7 +30,7 @@ def read_sentences(text: str) -> Iterator[tuple[int, str]]:
     """
     blank = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
     for passage in read_markdown(blank, "markdown"):
-        words = _LINK.sub(r"\1", re.sub(r"`[^`]*`", "`", passage.words))
+        words = _LINK.sub(r"\1", re.sub(r"`[^`]*`(, `[^`]*`)*", "`", passage.words))
         for sentence in _END.split(words):
             if sentence.strip(" |"):
                 yield passage.line, sentence.strip(" |")

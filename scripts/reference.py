@@ -1,8 +1,9 @@
-"""Write the generated pages of the reference: settings.
+"""Write the generated pages of the reference: settings and keys of JSON output.
 
 - `settings.md` is from `localpuppet/base/formats/schemas/settings.schema.json`. Beside its
   `description` and `default`, a key there has `x-default` (a default in words), `x-type` (a type in
   words), `x-used-by` and `x-example` (YAML). `x-groups` has the order of the page.
+- `json.md` gets the keys of each format in `docs/formats.toml` that a command prints.
 
 Examples:
     scripts/reference --check    fail if a page is not what the code would give
@@ -17,11 +18,14 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from formats import collect_keys, read_formats, replace_between
+
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "localpuppet/base/formats/schemas/settings.schema.json"
 PAGES = ROOT / "docs/reference"
 WIDTH = 120
 NOTICE = "<!-- Written by scripts/reference: change {source} instead. -->"
+KEYS_BEGIN, KEYS_END = "<!-- keys: written by scripts/reference -->", "<!-- end of keys -->"
 _TYPES = {
     "object": "mapping",
     "array": "list",
@@ -49,7 +53,7 @@ def wrap(text: str, indent: str = "") -> str:
 
 
 def walk_settings(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return each key of a schema with its part of the schema; NAME stands for any name."""
+    """Return each key of a schema with its part of the schema; `NAME` matches any name."""
     yield from _below(schema, "")
 
 
@@ -147,9 +151,28 @@ SEE_ALSO = """\
 - [Exit codes](exit-codes.md): what happens if a setting is invalid."""
 
 
+def render_keys() -> str:
+    """Return a section for each format that a command prints, with its keys at all levels."""
+    sections = []
+    for listed in read_formats():
+        if "--json" in listed.where:
+            paths = set().union(*map(collect_keys, listed.keys))
+            keys = sorted({path.rpartition(".")[2] for path in paths})
+            sections += [
+                f"### {listed.name[0].upper()}{listed.name[1:]}",
+                wrap(f"In {listed.where}:"),
+            ]
+            sections.append(wrap(", ".join(f"`{key}`" for key in keys) + "."))
+    return "\n\n".join(sections)
+
+
 def render_pages() -> dict[Path, str]:
     """Return the text of each generated page by its path."""
-    return {PAGES / "settings.md": render_settings(loads(SCHEMA.read_text("utf-8")))}
+    page = PAGES / "json.md"
+    return {
+        PAGES / "settings.md": render_settings(loads(SCHEMA.read_text("utf-8"))),
+        page: replace_between(page.read_text("utf-8"), KEYS_BEGIN, render_keys() + "\n", KEYS_END),
+    }
 
 
 def find_outdated(pages: Mapping[Path, str]) -> Sequence[str]:

@@ -29,6 +29,7 @@ def test_a_long_sentence_is_named_with_its_line_and_length() -> None:
         "One two three. Four five six.",
         "- one two three\n- four five six\n",
         "| one two three | four five six |\n",
+        "Keys are `a`, `b`, `c`, `d`, `e`.",
         "Run `localpuppet apply --noop --verbose` then `localpuppet status` again.",
         "See [one two three](a/very/long/path.md#with-an-anchor) here.",
         "<!-- one two three four five six seven -->\n\ntext\n",

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import reference  # noqa: E402 # it lies beside the other scripts
+from formats import collect_keys  # noqa: E402
 
 SCHEMA = load("settings")
 SETTINGS = dict(reference.walk_settings(SCHEMA))
@@ -82,3 +83,13 @@ def test_a_documented_default_is_what_the_code_uses(key: str, tmp_path: Path) ->
         place = place.setdefault(name, {})
     place[last] = DEFAULTS[key]
     assert read_all(tmp_path, raw) == read_all(tmp_path, base())
+
+
+def test_each_metric_is_documented_once() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
+    documented = re.findall(r"^\| `(localpuppet_\w+)", page, re.MULTILINE)
+    written = {
+        *collect_keys("metrics node/runs/metrics.py:_HELP"),
+        *collect_keys("metrics rollout/execution/metrics.py"),
+    }
+    assert sorted(documented) == sorted(name for name in written if not name.endswith("_"))

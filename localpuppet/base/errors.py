@@ -1,8 +1,8 @@
 """Exceptions that users may see.
 
 Each says what is wrong, where (a file, a breadcrumb inside it, a line) and what to do. The class
-has the exit code (docs/reference.md lists them). Messages carry no secrets; control characters are
-escaped when a message is shown.
+has the exit code (docs/reference/exit-codes.md lists them). Messages carry no secrets; control
+characters are escaped when a message is shown.
 """
 
 from collections.abc import Iterator, Sequence

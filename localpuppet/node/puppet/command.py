@@ -1,6 +1,6 @@
 """The command line of Puppet and the texts that it prints. Nothing is executed here.
 
-docs/reference.md has the facts about Puppet behind these choices.
+docs/reference/puppet-command.md has the facts about Puppet behind these choices.
 """
 
 import re

@@ -27,7 +27,7 @@ KEEP_STAGED = "14d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one node; docs/reference.md lists the keys of `localpuppet.yaml`."""
+    """The settings of one node; docs/reference/settings.md lists the keys of `localpuppet.yaml`."""
 
     root: Path
     modules: Path
