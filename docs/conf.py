@@ -35,6 +35,7 @@ html_static_path: list[str] = []
 html_copy_source = False
 html_show_sphinx = False
 
+_LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LISTED = re.compile(r"^(?:[-*]|\d+\.) \[[^]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
 # While old pages remain, new pages may link to them, and to pages that an index page lists and that
 # are not written yet.
@@ -46,23 +47,36 @@ PLANNED = [
 ]
 nitpick_ignore = [("myst", Path(page).stem) for page in OLD_PAGES]
 nitpick_ignore_regex = [("myst", rf"(.*/)?{page}\.md(#.*)?") for page in PLANNED]
-suppress_warnings = ["toc.not_readable"] if PLANNED else []
+# The lexer for Puppet does not know exported resources and collectors.
+suppress_warnings = ["misc.highlighting_failure", *(["toc.not_readable"] if PLANNED else [])]
 
 
-def add_navigation(app: "Sphinx", page: str, source: list[str]) -> None:
-    """Add the pages that an index page lists to the navigation.
+def prepare_page(app: "Sphinx", page: str, source: list[str]) -> None:
+    """Add the pages that an index page lists to the navigation; drop links that leave the site.
+
+    A link to a directory, or to a file of the repository outside of `docs/`, works on a forge only:
+    the site keeps its text.
 
     Args:
-        app: "Sphinx".
+        app: Sphinx.
         page: The path of a page below `docs/`, without its ending.
         source: Its text, as the only element.
     """
+    directory = (HERE / page).parent
+
+    def drop_outer(link: re.Match[str]) -> str:
+        target = (directory / link[2]).resolve()
+        outside = target.is_dir() or (target.exists() and not target.is_relative_to(HERE))
+        return link[1] if outside else link[0]
+
+    text = _LINK.sub(drop_outer, source[0])
     if page.endswith(("index", "README")):
-        listed = "\n".join(_LISTED.findall(source[0]))
-        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+        listed = "\n".join(_LISTED.findall(text))
+        text += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
+    source[0] = text
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
-    """Connect the navigation with Sphinx."""
-    app.connect("source-read", add_navigation)
+    """Connect `prepare_page` with Sphinx."""
+    app.connect("source-read", prepare_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

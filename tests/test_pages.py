@@ -51,11 +51,20 @@ def test_a_long_page_is_named() -> None:
 
 
 def test_the_navigation_has_the_pages_that_an_index_page_lists() -> None:
-    add_navigation = run_path(str(ROOT / "docs/conf.py"))["add_navigation"]
+    prepare_page = run_path(str(ROOT / "docs/conf.py"))["prepare_page"]
     text = "1. [One](one.md): a page.\n- [Two](../two/index.md)\n\nSee [three](three.md).\n"
     source = [text]
-    add_navigation(None, "start/index", source)
+    prepare_page(None, "start/index", source)
     assert source[0].endswith("```{toctree}\n:hidden:\n\none\n../two/index\n```\n")
     page = [text]
-    add_navigation(None, "start/install", page)
+    prepare_page(None, "start/install", page)
     assert page == [text]
+
+
+def test_the_site_keeps_the_text_of_links_that_only_a_forge_can_follow() -> None:
+    prepare_page = run_path(str(ROOT / "docs/conf.py"))["prepare_page"]
+    page = [
+        "[a](../../README.md#x) [b](../examples) [c](install.md) [d](../../no.md) ![e](../images)"
+    ]
+    prepare_page(None, "start/install", page)
+    assert page == ["a b [c](install.md) [d](../../no.md) ![e](../images)"]
