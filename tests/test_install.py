@@ -119,7 +119,7 @@ def test_the_table_of_extras_is_what_pip_installs() -> None:
 
 
 def test_nobody_is_told_to_install_the_other_project_that_has_our_name_on_pypi() -> None:
-    told = [*(REPOSITORY / "localpuppet").rglob("*.py"), *(REPOSITORY / "docs").glob("*.md")]
+    told = [*(REPOSITORY / "localpuppet").rglob("*.py"), *(REPOSITORY / "docs").rglob("*.md")]
     wrong = re.compile(r"install ['\"]?localpuppet\b")
     assert [
         file for file in [*told, REPOSITORY / "README.md"] if wrong.search(file.read_text())

@@ -9,7 +9,7 @@ from tests.rigs.forge import IDENTITY
 from tests.rigs.node import Node
 from tests.rigs.sessions import plain, section, session, typed
 
-PAGE, HEADING = "../README.md", "From a control repository"
+PAGE, HEADING = "../README.md", "Your own control repository in five minutes"
 REPOSITORIES = "/srv/git"
 
 
