@@ -30,11 +30,16 @@ def session(
     """
     text = section(page, heading)
     blocks = "".join(re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL))
-    for part in re.split(f"^(?={'|'.join(map(re.escape, prompts))})", blocks, flags=re.MULTILINE):
+    yield from split_commands(blocks, prompts)
+
+
+def split_commands(text: str, prompts: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield prompt, command and printed lines of each command of a console block."""
+    for part in re.split(f"^(?={'|'.join(map(re.escape, prompts))})", text, flags=re.MULTILINE):
         if part:
-            head, _, said = part.partition("\n")
-            prompt = next(one for one in prompts if head.startswith(one))
-            yield prompt, head.removeprefix(prompt), said.splitlines()
+            head, _, printed = part.partition("\n")
+            prompt = next(prompt for prompt in prompts if head.startswith(prompt))
+            yield prompt, head.removeprefix(prompt), printed.splitlines()
 
 
 def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str) -> str:

@@ -2,7 +2,6 @@
 
 - This module answers `leader`, `lock` and `unlock`; `trigger_calls` answers `trigger` and `kick`,
   `inventory_calls` answers `query`, `export_calls` answers `export` and `collect`.
-  docs/puppet-module.md describes the fields.
 - The line comes from the agent's socket or from `localpuppet call`.
 - The answer to any input is one line with `ok` true or false; an error in it is one printable line.
 """

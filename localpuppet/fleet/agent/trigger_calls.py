@@ -1,6 +1,5 @@
 """Answer the verbs `trigger` and `kick` of Puppet code, which send triggers to other nodes.
 
-- docs/puppet-module.md describes the fields.
 - A kick from a run is sent when the run has ended.
 - A kick without receivers is an answer. If the agent cannot ask for the receivers, the call fails.
 """

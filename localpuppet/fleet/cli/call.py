@@ -14,7 +14,7 @@ from localpuppet.node.wiring.node import NodeWiring
 def call_command(node: NodeWiring) -> None:
     """Answer one line of JSON on standard input with one on standard output.
 
-    For the Puppet modules (docs/puppet-module.md). Leases need the agent, which renews them.
+    For the Puppet modules. Leases need the agent, which renews them.
     """
     from localpuppet.fleet.agent.puppet_calls import MAX_LINE
     from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run

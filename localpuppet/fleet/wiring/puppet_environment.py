@@ -9,7 +9,7 @@ from localpuppet.node.wiring.node import NodeWiring
 
 
 def own_variables(node: NodeWiring) -> dict[str, str]:
-    """Return the environment variables of a run; docs/puppet-module.md describes them."""
+    """Return the environment variables by which Puppet code of a run reaches localpuppet."""
     settings = peers(node)
     always = {"LOCALPUPPET_KICK": "always"} if settings.kick_always else {}
     return {

@@ -42,7 +42,7 @@ class Pin:
         tag: The requested tag.
         tag_object: The id of the tag object, or of the commit for a lightweight tag.
         commit: The commit behind it.
-        tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
+        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
     url: GitUrl
@@ -91,7 +91,7 @@ class CommitPin:
         url: The repository.
         branch: The branch that the manifest named; empty if it named the commit.
         commit: The commit.
-        tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
+        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
     url: GitUrl
@@ -123,7 +123,7 @@ class ForgePin:
         forge: OWNER/NAME.
         version: The version.
         archive_sha256: Digest of the archive, as the Forge reports it.
-        tree_sha256: Digest of the tree's bytes (docs/tree-digest.md).
+        tree_sha256: Digest of the tree's bytes (docs/reference/tree-digest.md).
     """
 
     forge: Slug

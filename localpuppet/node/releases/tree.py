@@ -1,7 +1,7 @@
 """The digest of a tree: one SHA-256 for names, kinds and bytes of everything in it.
 
-The specification is docs/tree-digest.md; standard tools can recompute it. This module also decides
-which members a tree may have.
+The specification is docs/reference/tree-digest.md; standard tools can recompute it. This module
+also decides which members a tree may have.
 """
 
 import hashlib

@@ -70,8 +70,7 @@ class Node:
         metrics: The path of the Prometheus textfile.
         rollback: Returns the rollback in force, for the textfile.
         fits: Rejects a node document that does not fit the release, before Puppet starts.
-        telling: Environment variables by which Puppet code reaches localpuppet: see
-            docs/puppet-module.md.
+        telling: Environment variables by which Puppet code reaches localpuppet.
         after_run: Called after a record is closed; raises nothing.
     """
 

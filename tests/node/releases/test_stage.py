@@ -199,7 +199,7 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
     ntp.commit({"name with space": "y"}, "v2")
     release(site, forge, "r2", ntp="v2")
     assert site.run("stage", "web/tags/r2").code == 0
-    recipe = (REPOSITORY / "docs/tree-digest.md").read_text().partition("```sh\n")[2]
+    recipe = (REPOSITORY / "docs/reference/tree-digest.md").read_text().partition("```sh\n")[2]
     tree = (site.root / "modules/web/tags/r2/ntp").resolve()
     printed = shell(f"cd {tree}\n{recipe.partition('```')[0]}")
     record = json.loads(next((site.state / "staged").glob("*r2.json")).read_text())

@@ -1,4 +1,4 @@
-"""The session in docs/coming-from-r10k.md is true: it is run here, and says what the page says."""
+"""The session in docs/migrate/r10k.md works, and prints what the page shows."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.rigs.module_forge import ModuleForge, archive
 from tests.rigs.node import Node
 from tests.rigs.sessions import plain, session, typed
 
-PAGE = "coming-from-r10k.md"
+PAGE = "migrate/r10k.md"
 PROMPTS = ADMIN, NODE = "$ ", "web01# "
 HOST = "https://git.example.com"
 NTP = """\

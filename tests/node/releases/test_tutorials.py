@@ -1,0 +1,59 @@
+"""The tutorials of one node, and that of the README, can be pasted and print what they show."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.rigs.forge import IDENTITY
+from tests.rigs.node import Node
+from tests.rigs.sessions import plain, section, split_commands, typed
+
+SERVICES = "/srv/"
+FIVE_MINUTES = "Your own control repository in five minutes"
+
+
+class Terminal:
+    """A shell of the person who reads the page, with the directories of the test."""
+
+    def __init__(self, node: Node, services: Path) -> None:
+        self.node = node
+        self.services = services
+        self.directory = services
+
+    def enter(self, text: str) -> str:
+        """Return what a command, or a block of commands, prints."""
+        here = f"{self.services}/"
+        line = text.replace(SERVICES, here)
+        printed = typed(self.node, line, root=self.node.root, directory=self.directory, **IDENTITY)
+        for directory in re.findall(r"^(?:.*&& )?cd (\S+)", line, re.MULTILINE):
+            self.directory = Path(directory)
+        return printed.replace(here, SERVICES)
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("../README.md", FIVE_MINUTES),
+        ("start/first-node.md", ""),
+        ("start/control-repository.md", ""),
+    ],
+)
+def test_a_tutorial_can_be_pasted(
+    node: Node, tmp_path_factory: pytest.TempPathFactory, page: str, heading: str
+) -> None:
+    terminal = Terminal(node, tmp_path_factory.mktemp("services"))
+    blocks = re.findall(r"```(sh|console)\n(.*?)```", section(page, heading), re.DOTALL)
+    assert {language for language, _ in blocks} == {"sh", "console"}
+    settings = node.root / "localpuppet.yaml"
+    for language, text in blocks:
+        if language == "sh":
+            before = settings.read_text()
+            assert terminal.enter(text) == ""
+            if settings.read_text() != before:
+                # Puppet's own directories stay those of the test.
+                node.settings(**yaml.safe_load(settings.read_text()))
+            continue
+        for _, command, expected in split_commands(text, ["$ "]):
+            assert plain(terminal.enter(command).splitlines()) == plain(expected), command
