@@ -17,7 +17,8 @@ from localpuppet.fleet.bus.roster import Roster
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()
-GUIDE = (DOCS / "bus-security.md").read_text()
+HOW_TO = (DOCS / "how-to" / "secure-the-bus.md").read_text()
+REFERENCE = (DOCS / "reference" / "roster.md").read_text()
 WEB01 = "web01.example.com"
 
 
@@ -35,7 +36,7 @@ def rights(roster: Roster, name: str) -> dict[str, bool]:
 
 
 def test_the_documentation_says_what_web01_may() -> None:
-    section = GUIDE.partition("## What a node may do")[2].partition("A caller reads")[0]
+    section = REFERENCE.partition("## Rights of a node")[2].partition("\n## ")[0]
     told = dict(re.findall(r"^\| (.*?) \| `(/.*?)` \|$", section, re.MULTILINE))
     found = rights(read(EXAMPLE), WEB01)
     assert set(told.values()) == set(found)
@@ -44,7 +45,7 @@ def test_the_documentation_says_what_web01_may() -> None:
 
 
 def test_the_short_roster_of_the_documentation() -> None:
-    text = re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
+    text = re.search(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
     assert text is not None
     assert rights(read(text[1].encode()), "alice")[f"/localpuppet/requests/{WEB01}/alice/"] is True
     assert rights(read(text[1].encode()), "alice")["/localpuppet/rollouts/alice/"] is True
@@ -55,7 +56,7 @@ def test_the_documentation_names_the_calls_of_nats() -> None:
     found = permissions.permissions(web01, stream="localpuppet")["publish"]
     calls = {re.split(r"lp(?:-inventory)?\.", one)[0] for one in found if "API" in one}
     for call in calls:
-        assert call.removesuffix(".") in GUIDE
+        assert call.removesuffix(".") in REFERENCE
 
 
 def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
