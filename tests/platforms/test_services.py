@@ -1,4 +1,4 @@
-"""The services as docs/agent.md installs them, under a real systemd, to their end by any means."""
+"""The services as the how-to installs them, under a real systemd, to their end by any means."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.rigs.systemd import (
 )
 
 NETWORK = SPLIT[2]
-DOCS = Path(__file__).parents[2] / "docs" / "agent.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "run-the-agent.md"
 # What the sandbox is to keep from whoever takes over the network side: word → what it tries.
 PROBES = {
     "read the node's key": "open(glob.glob('/etc/puppet/keys/*')[0])",
@@ -77,7 +77,7 @@ both_forms = pytest.mark.parametrize("form", FORMS)
 
 
 def installed(machine: Machine, form: str) -> None:
-    """Install and start a form with the commands that stand in docs/agent.md."""
+    """Install and start a form with the commands of docs/how-to/run-the-agent.md."""
     blocks = re.findall(r"^```sh\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)
     forms = [text for text in blocks if f"{UNITS}/" in text]
     (commands,) = [text for text in forms if ("useradd" in text) == (form == "split")]
