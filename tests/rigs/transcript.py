@@ -3,7 +3,7 @@
 Owns: which section goes into which block. Refuses to know: how the example is run, and what differs
 from day to day (`sessions.plain`).
 
-    docs/examples/three-tier/run | python -m tests.rigs.transcript docs/walkthrough.md
+    docs/examples/three-tier/run | python -m tests.rigs.transcript docs/start/first-rollout.md
 
 The example's sections begin with `== TITLE ==`; the page's fences with "```console". The first
 section goes into the first fence, and so on: a page with more of one than of the other is refused.

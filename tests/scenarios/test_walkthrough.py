@@ -1,4 +1,4 @@
-"""docs/walkthrough.md shows what its example prints: five real nodes, real Puppet, a kill -9."""
+"""The page of the first rollout shows what its example prints: real nodes and Puppet, a kill -9."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import pytest
 from tests.rigs.node import REPOSITORY
 from tests.rigs.transcript import differences, fences, pasted
 
-PAGE = REPOSITORY / "docs" / "walkthrough.md"
+PAGE = REPOSITORY / "docs" / "start" / "first-rollout.md"
 EXAMPLE = REPOSITORY / "docs" / "examples" / "three-tier" / "run"
 # Some fifty seconds of the processor, on a machine that may have ten times as much to do.
 PATIENCE = 900.0
