@@ -112,7 +112,8 @@ def test_the_example_of_the_documentation_is_one() -> None:
         ["web01.example.com", "web02.example.com"],
         ["lb01.example.com"],
     ]
-    shown = (REPOSITORY / "docs/orchestrator.md").read_text()
+    pages = ("how-to/plan-a-site.md", "reference/site-file.md")
+    shown = "".join((REPOSITORY / "docs" / page).read_text() for page in pages)
     assert example.read_text().partition("\n")[2] in shown
     assert click.unstyle(as_choria(found)).replace("\t", " " * 8) in shown
 
