@@ -2,7 +2,7 @@
 
 Agents are processes that are started, killed and frozen by their ids. What happened is in one log
 a node (`reading.py`); `Fleet.settle` waits until the history is whole and holds it against what
-docs/triggers.md guarantees.
+docs/explanation/triggers.md guarantees.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Decides whether what happened to triggers keeps what docs/triggers.md guarantees.
+"""Decides whether what happened to triggers keeps what docs/explanation/triggers.md guarantees.
 
 A history is a list of events, dictionaries, in the order in which they happened. Simulated fleets
 make one, and so do real agents whose logs and records a test reads. Every event has `at` (a number

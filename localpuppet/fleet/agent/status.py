@@ -73,7 +73,7 @@ class Describer:
         return self.signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
 
     def status(self) -> dict[str, Json]:
-        """Return the state of the node; docs/agent.md describes the fields."""
+        """Return the state of the node; docs/reference/agent.md describes the fields."""
         agent = self.agent
         try:
             holds: list[Json] = [hold.to_dict() for hold in self.kept.holds().active()]

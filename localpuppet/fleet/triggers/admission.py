@@ -1,6 +1,7 @@
 """Admission: decide whether this node accepts a trigger, and if not, why.
 
-The checks have a fixed order, so that each message has one reason (docs/triggers.md has the table).
+The checks have a fixed order, so that each message has one reason. docs/reference/triggers.md has
+the table.
 
 - A bad message raises nothing.
 - Before the signature is verified, only the claimed sender is used, to verify it.

@@ -261,5 +261,5 @@ def _user(name: str) -> pwd.struct_passwd:
         raise InvalidInputError(
             f"there is no user {name}",
             where="agent.network",
-            hint="class localpuppet::agent makes it; by hand: see docs/agent.md",
+            hint="create it with 'useradd --system', or apply class localpuppet::agent",
         ) from error

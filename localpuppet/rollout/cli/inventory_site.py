@@ -65,7 +65,7 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
             f"{links.unanswered} kicks and queries took too long to look at: the order could be"
             " wrong",
             where=INVENTORY,
-            hint="write a site file: docs/orchestrator.md",
+            hint="pass a site file with --site, see 'localpuppet plan --help'",
         )
     return derive(reader.entries(), links)
 
