@@ -1,4 +1,4 @@
-# What the configuration says of its release.
+# Returns the name of the release, for configuration files.
 function shop::release() >> String {
   'r1'
 }

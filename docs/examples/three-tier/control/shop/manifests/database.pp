@@ -1,4 +1,4 @@
-# Keeps what the shop sells.
+# Stores what the shop sells.
 class shop::database(String $directory) {
   file { "${directory}/schema.sql": content => "-- ${shop::release()}\n" }
   application_component { 'Database[shop]':

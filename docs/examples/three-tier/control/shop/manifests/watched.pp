@@ -1,4 +1,4 @@
-# A service that the monitor looks at.
+# A service that the monitor watches.
 define shop::watched(Integer $port, Optional[String] $directory = undef) {
   file { "${directory}/${title}.watch": content => "${title}:${port}\n" }
 }

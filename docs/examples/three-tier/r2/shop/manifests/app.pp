@@ -1,4 +1,4 @@
-# Sells it: needs the database.
+# The application servers; they need the database.
 class shop::app(String $directory) {
   file { "${directory}/app.conf": content => "relase = ${shop::release()}\n" }
   -> exec { 'the application takes its configuration':

@@ -1,4 +1,4 @@
-# Keeps what the shop sells; a backup that is on is waited for.
+# Stores what the shop sells; waits for a running backup.
 class shop::database(String $directory) {
   exec { 'wait for the backup':
     command => "/bin/sh -c 'touch ${directory}/waits; while [ -e ${directory}/backup ]; do sleep 0.1; done'",
