@@ -1,4 +1,4 @@
-"""Decides whether what happened to reactions keeps what docs/inventory.md guarantees.
+"""Decides whether what happened to reactions keeps what docs/explanation/reactions.md guarantees.
 
 A history is a list of events in the order in which they happened; each has `at`, `time` (seconds),
 `node` and `what`:

@@ -222,7 +222,7 @@ def test_the_releases_hiera_is_used(node: Node) -> None:
 
 
 def test_puppet_facts_shows_facts_of_modules_with_the_modulepath_of_the_run(node: Node) -> None:
-    """What docs/inventory.md says: bare 'puppet facts' has none of them, also after a run."""
+    """Bare 'puppet facts' has none of them: docs/how-to/publish-the-inventory.md."""
     node.app("notify { \"the role ${facts['app_role']}\": }")
     fact = "Facter.add(:app_role) { setcode { 'web' } }\n"
     node.write("modules/app/trunk/app/lib/facter/app_role.rb", fact)
