@@ -27,7 +27,9 @@ Examples:
   localpuppet query 'puppetversion<version("7.20")' --json
   localpuppet query role=web --format bolt > inventory.yaml
 
-docs/queries.md has the language. An empty expression ('') finds every node.
+Conditions: FACT OPERATOR VALUE with = != ~ !~ < <= > >= (os.family=Debian), role=NAME,
+Class[NAME], @@Type[TITLE] for exported resources, or a part of a node's name. Combine them with
+not, and, or. An empty expression ('') finds every node.
 """,
 )
 @click.argument("expression")

@@ -84,6 +84,7 @@ SINGLE: /'(?:[^'\\]|\\.)*'/s
 %ignore /\s+/
 """
 _WHERE = ""
+_HELP = "'localpuppet query --help' shows the language"
 _OPERATORS = {"==": "=", "=~": "~"}
 _WORDS = ("AND", "OR")
 
@@ -119,7 +120,7 @@ def parse_nodes(query: Json) -> Condition:
         raise InvalidInputError(
             "is PQL, which only puppetdb_query() takes",
             where=_WHERE,
-            hint="write os.name=CentOS and Class[Apache]: docs/queries.md",
+            hint=f"write os.name=CentOS and Class[Apache]: {_HELP}",
         )
     return _parse(query, _Mode.NODES)
 
@@ -148,7 +149,7 @@ def _is_none(query: Json) -> bool:
 def _parse(query: Json, mode: _Mode) -> Condition:
     if not isinstance(query, str):
         raise InvalidInputError("a query must be a string or an array", where=_WHERE)
-    tree = parsed(_parser(), check_text(query), what=_WHERE)
+    tree = parsed(_parser(), check_text(query), what=_WHERE, hint=_HELP)
     expression: Any = tree.children[0]
     return check_size(_condition(expression, mode))
 

@@ -1,7 +1,7 @@
 """The query functions of Puppet code: their arguments and results.
 
 - Names, number of arguments, errors and order of results are those of the predecessors
-  (docs/queries.md).
+  (docs/reference/query-functions.md).
 
 Example: `FunctionCall.of("servers_with_role", ["web"]).answer(reader).result`.
 """

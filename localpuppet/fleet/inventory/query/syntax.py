@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 NEAR = 20
 
 
-def parsed(parser: "Lark", text: str, *, what: str) -> "Tree[Token]":
+def parsed(parser: "Lark", text: str, *, what: str, hint: str = "") -> "Tree[Token]":
     """Return the syntax tree of a text.
 
     Args:
         parser: The grammar.
         text: The text.
         what: The language, for messages.
+        hint: The cure, for messages.
 
     Raises:
         InvalidInputError: The text is malformed or nested too deep.
@@ -38,7 +39,7 @@ def parsed(parser: "Lark", text: str, *, what: str) -> "Tree[Token]":
             near = text[error.pos_in_stream or 0 :][:NEAR]
             place += f", before {one_line(near)!r}" if near else ""
         raise InvalidInputError(
-            f"could not parse the query {place}", where=what, hint="see docs/queries.md"
+            f"could not parse the query {place}", where=what, hint=hint
         ) from error
     _check_depth(tree, what)
     return tree

@@ -4,8 +4,8 @@ require_relative '../../puppet_x/localpuppet/inventory'
 
 # Returns classes of the nodes that an expression of puppetdbquery finds.
 #
-# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
-# catalog does not compile: an outage never looks like an empty result.
+# The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
+# compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:query_resources) do
   # @param arguments An expression for nodes (`false` for all), one for resources, and whether the
   #   result is a hash by node.

@@ -6,7 +6,7 @@ module PuppetX
   module Localpuppet
     # Queries other nodes' data through this node's agent, for the query functions.
     #
-    # The agent defines the functions' names, arguments and results (docs/queries.md). If the agent
+    # The agent defines the functions' names, arguments and results. If the agent
     # cannot answer, this raises an error and the catalog does not compile.
     module Inventory
       # Without an agent, the node first reads the whole inventory from the bus.

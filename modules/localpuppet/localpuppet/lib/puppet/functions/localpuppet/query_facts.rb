@@ -4,8 +4,8 @@ require_relative '../../../puppet_x/localpuppet/inventory'
 
 # Returns facts of the nodes that an expression of puppetdbquery finds.
 #
-# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
-# catalog does not compile: an outage never looks like an empty result.
+# The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
+# compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:'localpuppet::query_facts') do
   # @param arguments The expression, and a list of facts.
   # @return [Hash[String, Hash]] Node to fact to value; `a.b` is called `a_b`.

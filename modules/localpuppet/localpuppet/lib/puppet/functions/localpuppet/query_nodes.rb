@@ -4,8 +4,8 @@ require_relative '../../../puppet_x/localpuppet/inventory'
 
 # Returns the nodes that an expression of puppetdbquery finds.
 #
-# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
-# catalog does not compile: an outage never looks like an empty result.
+# The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
+# compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:'localpuppet::query_nodes') do
   # @param arguments The expression, and the name or dotted path of a fact.
   # @return [Array] The nodes' names, sorted; with a fact its values on the nodes that have it.

@@ -4,8 +4,8 @@ require_relative '../../../puppet_x/localpuppet/inventory'
 
 # Returns the first server that has a role, by fqdn.
 #
-# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
-# catalog does not compile: an outage never looks like an empty result.
+# The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
+# compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:'localpuppet::server_with_role') do
   # @param arguments The role, or several, and last a fallback (default undef), which is returned if
   #   no server has the role. An outage never returns the fallback.

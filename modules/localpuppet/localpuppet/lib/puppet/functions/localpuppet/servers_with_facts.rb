@@ -4,8 +4,8 @@ require_relative '../../../puppet_x/localpuppet/inventory'
 
 # Returns the servers whose facts match all expressions.
 #
-# The call is evaluated during compilation; see docs/queries.md. If the inventory is unreachable, the
-# catalog does not compile: an outage never looks like an empty result.
+# The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
+# compile: an outage never looks like an empty result.
 Puppet::Functions.create_function(:'localpuppet::servers_with_facts') do
   # @param arguments Expressions in mcollective's form: `fact=value`, `fact=/regexp/`,
   #   `fact>=number`, `a.b!=value`.
