@@ -1,7 +1,8 @@
-"""docs/guarded.md, as `scripts/guarded` writes it: what a guarded line drops of each core type."""
+"""Write docs/reference/guarded-lines.md: what a guarded line drops of each core type."""
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ from localpuppet.fleet.exports.policy import DANGEROUS
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from tests.rigs.node import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "guarded.md"
+PAGE = REPOSITORY / "docs/reference/guarded-lines.md"
 TYPES = Path(__file__).parents[1] / "data" / "core-types.json"
 INTRO = """\
-# What guarded drops
+# Guarded lines
 
-A [guarded line](exports.md#which-signers-a-node-trusts) takes a resource without some of its
-parameters. Of every type it drops:
+Which parameters of an exported resource a `guarded` line of the
+[collect policy](collect-policy.md) drops. `scripts/guarded` writes this page, and a test compares
+it with the installed Puppet.
+
+## Every type
 
 {globs}
 
@@ -24,10 +28,11 @@ and Puppet's metaparameters:
 
 {metaparameters}
 
-The table lists the types of Puppet itself and of the modules that Puppet's packages bundle.
-`scripts/guarded` writes it from these types, and a test compares it with the installed Puppet.
-*Counts* are the parameters that the signer chooses, with the title. A type in **bold** is code or
-a right whatever is dropped: name titles and signers.
+## Core types
+
+The table lists the types of Puppet and of the modules that Puppet's packages contain. *Counts* are
+the parameters that the signer chooses, beside the title. A type in **bold** is code or a right,
+whatever is dropped: name titles and signers for it.
 
 | type | guarded drops | counts |
 |---|---|---|
@@ -44,8 +49,8 @@ def page() -> str:
     """Return the page."""
     metaparameters = sorted(METAPARAMETERS)
     intro = INTRO.format(
-        globs=_code(name for name in GUARDED if name not in METAPARAMETERS),
-        metaparameters=_code(metaparameters),
+        globs=textwrap.fill(_code(name for name in GUARDED if name not in METAPARAMETERS), 100),
+        metaparameters=textwrap.fill(_code(metaparameters), 100),
     )
     return intro + "".join(f"{_row(kind, names)}\n" for kind, names in core_types().items())
 

@@ -3,7 +3,7 @@
 - Parameters in `GUARDED` are dropped: they set a path, owner or mode, a command, or relationships
   to other resources of the catalog.
 - `OF_TYPES` adds parameters by which a core type of Puppet reaches beyond its title, such as other
-  names, other paths, or the content of a directory. docs/guarded.md lists both for each core type.
+  names, other paths, or the content of a directory. docs/reference/guarded-lines.md lists both.
 - The collector may set these parameters in its own block. A `target` is kept if the collector's
   condition requires exactly this value, as the author of the collector wrote it.
 - A newline or `..` in the title or a remaining value leaves the resource out. The `content` may end

@@ -123,7 +123,7 @@ class CollectPolicy:
         whole, guarded = self.types(CollectMode.AS_IS), self.types(CollectMode.GUARDED)
         texts = {
             kind: f"takes {kind} guarded: its title and what guarded keeps of it are the signer's"
-            " choice (see docs/guarded.md, and name titles)"
+            " choice (name titles)"
             for kind in guarded & (DANGEROUS | OF_TYPES.keys())
         }
         for kind in whole & DANGEROUS:

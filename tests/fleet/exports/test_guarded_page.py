@@ -1,4 +1,4 @@
-"""docs/guarded.md says of the real Puppet's types what a guarded line drops."""
+"""docs/reference/guarded-lines.md: what a guarded line drops of the real Puppet's types."""
 
 import json
 import subprocess

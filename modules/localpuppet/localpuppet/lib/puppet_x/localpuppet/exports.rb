@@ -7,7 +7,7 @@ module PuppetX
   module Localpuppet
     # The resources that a catalog exports and collects, for the termini of that name.
     #
-    # The agent applies limits, policies and trust (docs/exports.md). This module has what only Ruby
+    # The agent applies limits, policies and trust. This module has what only Ruby
     # can do: it decides which values of a catalog can be serialised, and adds a resource of another
     # node to a catalog.
     module Exports
