@@ -147,6 +147,8 @@ def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
         certificate, key = identity.certificate, identity.key
     if certificate is None:
         raise InvalidInputError(
-            "needs certificate and key: the page's own", where=f"{file}: web", hint="docs/web.md"
+            "names no certificate for the dashboard",
+            where=f"{file}: web",
+            hint="set web.certificate and web.key, or identity.certificate and identity.key",
         )
     return identity.ca, certificate, key

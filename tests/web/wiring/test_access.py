@@ -89,7 +89,7 @@ def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> No
     [
         ({"web": {}}, "web.people: names no person.*ssh -L"),
         ({"identity": {}}, "identity.ca: is not set"),
-        ({"web": {"people": ["alice"]}}, "web: needs certificate and key"),
+        ({"web": {"people": ["alice"]}}, "web: names no certificate for the dashboard"),
         ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),
         ({"web": {"people": [], "key": "x"}}, "web: needs certificate and key, or neither"),
         ({"web": {**WEB, "certificate": "ca.pem"}}, "ca.pem: names no host"),

@@ -22,7 +22,7 @@ from localpuppet.web.dashboard.lists.exporting import (
 )
 from localpuppet.web.dashboard.row import NodeRow
 
-PAGE = Path(__file__).parents[4] / "docs" / "web.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/dashboard.md"
 
 ROW = NodeRow(
     node="a.example.com", outcome=Kind.FAILED, finished_at=0.0, roles=("web", "lb"), reason="x, y"
