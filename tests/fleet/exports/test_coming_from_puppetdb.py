@@ -1,4 +1,4 @@
-"""The session in docs/coming-from-puppetdb.md is true: it is run here, and says what is there."""
+"""Run the session of docs/migrate/puppetdb.md, and compare its output."""
 
 from tests.fleet.exports.test_runs import applied
 from tests.rigs.fleet import Fleet
@@ -34,7 +34,7 @@ def test_the_session_is_true(fleet: Fleet) -> None:
     give(balancer, BALANCER)
     applied(web)
     node = balancer.node
-    for _, command, said in session("coming-from-puppetdb.md", ["lb01# "]):
+    for _, command, said in session("migrate/puppetdb.md", ["lb01# "]):
         told = typed(node, command, root=node.root, directory=node.root)
         assert plain(told.splitlines()) == plain(said), command
 
