@@ -38,9 +38,9 @@ def web_settings(file: SettingsFile) -> WebSettings:
     body = file.raw.get("web", {})
     if ("certificate" in body) != ("key" in body):
         raise InvalidInputError(
-            "needs certificate and key, or neither",
+            "must have both certificate and key, or neither",
             where=f"{file.path}: web",
-            hint="without them identity.certificate and identity.key are meant",
+            hint="without them the dashboard uses identity.certificate and identity.key",
         )
     try:
         people = frozenset(SignerName.parse(name) for name in body.get("people", ()))

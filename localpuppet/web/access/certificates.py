@@ -89,10 +89,10 @@ class PeopleDoor:
                 hint="Operator of the dashboard: 'localpuppet check' names the file.",
             )
         except LocalpuppetError as error:
-            return AccessRefusal(code=403, what=f"You may not look: {error.what}.", hint=error.hint)
+            return AccessRefusal(code=403, what=f"No access: {error.what}.", hint=error.hint)
         return AccessRefusal(
             code=403,
-            what=f"You may not look: web.people does not name {name}.",
-            hint="Its operator adds the name to web.people in localpuppet.yaml; that"
-            " counts at once.",
+            what=f"No access: web.people does not list {name}.",
+            hint="Ask the operator of the dashboard to add the name to web.people in"
+            " localpuppet.yaml; no restart is needed.",
         )

@@ -31,8 +31,8 @@ DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
 _SESSION = AccessRefusal(
     code=403,
     what="You have no session here.",
-    hint="Open the link that 'localpuppet web' printed: it is good once, for ten minutes. Start the"
-    " command again for a new one.",
+    hint="Open the link that 'localpuppet web' printed. It works once, for ten minutes. For a new"
+    " link, start the command again.",
 )
 
 

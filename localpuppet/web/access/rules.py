@@ -90,15 +90,15 @@ class AccessRule(Protocol):
         ...
 
 
-NO_METHOD = AccessRefusal(code=405, what="Nothing can be done here.", hint="Use GET.")
+NO_METHOD = AccessRefusal(code=405, what="The dashboard is read-only here.", hint="Use GET.")
 NO_HOST = AccessRefusal(
     code=403,
-    what="The request names another host than the one that this page listens on.",
+    what="The request names another host than the dashboard's.",
     hint="Open the address that 'localpuppet web' printed. Through a tunnel, use the same port on"
     " both sides.",
 )
 NO_ORIGIN = AccessRefusal(
-    code=403, what="The request comes from another site.", hint="Open this page by itself."
+    code=403, what="The request comes from another site.", hint="Open the dashboard in its own tab."
 )
 TOO_MANY = AccessRefusal(code=429, what="Too many requests.", hint="Wait a second.")
 

@@ -67,11 +67,11 @@ def web_command(
 
         def opened(address: str, link: str) -> None:
             if link:
-                render.emit(f"the page is at {address}; this link is good once, for ten minutes:")
+                render.emit(f"dashboard at {address}; this link works once, for ten minutes:")
                 render.emit(link)
             else:
-                render.emit(f"the page is at {address}, for the certificates of web.people")
+                render.emit(f"dashboard at {address}, for certificates of the people in web.people")
             if opens and not open_(link or address):
-                render.say("# no browser was found: open the address by hand", err=True)
+                render.say("# found no browser: open the address by hand", err=True)
 
         run(serve_page(fleet, log, listen, opened, actions=actions, site=site))

@@ -42,7 +42,7 @@ FORM_PATIENCE = 10.0
 # Actions that run at the same time.
 AT_ONCE = 4
 # The result of an action that the dashboard's end or an internal error cut off.
-UNKNOWN = "what came of it is not known"
+UNKNOWN = "the result is unknown"
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -140,9 +140,7 @@ class ActionViews:
         name = NodeName.parse(request.path_params["node"])
         row = self._context.fleet.row(name)
         if row is None:
-            raise NotThereError(
-                f"nothing is known of {name}", hint="the list of nodes has the known ones"
-            )
+            raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
             deed = NodeAction.read(action, name, form)
@@ -197,7 +195,7 @@ class ActionViews:
         form = await _form(request, patience=self._context.patience)
         subject = self._subject(request, form.get("about", ""))
         if not self._context.door.tokens.take(form.get("token", ""), subject):
-            problem = "Nothing was done: this was confirmed before, or too long ago."
+            problem = "Nothing was done: the confirmation was used before, or has expired."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
             asked, act = proposal.read(form)
@@ -251,7 +249,7 @@ async def _form(request: Request, *, patience: float) -> dict[str, str]:
                 if len(body) > MAX_FORM:
                     raise InvalidInputError("is too large", where="form")
     except (TimeoutError, ClientDisconnect) as error:
-        raise InvalidInputError("did not come whole", where="form") from error
+        raise InvalidInputError("did not arrive completely", where="form") from error
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:

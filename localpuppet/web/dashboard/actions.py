@@ -50,15 +50,14 @@ class Action(_Word):
 
 _WILL = {
     Action.TRIGGER: (
-        "It is sent a trigger in your name: a run that starts after it follows, and changes what"
-        " its release asks for."
+        "localpuppet sends it a trigger in your name. A run of the node's release follows."
     ),
-    Action.NOOP: "It is asked for a run with --noop: Puppet says what it would change.",
+    Action.NOOP: "localpuppet requests a run with --noop: Puppet reports what it would change.",
     Action.HOLD: (
-        "No run starts there until the hold ends: not by its timer, not by triggers, not by a"
-        " Puppet agent. A run that has started continues."
+        "No run starts on it until the hold ends: neither by timer nor by trigger nor by a Puppet"
+        " agent. A run that has started continues."
     ),
-    Action.ENABLE: "The hold that it has in your name ends; those of others stay.",
+    Action.ENABLE: "Your hold on it ends. Holds of other operators remain.",
 }
 # The action in the node's policy.
 NEEDS = {
@@ -124,14 +123,14 @@ def consequences(action: Action, row: NodeRow) -> tuple[str, ...]:
     found = [_WILL[action]]
     runs = action in (Action.TRIGGER, Action.NOOP)
     if row.state == UNRESPONSIVE:
-        found.append("It is unresponsive: it may not receive this.")
+        found.append("It is unresponsive: it may not receive the request.")
     if runs and row.holds:
-        found.append("It is on hold: nothing runs before the hold ends.")
+        found.append("It is on hold: no run starts before the hold ends.")
     elif runs and row.cause:
-        found.append("A run is on there; this one follows it.")
+        found.append("A run is in progress; the new one follows it.")
     if action is Action.ENABLE and not row.holds:
-        found.append("It says that nothing holds it.")
-    found.append(f"Its policy decides whether you may: {NEEDS[action]}.")
+        found.append("It reports that it is not on hold.")
+    found.append(f"Its policy must allow you the action {NEEDS[action]}.")
     return tuple(found)
 
 
@@ -151,17 +150,17 @@ _LABELS: Mapping[_Word, str] = {
     Action.ENABLE: "End my hold",
     RolloutAction.CONTINUE: "Continue the rollout",
     RolloutAction.STOP: "Stop the rollout",
-    RolloutAction.ROLLBACK: "Take the release back",
+    RolloutAction.ROLLBACK: "Roll the release back",
     RolloutAction.RESUME: "Resume the rollout",
 }
 _COURSE_WILL = {
     RolloutAction.CONTINUE: "It continues with its next nodes and accepts the failures so far.",
     RolloutAction.STOP: (
-        "No further node starts. Started runs end first; then the nodes are released as they were."
+        "No further node starts. Started runs end first. Then the rollout releases its nodes."
     ),
     RolloutAction.ROLLBACK: (
-        "No further node starts. Runs that are on end first; then the nodes that took the release"
-        " go back to their newest good run of before it, the last group first."
+        "No further node starts. Started runs end first. Then the nodes that took the release"
+        " return to their last good run before it, the last group first."
     ),
     RolloutAction.RESUME: (
         "A separate process continues it on this machine, in your name, even if this dashboard"
@@ -194,20 +193,20 @@ def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[
     """
     if report.word == ELSEWHERE:
         words = f"'localpuppet rollout {course} {report.state.began.id}'"
-        return (f"Nothing from here: another machine continues it. {words} reaches it.",)
+        return (f"Nothing: another machine continues it. Use {words}.",)
     found = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)
     if course is RolloutAction.RESUME:
         if course in courses(report):
             left = sum(result is None for result in report.state.results().values())
-            found.append(f"{left} node{'s are' if left != 1 else ' is'} left.")
-            found.append("The policies of nodes decide, as when it began.")
+            found.append(f"{left} node{'s have' if left != 1 else ' has'} no result yet.")
+            found.append("The policies of the nodes decide, as when the rollout started.")
         elif goes_on:
             found.append("A process runs it already.")
         else:
-            found.append(f"It is over: {report.word}.")
+            found.append(f"It has ended: {report.word}.")
     elif not goes_on:
-        found.append(f"It is {report.word}: no process runs it that could receive this.")
+        found.append(f"It is {report.word}: no process is running that could receive the command.")
     elif course is RolloutAction.CONTINUE and report.word != PAUSED:
         found.append("It does not wait for a command.")
     elif course is RolloutAction.CONTINUE:
@@ -221,15 +220,15 @@ def _goes_back(state: RolloutState) -> tuple[str, ...]:
     """Return the consequences of taking back a release, sentence by sentence."""
     delivery = state.began.options.delivery
     if delivery is None:
-        return ("It gave no node a release: there is nothing to take back.",)
+        return ("It gave no node a release: there is nothing to roll back.",)
     if state.goes_back:
-        return ("Its nodes go back already.",)
+        return ("Its nodes roll back already.",)
     names = sorted(state.took)
     if not names:
         return (f"No node has taken {delivery.release} yet.",)
     does = "has" if len(names) == 1 else "have"
     return (
         f"{shown_names(names)} {does} taken {delivery.release}, or may have: each runs once more.",
-        "What the earlier release does not manage stays as it is.",
-        "The rollout is over then, and cannot be resumed.",
+        "Resources that the earlier release does not manage stay as they are.",
+        "The rollout ends then, and you cannot resume it.",
     )

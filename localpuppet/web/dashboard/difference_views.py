@@ -48,10 +48,10 @@ class DifferenceQuery:
         said = {key: value.strip() for key, value in parameters.items() if value.strip()}
         unknown = sorted(said.keys() - {"from", "to", "page"})
         if unknown:
-            raise InvalidInputError("is not a parameter of this page", where=unknown[0][:40])
+            raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
         page = said.get("page", "1")
         if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
-            raise InvalidInputError("is not a number of a page", where="page")
+            raise InvalidInputError("must be the number of a page", where="page")
         names = [
             ReleasePath.parse(said[key], where=key) if key in said else None
             for key in ("from", "to")
@@ -119,7 +119,7 @@ class DifferenceViews:
             raise NotThereError(f"lists are available as {', '.join(exporting.FORMS)}")
         asked = DifferenceQuery.parse(request.query_params)
         if asked.before is None or asked.after is None:
-            raise InvalidInputError("are needed, both", where="from and to")
+            raise InvalidInputError("must name two releases", where="from and to")
         media, written = exporting.FORMS[form]
         table = exporting.changes_table(await self._rows(asked))
         text = await asyncio.to_thread(written, table, self._fleet.last_updated)

@@ -155,7 +155,7 @@ class FleetFeeder:
                     looked = loop.time()
                 self._well("view")
             except StateError as error:
-                self._wrong("view", f"the inventory cannot be read: {error}")
+                self._wrong("view", f"the inventory is unreadable: {error}")
             await asyncio.sleep(self.intervals.view)
 
     async def _take(self, revision: int) -> None:
@@ -186,7 +186,7 @@ class FleetFeeder:
                 told=news.told,
             )
         except StateError as error:
-            self._wrong("memory", f"the page forgets what it hears: {error}")
+            self._wrong("memory", f"the dashboard does not store results: {error}")
             return
         self.fleet.written(news)
         self._well("memory")
@@ -196,7 +196,7 @@ class FleetFeeder:
             try:
                 more = await asyncio.to_thread(self.memory.prune)
             except StateError as error:
-                self._wrong("memory", f"the page forgets what it hears: {error}")
+                self._wrong("memory", f"the dashboard does not store results: {error}")
                 more = False
             await asyncio.sleep(self.intervals.write if more else self.intervals.prune)
 

@@ -205,7 +205,7 @@ class Inventory:
         links = await self.links()
         if links.unanswered:
             raise UnavailableError(
-                f"{links.unanswered} kicks and queries took too long to look at: the order could"
+                f"{links.unanswered} kicks and queries took too long to evaluate: the order could"
                 " be wrong"
             )
         async with self._slots:
@@ -283,7 +283,7 @@ class Reports:
             return self._known[key]
         if self._slots.locked():
             raise InvalidInputError(
-                "as many reports are being asked for as may be", hint="try again in some seconds"
+                "too many reports are being requested", hint="try again in a few seconds"
             )
         async with self._slots:
             found = await self._tell(action, node, run)

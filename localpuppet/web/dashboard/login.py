@@ -25,8 +25,8 @@ class LoginView:
         if cookie is None:
             return self._showing.problem(
                 403,
-                "This link is not good, or not any more.",
-                "It is good once, for ten minutes. Start 'localpuppet web' again for a new one.",
+                "This link is invalid or was used before.",
+                "It works once, for ten minutes. For a new link, start 'localpuppet web' again.",
             )
         # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
         response = self._showing.page("entered.html")

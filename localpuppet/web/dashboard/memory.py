@@ -36,7 +36,7 @@ AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
 _VERSION = 4
-_DAMAGED = "move it away: the memory starts again"
+_DAMAGED = "move the file away: the dashboard creates a new one"
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES
@@ -115,9 +115,9 @@ class DashboardStore:
         lock = Flock.wait(path, seconds=patience, waits=waits)
         if lock is None:
             raise BusyError(
-                f"another page has made its memory for {patience:.0f} s and is not done",
+                f"another dashboard did not create its database within {patience:.0f} s",
                 where=str(path),
-                hint=f"find it and end it: fuser {path}",
+                hint=f"stop that dashboard: 'fuser {path}' shows its process",
             )
         try:
             return self._make()

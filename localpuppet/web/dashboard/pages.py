@@ -173,9 +173,7 @@ class Pages:
         row = self._parts.fleet.row(name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
-            raise NotThereError(
-                f"nothing is known of {name}", hint="the list of nodes has the known ones"
-            )
+            raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
         runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
@@ -199,7 +197,7 @@ class Pages:
         run = RunId.parse(request.path_params["run"])
         known: RunResult | None = await asyncio.to_thread(self._parts.memory.run, name, run)
         if known is None:
-            raise NotThereError(f"no result of the run {run} of {name} was received")
+            raise NotThereError(f"the dashboard has no result of run {run} of {name}")
         asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
         reports = self._parts.reports
         report, log, problem = None, None, ""
@@ -274,7 +272,7 @@ class Pages:
         """Send changes as they come."""
         live = self._parts.live
         if live.full:
-            return PlainTextResponse("too many pages listen\n", status_code=503)
+            return PlainTextResponse("too many live connections\n", status_code=503)
         seen = request.headers.get("last-event-id", "")
         number = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None
         visitor = Visitor.of(request.scope)
@@ -295,7 +293,7 @@ class Pages:
 
     def missing(self) -> Response:
         """Show that a page does not exist."""
-        return self._showing.problem(404, "There is no such page.", "The overview leads to all.")
+        return self._showing.problem(404, "This page does not exist.", "Start at the overview.")
 
     def _now(self) -> float:
         return self._parts.clock.now().timestamp()
@@ -316,5 +314,5 @@ def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str],
             before |= link.starts
         if name in link.starts:
             after |= link.ends
-    left = "not all links were looked at" if links.unanswered else ""
+    left = "some links were not evaluated" if links.unanswered else ""
     return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left

@@ -255,4 +255,4 @@ def _resource(told: Json) -> Resource:
 
 
 def _bad(place: str) -> InvalidInputError:
-    return InvalidInputError("is not what a report has", where=f"the node's answer: {place}")
+    return InvalidInputError("is not a valid part of a report", where=f"the node's answer: {place}")

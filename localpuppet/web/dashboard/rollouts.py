@@ -190,11 +190,11 @@ class Rollouts:
 def _told(head: RolloutCheckpoint) -> str:
     """Return the state of a rollout in a checkpoint, one line."""
     if head.over:
-        return "it was continued on another machine, and is over"
+        return "it continued on another machine, and has ended"
     if any(isinstance(event, RolloutEnded) for _, event in head.events[-1:]):
         return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
     at = f", last checkpoint at {head.events[-1][0]}" if head.events else ""
-    return f"it is running on another machine, if a process exists{at}"
+    return f"it runs on another machine, if its process still exists{at}"
 
 
 def _stamp(journal: JournalReader) -> _Stamp:

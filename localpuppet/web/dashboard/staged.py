@@ -150,7 +150,9 @@ class LocalStagedReleases:
         found = self.records.of(app)
         if found is None:
             raise InvalidInputError(
-                "is not staged on this machine", where=str(app), hint=f"localpuppet stage {app}"
+                "is not staged on this machine",
+                where=str(app),
+                hint=f"stage it: 'localpuppet stage {app}'",
             )
         return found
 

@@ -71,13 +71,13 @@ class TemplateRenderer:
         return self.page("problem.html", code=code, what=what, hint=hint)
 
     def _when(self, seconds: float | None) -> Markup:
-        """Return a time as an elementin UTC; the script may convert it to the reader's zone."""
+        """Return a time as an element in UTC; the script may convert it to the reader's zone."""
         if seconds is None:
             return Markup("<span>never</span>")
         try:
             moment = datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError):  # a node may say any number
-            return Markup("<span>at no time that there is</span>")
+            return Markup("<span>at an invalid time</span>")
         near = abs(self._clock.now().timestamp() - seconds) < DAY
         shown = f"{moment:%H:%M}" if near else f"{moment:%Y-%m-%d %H:%M}"
         return Markup('<time datetime="{}">{} UTC</time>').format(

@@ -88,7 +88,7 @@ def _for_people(
 
     if actions:
         raise InvalidInputError(
-            "--actions is for loopback only", where="--listen", hint="leave one of them out"
+            "--actions works on loopback only", where="--listen", hint="omit one of them"
         )
     node = fleet.node
     file = node.settings.root / FILE
@@ -96,9 +96,9 @@ def _for_people(
     names = server_names(read_certificate(certificate))
     if not names:
         raise InvalidInputError(
-            "names no host under which browsers could ask for it (subjectAltName)",
+            "has no host name for browsers (subjectAltName)",
             where=str(certificate),
-            hint="web.certificate and web.key name another certificate",
+            hint="set web.certificate and web.key to another certificate",
         )
 
     def people() -> "frozenset[SignerName]":
@@ -133,14 +133,14 @@ def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
     web, identity = node.section(web_settings), peers(node).identity
     if not web.people:
         raise InvalidInputError(
-            "names no person",
+            "lists no person",
             where=f"{file}: web.people",
-            hint="--listen 127.0.0.1:8141 wants no certificates; from another machine:"
+            hint="--listen 127.0.0.1:8141 needs no certificates; from another machine, use"
             " ssh -L 8141:127.0.0.1:8141 HOST",
         )
     if identity.ca is None:
         raise InvalidInputError(
-            "is not set: whose certificates let people in?", where=f"{file}: identity.ca"
+            "must name the CA of the people's certificates", where=f"{file}: identity.ca"
         )
     certificate, key = web.certificate, web.key
     if certificate is None or key is None:

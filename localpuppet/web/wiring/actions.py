@@ -76,7 +76,9 @@ class SigningActor:
         if answer.reply is None:
             raise LocalpuppetError(answer.problem, where=str(deed.node))
         if not answer.ok:
-            raise LocalpuppetError(answer.reply.error or "it refuses", where=str(deed.node))
+            raise LocalpuppetError(
+                answer.reply.error or "rejects the request", where=str(deed.node)
+            )
         return _CAME[deed.action].format(node=deed.node)
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
@@ -95,9 +97,9 @@ class SigningActor:
                 raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
                 raise InvalidInputError(
-                    "no process runs it",
+                    "no process runs the rollout",
                     where=str(rollout),
-                    hint=f"localpuppet rollout {word} {rollout}",
+                    hint=f"run 'localpuppet rollout {word} {rollout}'",
                 )
             journal.say(word, self.name, about)
         finally:
@@ -117,7 +119,7 @@ class SigningActor:
         journal = self._journals.open(rollout)
         try:
             if journal.taken:
-                raise BusyError("another process runs it", where=str(rollout))
+                raise BusyError("another process runs the rollout", where=str(rollout))
             resumable(journal, self.name)
             with TemporaryFile() as errors:
                 process = self._resuming(rollout, errors)
@@ -128,14 +130,18 @@ class SigningActor:
             journal.close()
         if not begins and process.poll() is None:
             raise LocalpuppetError(
-                f"a process was started that has not gone on with it in {self._within:.0f} s,"
-                " and still may",
+                f"the new process has not continued the rollout within {self._within:.0f} s"
+                " and may still do so",
                 where=str(rollout),
-                hint=f"localpuppet rollout status {rollout}",
+                hint=f"run 'localpuppet rollout status {rollout}'",
             )
         if not begins:
-            why = said[-1].removeprefix("localpuppet: error: ") if said else "it did not begin"
-            raise LocalpuppetError(why, hint=f"localpuppet rollout resume {rollout}")
+            why = (
+                said[-1].removeprefix("localpuppet: error: ")
+                if said
+                else "the process did not start"
+            )
+            raise LocalpuppetError(why, hint=f"run 'localpuppet rollout resume {rollout}'")
         return f"A process continues rollout {rollout}."
 
     def _resuming(self, rollout: RolloutId, errors: "IO[bytes]") -> "subprocess.Popen[bytes]":
@@ -177,15 +183,15 @@ class SigningActor:
         if deed.node in sent.dropped:
             raise LocalpuppetError(sent.dropped[deed.node], where=str(deed.node))
         return (
-            f"{deed.node} was sent a trigger. It says nothing to who triggers it: its run shows"
-            " on its page, and a refusal in its own log."
+            f"localpuppet sent a trigger to {deed.node}, which does not reply to triggers. The run"
+            " appears in the view of the node; its own log has a rejection."
         )
 
 
 _CAME = {
-    Action.NOOP: "{node} accepted: a noop run starts after this.",
+    Action.NOOP: "{node} accepted the request. A noop run follows.",
     Action.HOLD: "{node} is on hold.",
-    Action.ENABLE: "The hold on {node} in your name has ended.",
+    Action.ENABLE: "Your hold on {node} has ended.",
 }
 
 

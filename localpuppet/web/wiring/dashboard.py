@@ -135,8 +135,8 @@ def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Dashboar
     from localpuppet.web.dashboard.memory import FILE, DashboardStore
 
     memory = DashboardStore(node.settings.state / FILE, now=now)
-    if memory.begin(lambda: log.info("waiting for another page that makes the page's memory")):
-        log.warning("the page's memory was of an earlier version: ends of runs are forgotten")
+    if memory.begin(lambda: log.info("waiting for another dashboard that creates the database")):
+        log.warning("deleted the database of another version, with the results of earlier runs")
     return memory
 
 
@@ -235,7 +235,7 @@ def _tell(
         if answer.reply is None:
             raise LocalpuppetError(answer.problem, where=name)
         if not answer.ok:
-            raise LocalpuppetError(answer.reply.error or "it refuses", where=name)
+            raise LocalpuppetError(answer.reply.error or "rejects the request", where=name)
         return answer.reply.result
 
     return tell

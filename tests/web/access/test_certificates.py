@@ -49,7 +49,7 @@ def test_who_is_named_comes_in() -> None:
 def test_a_certificate_of_the_ca_is_not_enough() -> None:
     code, why = Made().why(who="web01.example.com")
     assert code == 403
-    assert "web.people does not name web01.example.com" in why
+    assert "web.people does not list web01.example.com" in why
     assert "localpuppet.yaml" in why
 
 
@@ -67,7 +67,7 @@ def test_who_is_revoked_is_out_at_once_and_told_why() -> None:
     made.wrong = NotInForceError("the certificate of alice, or of its CA, has expired")
     assert made.why() == (
         403,
-        "You may not look: the certificate of alice, or of its CA, has expired. ",
+        "No access: the certificate of alice, or of its CA, has expired. ",
     )
 
 

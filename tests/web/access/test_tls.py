@@ -128,7 +128,7 @@ def test_people_come_in_and_nobody_else(secured: Secured) -> None:
     node = secured.client(secured.issue("web01.example.com"))
     code, text = ask(node)
     assert code == 403
-    assert "web.people does not name web01.example.com" in text
+    assert "web.people does not list web01.example.com" in text
     node.close()
     other = Ca(since=secured.ca.since, until=secured.ca.until)
     of_another_ca = secured.issue("alice", ca=other)

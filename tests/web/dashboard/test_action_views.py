@@ -56,7 +56,7 @@ def test_nothing_is_done_before_it_is_confirmed(
     page = text(visitor, "/nodes/web01")
     for action in ("trigger", "noop", "hold", "enable"):
         assert f'href="/nodes/web01/do/{action}"' in page
-        assert "policy decides" in text(visitor, f"/nodes/web01/do/{action}")
+        assert "policy must allow" in text(visitor, f"/nodes/web01/do/{action}")
     assert "choria=alice" in text(visitor, NOOP)
     assert actor.deeds == []
     assert sent(visitor, token=token(visitor)).startswith("200")
@@ -73,7 +73,7 @@ def test_a_token_is_good_once_for_what_it_was_given_for(
     assert sent(visitor, message="x").startswith("403")
     assert sent(visitor, token="guess").startswith("403")
     assert sent(visitor, token=given).startswith("200")
-    assert "confirmed before" in sent(visitor, token=given)
+    assert "confirmation was used before" in sent(visitor, token=given)
     late = token(visitor)
     site.clock.advance(TOKEN_LIFE)
     assert sent(visitor, token=late).startswith("403")
@@ -97,7 +97,7 @@ def test_a_refusal_is_shown_and_in_the_log(
     actor.refuses = f"the policy denies noop {EVIL}"
     page = sent(visitor, token=token(visitor))
     assert page.startswith("409")
-    assert "This did not happen" in page
+    assert "The action failed" in page
     assert "web01: the policy denies noop" in page
     assert "<script>alert" not in page
     assert "policy denies" in site.log.lines[0][1]
@@ -114,7 +114,7 @@ def test_a_deed_that_is_cut_off_is_in_the_log(
     actor.cut = cut
     with pytest.raises((cut, CancelledError)):
         sent(visitor, token=given)
-    line = ("info", "choria=alice: web01: noop: what came of it is not known")
+    line = ("info", "choria=alice: web01: noop: the result is unknown")
     assert site.log.lines == [line]
 
 
@@ -157,7 +157,7 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert actor.words == [f"{rollout} stop", f"{rollout} rollback"]
     actor.words.pop()
     journal.close()
-    assert "no process runs it" in text(visitor, url)
+    assert "no process is running" in text(visitor, url)
     site.fleet.stir()  # the view is the same for a second
     resume = f"/rollouts/{rollout}/do/resume"
     assert f'href="{resume}"' in text(visitor, f"/rollouts/{rollout}")
@@ -201,6 +201,6 @@ def test_without_actions_there_are_none(site: Site) -> None:
     with site.visitor() as client:
         page = text(client, "/nodes/web01")
         assert "/do/" not in page
-        assert "this page only shows" in page
+        assert "read-only" in page
         assert client.get(NOOP).status_code == 404
         assert client.post(NOOP, headers={"origin": "http://127.0.0.1:80"}).status_code == 405

@@ -93,7 +93,7 @@ def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
     assert "No node has taken shop/tags/r7 yet." in said()
     assert "gave no node a release" in said(*paused, options=OPTIONS)
     back = RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="taken back by bob")
-    assert "Its nodes go back already." in said(*paused, back)
+    assert "Its nodes roll back already." in said(*paused, back)
 
 
 def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
@@ -101,18 +101,18 @@ def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
     assert courses(interrupted) == (RolloutAction.RESUME,)
     said = " ".join(rollout_consequences(RolloutAction.RESUME, interrupted))
     assert "even if this dashboard ends" in said
-    assert "2 nodes are left." in said
-    assert "policies of nodes decide" in said
+    assert "2 nodes have no result yet." in said
+    assert "policies of the nodes decide" in said
     running = " ".join(rollout_consequences(RolloutAction.RESUME, told(taken=True)))
     assert "A process runs it already." in running
     over = told(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), taken=False)
     assert courses(over) == ()
-    assert "It is over" in rollout_consequences(RolloutAction.RESUME, over)[-1]
+    assert "It has ended" in rollout_consequences(RolloutAction.RESUME, over)[-1]
 
 
 @pytest.mark.parametrize("action", list(Action))
 def test_what_will_happen_says_which_right_it_needs(action: Action) -> None:
-    assert "policy decides" in consequences(action, NodeRow(node="a", state="idle"))[-1]
+    assert "policy must allow" in consequences(action, NodeRow(node="a", state="idle"))[-1]
 
 
 def test_what_will_happen_depends_on_how_the_node_is() -> None:
@@ -121,7 +121,7 @@ def test_what_will_happen_depends_on_how_the_node_is() -> None:
 
     assert "may not receive" in said(Action.HOLD, NodeRow(node="a"))
     held = NodeRow(node="a", state="on hold", holds=(HELD,))
-    assert "nothing runs before the hold ends" in said(Action.NOOP, held)
-    assert "nothing holds it" in said(Action.ENABLE, NodeRow(node="a", state="idle"))
-    assert "nothing holds it" not in said(Action.ENABLE, held)
-    assert "this one follows it" in said(Action.TRIGGER, NodeRow(node="a", cause="timer"))
+    assert "no run starts before the hold ends" in said(Action.NOOP, held)
+    assert "not on hold" in said(Action.ENABLE, NodeRow(node="a", state="idle"))
+    assert "not on hold" not in said(Action.ENABLE, held)
+    assert "the new one follows it" in said(Action.TRIGGER, NodeRow(node="a", cause="timer"))

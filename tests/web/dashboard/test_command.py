@@ -137,9 +137,9 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     (hold,) = b.run("status", "--json").json["holds"]
     assert (hold["reason"], hold["owner"]) == ("disk is full", f"choria={a.name}")
     refused = page.do(f"{url}noop", code=409)
-    assert "This did not happen" in refused
+    assert "The action failed" in refused
     assert "policy" in refused
-    assert "was sent a trigger" in page.do(f"{url}trigger")
+    assert "sent a trigger to" in page.do(f"{url}trigger")
     assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
     began = RolloutBegan(
         id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop"
@@ -151,7 +151,7 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     ]
     assert "is not paused" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
     journal.close()
-    assert "no process runs it" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
+    assert "no process runs the rollout" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
     assert "is a rollout of choria=x" in page.do(f"/rollouts/{ROLLOUT}/do/resume", code=409)
     own = RolloutId.parse("20261122T110001Z-00aa")
     began = replace(began, id=own, caller=f"choria={a.name}")

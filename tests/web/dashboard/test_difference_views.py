@@ -65,7 +65,7 @@ def test_many_changes_are_many_pages(two: Site, visitor: TestClient) -> None:
 
 def test_the_same_bytes_do_not_differ(two: Site, visitor: TestClient) -> None:
     two.differences = {"files": NameDifference(added=(), removed=(), changed={})}
-    assert "Nothing differs." in text(visitor, DIFFERENCE)
+    assert "The releases do not differ." in text(visitor, DIFFERENCE)
 
 
 def test_what_is_not_staged_is_said_and_nothing_is_fetched(two: Site, visitor: TestClient) -> None:

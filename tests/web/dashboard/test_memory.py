@@ -168,7 +168,7 @@ def earlier(tmp_path: Path) -> Path:
 def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
     path = earlier(tmp_path)
     memory = DashboardStore(path, now=now)
-    with pytest.raises(StateError, match=r"another version.*move it away"):
+    with pytest.raises(StateError, match=r"another version.*move the file away"):
         memory.rows()
     assert [memory.begin(), memory.begin()] == [True, False]
     memory.write([ROW], [ended(NOW)])
@@ -199,7 +199,7 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
     first = Flock.take(path.with_suffix(".lock"))
     assert first is not None
     memory = DashboardStore(path, now=now)
-    with pytest.raises(BusyError, match="another page has made its memory for 0 s"):
+    with pytest.raises(BusyError, match="another dashboard did not create its database within 0 s"):
         memory.begin(lambda: said.append("waits"), patience=0)
     assert memory.begin(first.release)
     assert said == ["waits"]
@@ -241,7 +241,7 @@ def test_a_damaged_memory_is_an_error_and_never_empty(
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
         connection.execute("UPDATE nodes SET row = '{}'")
     connection.close()
-    with pytest.raises(StateError, match=r"damaged row.*move it away"):
+    with pytest.raises(StateError, match=r"damaged row.*move the file away"):
         memory.rows()
 
 

@@ -23,7 +23,7 @@ from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, stat
 def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
     page = text(visitor, "/")
     assert "5 nodes" in page
-    for words in ("database migration", "signed by mallory", "its timer runs it every 30m"):
+    for words in ("database migration", "signed by mallory", "interval 30m"):
         assert words in page
     links = re.findall(r'class="card [^"]*" href="(/nodes[^"]+)"><b>(\d+)</b>', page)
     assert len(links) >= 8
@@ -37,11 +37,11 @@ def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
     page = text(visitor, "/nodes/lb01")
     for words in ("database migration", "fqdn", "Debian", "web/tags/r7"):
         assert words in page
-    assert re.search(r'make this node run</h3>\s*<p>\s*<a href="/nodes/web01"', page)
+    assert re.search(r'cause runs of this node</h3>\s*<p>\s*<a href="/nodes/web01"', page)
     page = text(visitor, "/nodes/lb01?fact=family")
     assert "Debian" in page
     assert "fqdn" not in page
-    assert "No fact has that" in text(visitor, "/nodes/lb01?fact=zzz")
+    assert "No fact matches" in text(visitor, "/nodes/lb01?fact=zzz")
     assert "no entry of this node" in text(visitor, "/nodes/db01")
     old = [status("db01", site.now() - number) for number in range(40)]
     for one in reversed(old):
@@ -54,7 +54,7 @@ def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
 
 def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) -> None:
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    assert "Ask the node" in text(visitor, url)
+    assert "Request details from the node" in text(visitor, url)
     assert site.asked == []
     assert "did not answer in time" in text(visitor, f"{url}?report=1")
     event: Json = {"message": EVIL}
@@ -108,14 +108,16 @@ def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient
     assert [line.split()[0] for line in site.asked] == ["log"]
     site.reports["web02"], site.logs["web02"] = {}, {"lines": "no list"}
     page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?log=1")
-    assert "did not send it" in page
+    assert "did not send the data" in page
 
 
 def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
     page = text(visitor, "/kicks")
     assert '<a href="/nodes/web01"><text' in page
     assert "<style>" not in page  # the policy of a view allows none
-    assert '>web</th><td data-label="Runs then">lb</td><td data-label="By">query</td>' in page
+    assert (
+        '>web</th><td data-label="These run">lb</td><td data-label="Because of">query</td>' in page
+    )
     answer = visitor.get("/kicks.svg")
     assert answer.text.startswith("<svg")
     assert "href" not in answer.text
@@ -128,7 +130,7 @@ def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
 def test_without_graphviz_views_offer_dot(site: Site) -> None:
     site.draw = partial(draw_svg, program="/nonexistent/dot")
     with site.visitor() as visitor:
-        for view, words in (("/plan", "Group 1"), ("/kicks", "Runs then")):
+        for view, words in (("/plan", "Group 1"), ("/kicks", "These run")):
             page = text(visitor, view)
             assert "apt install graphviz" in page
             assert words in page
@@ -155,7 +157,7 @@ def test_a_picture_is_drawn_once(site: Site) -> None:
 def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient) -> None:
     page = text(visitor, "/plan")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
-    assert "2 groups, one after the other 2 nodes" in words
+    assert "2 groups, in order 2 nodes" in words
     assert "Group 1 1 web01" in words
     assert "Group 2 1 lb01" in words
     assert "<svg xmlns" in page
@@ -274,14 +276,14 @@ def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
         page = text(client, "/", 403)
         assert "Open the link that" in page
         assert "web01" not in page
-        assert "is not good" in text(client, "/enter?key=guess", 403)
+        assert "This link is invalid" in text(client, "/enter?key=guess", 403)
         answer = client.get(site.link)
         assert answer.status_code == 200
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
         assert text(client, "/")
-        assert "is not good" in text(client, site.link, 403)
+        assert "This link is invalid" in text(client, site.link, 403)
         assert client.post("/").status_code == 405
 
 
@@ -312,5 +314,5 @@ def test_a_time_that_there_is_not_breaks_no_view(
     at: float, site: Site, visitor: TestClient
 ) -> None:
     site.list_(entry("web01", at=at))
-    assert "at no time that there is" in text(visitor, "/nodes/web01")
+    assert "at an invalid time" in text(visitor, "/nodes/web01")
     text(visitor, "/")

@@ -117,7 +117,7 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", ())
-        assert row.reason == "it was continued on another machine, and is over"
+        assert row.reason == "it continued on another machine, and has ended"
 
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
@@ -166,7 +166,7 @@ async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> Non
     async with bus.followed():
         (row,) = bus.rollouts.rows()
         assert (row.state, row.counts) == ("elsewhere", (("open", 2),))
-        assert "and is over" in row.reason
+        assert "and has ended" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
 
 

@@ -70,12 +70,12 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
         page = text(visitor, "/rollouts")
         assert "reported by nodes" in page
         assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
-        assert "2 nodes are held by it" in page
+        assert "it holds 2 nodes" in page
         for count in ("1 succeeded", "1 failed", "1 open"):
             assert count in page
         assert f"{began},holding" in visitor.get("/rollouts.csv").text
         page = text(visitor, f"/rollouts/{began}")
-        assert "not its journal" in page
+        assert "in its journal only" in page
         assert page.index("web02") < page.index("web03")  # what is held comes first
         assert "/do/" not in page
         assert visitor.get(f"/rollouts/{began}.json").status_code == 404

@@ -87,12 +87,12 @@ def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> No
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"web": {}}, "web.people: names no person.*ssh -L"),
-        ({"identity": {}}, "identity.ca: is not set"),
+        ({"web": {}}, "web.people: lists no person.*ssh -L"),
+        ({"identity": {}}, "identity.ca: must name the CA"),
         ({"web": {"people": ["alice"]}}, "web: names no certificate for the dashboard"),
         ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),
-        ({"web": {"people": [], "key": "x"}}, "web: needs certificate and key, or neither"),
-        ({"web": {**WEB, "certificate": "ca.pem"}}, "ca.pem: names no host"),
+        ({"web": {"people": [], "key": "x"}}, "web: must have both certificate and key"),
+        ({"web": {**WEB, "certificate": "ca.pem"}}, "ca.pem: has no host name"),
         ({"web": {**WEB, "key": "ca.pem"}}, "fleet.pem: cannot be used for TLS"),
     ],
 )
@@ -105,5 +105,5 @@ def test_what_is_missing_is_said_before_anybody_connects(
 
 
 def test_nothing_is_done_over_tls(here: Here) -> None:
-    with pytest.raises(InvalidInputError, match="--actions is for loopback only"):
+    with pytest.raises(InvalidInputError, match="--actions works on loopback only"):
         here.way(actions=True)

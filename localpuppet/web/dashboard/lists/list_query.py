@@ -109,16 +109,16 @@ class ListQuery:
         said = {key: value.strip() for key, value in parameters.items() if value.strip()}
         unknown = sorted(said.keys() - form.filters - {"sort", "page"})
         if unknown:
-            raise InvalidInputError("is not a parameter of this page", where=unknown[0][:40])
+            raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
         if max(map(len, said.values()), default=0) > MAX_WORDS:
             raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
         order = said.get("sort", form.usual)
         page = said.get("page", "1")
         if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
-            raise InvalidInputError("is not a number of a page", where="page")
+            raise InvalidInputError("must be the number of a page", where="page")
         outcome, failure_cause = said.get("outcome"), said.get("failure_cause", "")
         if failure_cause and not _FAILURE_CAUSE.match(failure_cause):
-            raise InvalidInputError("is not the name of a failure", where="failure_cause")
+            raise InvalidInputError("is not the id of a failure cause", where="failure_cause")
         return cls(
             form=form,
             q=said.get("q", ""),

@@ -100,7 +100,7 @@ class RolloutRow:
         counts: Counter[str] = Counter()
         for outcome, nodes in told.ends.items():
             counts[_fate(outcome)] += nodes
-        held = f"{told.held} {'node is' if told.held == 1 else 'nodes are'} held by it"
+        held = f"it holds {told.held} {'node' if told.held == 1 else 'nodes'}"
         return cls(
             id=str(told.rollout),
             state=HOLDING if told.held else RELEASED,

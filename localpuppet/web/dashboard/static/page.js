@@ -1,9 +1,8 @@
-// What the page does beyond HTML: it stays true while one looks, and shows times in the reader's
-// zone. Nothing of it is needed to read a view.
+// Live updates, times in the reader's zone, and zooming. Every view is readable without it.
 "use strict";
 
-const QUIET = 1000; // milliseconds between two looks at what changed
-const MINUTE = 60000; // ages, and who is late, change without an event
+const QUIET = 1000; // milliseconds between two updates
+const MINUTE = 60000; // ages and lateness change without an event
 
 // Times: UTC as the server writes them, or the reader's zone.
 const zone = document.getElementById("zone");
@@ -32,15 +31,15 @@ function showTimes(place) {
 zone.hidden = false;
 zone.addEventListener("click", () => {
   local = !local;
-  try { localStorage.setItem("zone", local ? "local" : "utc"); } catch { /* for this page, then */ }
+  try { localStorage.setItem("zone", local ? "local" : "utc"); } catch { /* only for this page then */ }
   showTimes(document);
 });
 showTimes(document);
 
-// Live: an event says which nodes changed; the page asks for itself again and takes over the parts
-// that are marked.
+// Live updates: an event names the changed nodes. The page fetches itself again and replaces the
+// marked parts.
 const parts = document.querySelectorAll("[data-live]");
-// A view that is not live is not asked for again: it may have cost a node an answer.
+// A view that is not live is not fetched again: a node may have to answer for it.
 const address = document.querySelector("main [data-live]") ? location.href : "/bus";
 const subject = document.querySelector("[data-node]")?.dataset.node;
 let asking = false;
@@ -117,7 +116,7 @@ function listen() {
   };
   source.onopen = () => {
     document.getElementById("cut").hidden = true;
-    soon(); // what happened between the page and this connection
+    soon(); // changes since the page was rendered
   };
   source.onerror = () => {
     document.getElementById("cut").hidden = false;
@@ -144,7 +143,7 @@ if (parts.length) {
   setInterval(() => document.hidden || soon(), MINUTE);
 }
 
-// Pictures: the mouse drags them, Ctrl and its wheel, + and -, and the buttons change their size.
+// Pictures: drag with the mouse; zoom with Ctrl and the wheel, + and -, and the buttons.
 const picture = document.querySelector(".picture");
 
 const widthOf = (image) => image.getBoundingClientRect().width;
@@ -154,7 +153,7 @@ function size(width) {
   const before = widthOf(image);
   const now = Math.min(8 * image.viewBox.baseVal.width, Math.max(100, width));
   const [x, y] = [picture.clientWidth / 2, picture.clientHeight / 2];
-  image.style.width = `${now}px`; // what is in the middle stays there
+  image.style.width = `${now}px`; // keep the centre
   image.style.height = "auto";
   picture.scrollLeft = ((picture.scrollLeft + x) * now) / before - x;
   picture.scrollTop = ((picture.scrollTop + y) * now) / before - y;

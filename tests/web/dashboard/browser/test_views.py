@@ -200,7 +200,7 @@ def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, si
             actor.refuses = refuses
             browser.go("/nodes/web01")
             driver.find_element(By.LINK_TEXT, "Put on hold").click()
-            assert "No run starts there" in browser.text("main")
+            assert "No run starts on it" in browser.text("main")
             axe = Axe(driver)
             axe.inject()
             assert axe.run()["violations"] == []
