@@ -1,4 +1,4 @@
-"""docs/architecture.md names modules, classes and functions that exist."""
+"""The pages about the architecture name modules, classes and functions that exist."""
 
 import ast
 import re
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / f"docs/contribute/{name}.md" for name in ("architecture", "call-paths", "wiring")]
 NAMED = sorted(
-    set(re.findall(r"`([\w/]+\.py): (\w+)", (ROOT / "docs/architecture.md").read_text()))
+    {call for page in PAGES for call in re.findall(r"`([\w/]+\.py): (\w+)", page.read_text())}
 )
 
 

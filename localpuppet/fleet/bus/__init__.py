@@ -6,6 +6,6 @@ connection is lost, or the server denies access.
 decides: `layout`, `roster`, `servers`.
 acts: `backoff`, `outage`.
 ports: `key_value`.
-inner rooms: `etcd`, `nats`, `proxy`, `sqlite`.
+inner packages: `etcd`, `nats`, `proxy`, `sqlite`.
 private: `checked_store`, `client_sockets`, `deadline`, `grants`.
 """

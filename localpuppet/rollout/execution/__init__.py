@@ -7,6 +7,6 @@ decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `estimatin
     `options`, `report_page`, `report`, `selecting`, `state`, `unready`, `until`.
 acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
-inner rooms: `changes`, `commands`, `node_runs`.
+inner packages: `changes`, `commands`, `node_runs`.
 private: `confirmations`, `deliveries`, `event_forms`, `nodes`, `notes`, `replies`.
 """

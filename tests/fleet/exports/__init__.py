@@ -1,1 +1,1 @@
-"""Exported resources: the files of the room, and whole catalogs."""
+"""Exported resources: the files of the package, and whole catalogs."""

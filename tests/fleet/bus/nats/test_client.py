@@ -11,7 +11,7 @@ from nats.aio.transport import TcpTransport
 
 from localpuppet.fleet.bus.nats import client
 
-ROOM = Path(client.__file__).parent
+PACKAGE = Path(client.__file__).parent
 # What client.py adds to the library's class.
 OURS = {"_socket", "_takers"}
 
@@ -49,7 +49,7 @@ def test_the_library_has_all_private_members_that_we_use() -> None:
 
 
 def test_no_other_file_uses_a_private_member_of_another_object() -> None:
-    for path in sorted(ROOM.glob("*.py")):
+    for path in sorted(PACKAGE.glob("*.py")):
         if path.name == "client.py":
             continue
         strange = [
