@@ -1,12 +1,15 @@
-"""docs/security.md: each attack in its tables names the tests that hold what it says."""
+"""The pages about security: each attack in their tables names test files that exist."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/security.md").read_text()
+DOCS = ROOT / "docs"
+PAGES = sorted((DOCS / "contribute/security-tests").glob("*.md"))
+THREATS = DOCS / "explanation/threat-model.md"
 # The names are TUF's, in its order: https://theupdateframework.io/docs/security/
 TUF = (
     "arbitrary installation",
@@ -23,29 +26,27 @@ TUF = (
 )
 
 
-def rows(title: str) -> list[list[str]]:
-    """Return the cells of a section's table, without its head."""
-    section = PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+def rows(page: Path) -> Iterator[dict[str, str]]:
+    """Yield each row of the tables of a page that have a column `tests`."""
+    head: list[str] = []
+    for line in page.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line[:1] == "|" else []
+        if not cells or not head:
+            head = cells
+        elif "tests" in head and not line.startswith("|---"):
+            yield dict(zip(head, cells, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("title", "column"),
-    [
-        ("Attacked, and what happened", 3),
-        ("Seven areas, attacked with real servers and a real sudo", 3),
-        ("TUF's list", 2),
-    ],
-)
-def test_every_row_names_tests_that_are_there(title: str, column: int) -> None:
-    assert rows(title)
-    for row in rows(title):
-        named = re.findall(r"`(tests/[\w/]+\.py)`", row[column])
-        assert named, row[0]
+@pytest.mark.parametrize("page", [*PAGES, THREATS], ids=lambda page: page.stem)
+def test_every_attack_names_tests_that_exist(page: Path) -> None:
+    attacks = list(rows(page))
+    assert attacks or page.stem == "index"
+    for attack in attacks:
+        named = re.findall(r"`(tests/[\w/]+\.py)`", attack["tests"])
+        assert named, attack["attack"]
         for name in named:
             assert "def test_" in (ROOT / name).read_text(), name
 
 
-def test_tufs_list_is_whole() -> None:
-    assert tuple(row[0] for row in rows("TUF's list")) == TUF
+def test_tufs_list_is_complete() -> None:
+    assert tuple(row["attack"] for row in rows(THREATS)) == TUF
