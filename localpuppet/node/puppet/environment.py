@@ -1,6 +1,6 @@
 """The environment variables of Puppet: the caller's, and how Ruby starts.
 
-docs/performance.md has the effect of each part. Nothing is executed here.
+docs/contribute/benchmarks/runs.md has the effect of each part. Nothing is executed here.
 """
 
 from collections.abc import Mapping, Sequence

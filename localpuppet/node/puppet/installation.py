@@ -17,7 +17,7 @@ ASKED = (
     "hiera_config",
     "libdir",
 )
-# Start-up tuning: see docs/performance.md for what each is worth.
+# Start-up tuning: see docs/contribute/benchmarks/runs.md for what each is worth.
 LEAN_FLAGS = (
     ("--disable-did_you_mean", "--disable-error_highlight"),
     ("--disable-did_you_mean",),

@@ -17,7 +17,7 @@ from localpuppet.node.settings.files import SettingsFile, read_settings
 from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
 if TYPE_CHECKING:
-    # Each verb pays only for the parts that it asks for: see docs/performance.md.
+    # Each verb pays only for the parts that it asks for: see docs/contribute/benchmarks/runs.md.
     from collections.abc import Mapping
     from typing import TypeVar
 
