@@ -171,7 +171,8 @@ def read_file(path: str, text: str) -> Iterator[Text]:
                 yield Text(kind="tests", line=passage.line, words=passage.words)
     elif path.endswith(".md"):
         kind = "adr" if path.startswith("docs/adr/") else "markdown"
-        yield from read_markdown(text, "changelog" if path == "CHANGELOG.md" else kind)
+        changelog = path.startswith(("CHANGELOG.md", "changelog.d/"))
+        yield from read_markdown(text, "changelog" if changelog else kind)
     elif path.endswith(".html"):
         yield from read_template(text)
     elif path.endswith(".py"):
