@@ -12,7 +12,7 @@ Example:
     {'node': 'a.example', 'digest': 'ab', 'at': 1.5}
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import partial
@@ -24,7 +24,8 @@ from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, tran
 from cattrs.cols import homogenous_tuple_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.formats.values import Json
 
@@ -54,6 +55,23 @@ def from_record(form: type[T], raw: object) -> T:
     except (BaseValidationError, LocalpuppetError, *_PROBLEMS) as error:
         problems = transform_error(error, path="", format_exception=_problem)
         raise InvalidInputError("; ".join(problems[:MOST])) from error
+
+
+def to_stored_record(value: object, *, schema: int) -> dict[str, Any]:
+    """Return the JSON object of a dataclass, with the number of its form."""
+    return {"schema": schema, **to_record(value)}
+
+
+def from_stored_record(form: type[T], raw: Mapping[str, Any], *, schema: int) -> T:
+    """Return the dataclass of a JSON object that this node wrote.
+
+    Raises:
+        StateError: The object has another number or another form.
+    """
+    try:
+        return from_record(form, without_schema(raw, schema))
+    except InvalidInputError as error:
+        raise StateError(f"is damaged: {error}") from error
 
 
 def register_form(

@@ -17,6 +17,7 @@ from localpuppet.fleet.exports.recording import read_collected
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
 from localpuppet.fleet.inventory.tombstone import Tombstone
+from localpuppet.fleet.records import from_stored_record
 from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.triggers.held_kicks import HeldKick, kicked_by
@@ -48,8 +49,8 @@ READERS: list[Callable[[Any, Path], object]] = [
     lambda raw, _: form_problem(raw),
     lambda raw, _: parse_resources(Fields(raw, where="exports")),
     lambda raw, _: HeldKick.parse(Fields(raw, where="kick")),
-    lambda raw, _: Confirmation.from_dict(raw),
-    lambda raw, _: ReactionState.from_dict(raw),
+    lambda raw, _: from_stored_record(Confirmation, raw, schema=1),
+    lambda raw, _: from_stored_record(ReactionState, raw, schema=1),
     read_kicked,
     read_collectors,
 ]

@@ -10,6 +10,7 @@ from localpuppet.fleet.agent.reactions import decision, reactor
 from localpuppet.fleet.agent.reactions.dependency import FinishedRun
 from localpuppet.fleet.agent.reactions.reactor import Reactor
 from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
+from tests.simulation.reacting import Node
 
 Plant = pytest.MonkeyPatch
 
@@ -56,12 +57,12 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
 
 def forgets_what_is_pending(plant: Plant) -> None:
     """Is killed before it has handed over, and the next one does not."""
-    read = ReactionState.from_dict
+    load = Node.load
 
-    def less(raw: Any) -> ReactionState:
-        return replace(read(raw), pending=())
+    def less(self: Node) -> ReactionState:
+        return replace(load(self), pending=())
 
-    plant.setattr(ReactionState, "from_dict", less)
+    plant.setattr(Node, "load", less)
 
 
 def says_nothing(plant: Plant) -> None:
@@ -95,13 +96,13 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
 
 def forgets_over_a_restart(plant: Plant) -> None:
     """Keeps in memory only what had its run."""
-    to_dict = ReactionState.to_dict
+    save = Node.save
 
-    def less(self: ReactionState) -> dict[str, Any]:
-        bare = tuple(replace(one, answered_digests=()) for one in self.queries)
-        return to_dict(replace(self, queries=bare))
+    def less(self: Node, state: ReactionState) -> None:
+        bare = tuple(replace(one, answered_digests=()) for one in state.queries)
+        save(self, replace(state, queries=bare))
 
-    plant.setattr(ReactionState, "to_dict", less)
+    plant.setattr(Node, "save", less)
 
 
 def thinks_that_nothing_was_tried(plant: Plant) -> None:

@@ -19,6 +19,7 @@ from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
 from localpuppet.fleet.agent.reactions.state import ReactionState
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Coalescer, Path
 from tests.doubles.inventory import MemoryInventory
@@ -136,11 +137,13 @@ class Node:
             yield replace(one, answer=self.ask(one.key))
 
     def load(self) -> ReactionState:
-        return ReactionState.from_dict(json.loads(self.disk)) if self.disk else ReactionState()
+        if not self.disk:
+            return ReactionState()
+        return from_record(ReactionState, json.loads(self.disk))
 
     def save(self, state: ReactionState) -> None:
         self._die("before")
-        self.disk = json.dumps(state.to_dict())
+        self.disk = json.dumps(to_record(state))
         if state.pending:
             self.fleet.decided(self, state.pending)
             self.late = False

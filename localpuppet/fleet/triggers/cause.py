@@ -14,6 +14,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.text import parse_line
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.fleet.triggers.trigger import Trigger
 
@@ -88,19 +89,7 @@ class RunCause:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "kind": str(self.kind),
-            "sender": str(self.sender),
-            "uuid": self.uuid,
-            "tags": list(self.tags),
-            "path": [str(name) for name in self.path],
-            "timestamp": self.timestamp,
-            "expires": self.expires,
-            "noop": self.noop,
-            "puppet_tags": list(self.puppet_tags),
-            "changes": [change.to_dict() for change in self.changes],
-            "awaited_entries": [entry.to_dict() for entry in self.awaited_entries],
-        }
+        return to_record(self)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "RunCause":
@@ -110,33 +99,14 @@ class RunCause:
             StateError: This version did not write the value.
         """
         try:
-            if not all(isinstance(raw[key], list) for key in ("tags", "path", "puppet_tags")):
-                raise TypeError("tags, path and puppet_tags must be lists")
-            if not isinstance(raw["noop"], bool):
-                raise TypeError("noop must be true or false")
-            cause = cls(
-                **{
-                    **raw,
-                    "kind": CauseKind(raw["kind"]),
-                    "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
-                    "path": tuple(NodeName.parse(name) for name in raw["path"]),
-                    "puppet_tags": tuple(
-                        parse_tag(tag, where="puppet_tags") for tag in raw["puppet_tags"]
-                    ),
-                    "changes": tuple(AnswerChange.from_dict(one) for one in raw["changes"]),
-                    "awaited_entries": tuple(
-                        AwaitedEntry.from_dict(one) for one in raw["awaited_entries"]
-                    ),
-                }
-            )
+            cause = from_record(cls, raw)
+            for tag in (*cause.tags, *cause.puppet_tags):
+                parse_tag(tag, where="tags")
             parse_line(cause.sender, what="sender")
             parse_uuid(cause.uuid, where="uuid")
-            times = (cause.timestamp, 0 if cause.expires is None else cause.expires)
-            if any(type(time) is not int for time in times):
-                raise ValueError("timestamp and expires must be integers")
             if (cause.kind in _ALONG_A_PATH) != bool(cause.path):
                 raise ValueError("a trigger and a change have a path, and nothing else has one")
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+        except (ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where="cause") from error
         return cause
 

@@ -6,10 +6,8 @@ Example:
     `AnswerChange(query='servers_with_role("web")', how=ChangeKind.CHANGED, facts=("ipaddress",))`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from localpuppet.base.formats.text import one_line
 
@@ -49,21 +47,3 @@ class AnswerChange:
             how=how,
             facts=tuple(one_line(fact)[:MAX_QUERY] for fact in facts[:MAX_FACTS]),
         )
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "AnswerChange":
-        """Return the change in localpuppet's JSON.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: A field has another type.
-            ValueError: The value of `how` is unknown.
-        """
-        facts = raw["facts"]
-        if not isinstance(raw["query"], str) or not isinstance(facts, list):
-            raise TypeError("a change has a query and a list of facts")
-        return cls(query=raw["query"], how=ChangeKind(raw["how"]), facts=tuple(map(str, facts)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"query": self.query, "how": str(self.how), "facts": list(self.facts)}

@@ -6,6 +6,9 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
+from localpuppet.fleet.records import from_stored_record, to_stored_record
+
+SCHEMA = 1
 
 
 class ConfirmationMemory:
@@ -26,7 +29,7 @@ class ConfirmationMemory:
             StateError: The file is damaged or unreadable.
         """
         try:
-            return Confirmation.from_dict(read_json(self._file))
+            return from_stored_record(Confirmation, read_json(self._file), schema=SCHEMA)
         except FileNotFoundError:
             return None
         except StateError as error:
@@ -39,4 +42,4 @@ class ConfirmationMemory:
     def write(self, confirmation: Confirmation) -> None:
         """Write the confirmation durably."""
         make_private(self._state)
-        write_json(self._file, confirmation.to_dict())
+        write_json(self._file, to_stored_record(confirmation, schema=SCHEMA))

@@ -1,4 +1,4 @@
-"""The confirmation of a deployed release as a value, its JSON form, and its waiting time.
+"""The confirmation of a deployed release as a value, and its waiting time.
 
     pending -> confirmed
             -> rolling back -> rolled back, or rollback failed
@@ -11,17 +11,13 @@
   the monotonic clock of the new boot counts.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from localpuppet.base.errors import StateError
-from localpuppet.base.formats.schema_number import check_schema
-from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment
 
-SCHEMA = 1
 OPEN = (Stage.PENDING, Stage.ROLLING_BACK)
 
 
@@ -38,6 +34,14 @@ class Instant:
     boot: str
     monotonic: float
     at: str
+
+    def __post_init__(self) -> None:
+        """Check the time of day.
+
+        Raises:
+            ValueError: The text is not a time.
+        """
+        checked_time(self.at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,47 +126,6 @@ class Confirmation:
             "reason": self.reason,
         }
 
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self), "stage": str(self.stage)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Confirmation":
-        """Read the JSON form.
-
-        Raises:
-            StateError: This version did not write it.
-        """
-        try:
-            check_schema(raw, SCHEMA)
-            since = raw["since"]
-            if not isinstance(since, dict):
-                raise TypeError("since")
-            parse_time(str(since["at"]))
-            texts = ("release", "by", "rollout", "run", "nonce", "reason", "newest")
-            return cls(
-                serial=int(_number(raw, "serial")),
-                tries=int(_number(raw, "tries")),
-                within=_number(raw, "within"),
-                reached=raw["reached"] is True,
-                stage=Stage(str(raw["stage"])),
-                since=Instant(
-                    boot=str(since["boot"]),
-                    monotonic=_number(since, "monotonic"),
-                    at=str(since["at"]),
-                ),
-                **{key: str(raw[key]) for key in texts},
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"is damaged: {error}") from error
-
     def __str__(self) -> str:
         """Return one line for people."""
         return f"{self.release}: {self.stage}{f' ({self.reason})' if self.reason else ''}"
-
-
-def _number(raw: Mapping[str, Json], key: str) -> float:
-    value = raw[key]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(key)
-    return float(value)

@@ -4,9 +4,9 @@
   has a digest can be another `DependencySource`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -38,22 +38,6 @@ class AnswerDigest:
         if self.explained <= most:
             return self
         return replace(self, parts={node: {} for node in self.parts})
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "AnswerDigest":
-        """Read the JSON form.
-
-        Raises:
-            KeyError: A field is missing.
-            TypeError: A field has the wrong type.
-        """
-        parts = {str(node): dict(about) for node, about in dict(raw["parts"]).items()}
-        return cls(digest=str(raw["digest"]), revision=int(raw["revision"]), parts=parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        parts = {node: dict(about) for node, about in self.parts.items()}
-        return {"digest": self.digest, "revision": self.revision, "parts": parts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.agent.reactions.state import ReactionState
+from localpuppet.fleet.records import from_stored_record, to_stored_record
 
+SCHEMA = 1
 FILE = Path("agent", "reactions.json")
 
 
@@ -31,7 +33,7 @@ class ReactionMemory:
             StateError: The file is damaged or unreadable.
         """
         try:
-            return ReactionState.from_dict(read_json(self._path))
+            return from_stored_record(ReactionState, read_json(self._path), schema=SCHEMA)
         except FileNotFoundError:
             return ReactionState()
         except StateError as error:
@@ -46,4 +48,5 @@ class ReactionMemory:
         make_private(self._path.parent)
         # In one line: with one line per node, ten thousand nodes would make the write ten times
         # slower.
-        write_durably(self._path, f"{compact(state.to_dict())}\n".encode())
+        record = to_stored_record(state, schema=SCHEMA)
+        write_durably(self._path, f"{compact(record)}\n".encode())

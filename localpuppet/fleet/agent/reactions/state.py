@@ -1,4 +1,4 @@
-"""The reactor's stored state, its JSON form (schema version 1), and how a run changes it.
+"""The reactor's stored state, and how a run changes it.
 
 - A good run replaces the watched queries by its own, with the answers that it received.
 - A failed run received its answers too: they are dealt with.
@@ -6,17 +6,13 @@
   hands it over again, and the inbox accepts a cause once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from localpuppet.base.errors import StateError
-from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.triggers.cause import RunCause
 
-SCHEMA = 1
 # The limit of stored answers to one query that are dealt with.
 MAX_ANSWERED = 64
 
@@ -85,55 +81,6 @@ class ReactionState:
             )
         return replace(self, run=run.run, queries=queries)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "schema": SCHEMA,
-            "run": self.run,
-            "queries": [
-                {
-                    "source": one.question.source,
-                    "key": one.question.key,
-                    "text": one.question.text,
-                    "answer": one.question.answer.to_dict(),
-                    "base_digest": one.base_digest,
-                    "answered_digests": list(one.answered_digests),
-                    "tried": one.tried,
-                }
-                for one in self.queries
-            ],
-            "reactions": [
-                {"at": one.at, "nodes": list(one.nodes), "causes": list(one.causes)}
-                for one in self.reactions
-            ],
-            "pending": [cause.to_dict() for cause in self.pending],
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "ReactionState":
-        """Read the JSON form.
-
-        Raises:
-            StateError: This version did not write it.
-        """
-        try:
-            check_schema(raw, SCHEMA)
-            return cls(
-                run=raw["run"],
-                queries=tuple(_query(one) for one in raw["queries"]),
-                reactions=tuple(
-                    PastReaction(
-                        at=float(one["at"]),
-                        nodes=tuple(one["nodes"]),
-                        causes=tuple(one["causes"]),
-                    )
-                    for one in raw["reactions"]
-                ),
-                pending=tuple(RunCause.from_dict(one) for one in raw["pending"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"is damaged: {type(error).__name__}", where="reactions") from error
-
 
 class ReactionStorage(Protocol):
     """Stores the state."""
@@ -149,18 +96,3 @@ class ReactionStorage(Protocol):
     def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
         ...
-
-
-def _query(raw: Mapping[str, Any]) -> WatchedQuery:
-    question = Dependency(
-        source=raw["source"],
-        key=raw["key"],
-        text=raw["text"],
-        answer=AnswerDigest.from_dict(raw["answer"]),
-    )
-    return WatchedQuery(
-        question=question,
-        base_digest=raw["base_digest"],
-        answered_digests=tuple(raw["answered_digests"]),
-        tried=raw["tried"] is True,
-    )

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
 from localpuppet.fleet.agent.confirmation.pending import Confirmation, Instant
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.requests.confirmation import Stage
 
 BEGAN = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -78,8 +79,8 @@ def test_a_damaged_one_is_told_with_what_to_do(tmp_path: Path, text: str) -> Non
     ("key", "value"), [("within", True), ("serial", "3"), ("stage", "gone"), ("since", {"at": 1})]
 )
 def test_a_field_of_another_type_is_damage(key: str, value: object) -> None:
-    with pytest.raises(StateError, match="is damaged"):
-        Confirmation.from_dict({**FOUND.to_dict(), key: value})  # type: ignore[dict-item]
+    with pytest.raises(InvalidInputError):
+        from_record(Confirmation, {**to_record(FOUND), key: value})
 
 
 def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:

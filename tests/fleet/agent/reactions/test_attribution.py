@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from localpuppet.fleet.agent.reactions.attribution import MAX_NODES, changes
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 TEXT = "query_nodes()"
@@ -81,7 +82,7 @@ def test_a_change_is_short() -> None:
     change = AnswerChange.of("x" * 1000 + "\n", ChangeKind.CHANGED, ("a\nb",))
     assert len(change.query) == 200
     assert "\n" not in change.facts[0]
-    assert AnswerChange.from_dict(change.to_dict()) == change
+    assert from_record(AnswerChange, to_record(change)) == change
 
 
 def test_an_answer_that_is_too_large_to_be_explained_still_says_who_is_in_it() -> None:
