@@ -32,7 +32,6 @@ from localpuppet.fleet.inventory.query.tree import (
     check_size,
 )
 
-_WHERE = ""
 _KNOWN = {entity.value: entity for entity in Entity}
 _UNANSWERED = {
     "reports": "reports are not in the inventory",
@@ -62,9 +61,7 @@ def parse_array(query: Sequence[Json]) -> Select:
     check_nesting(query)
     if not query or query[0] != "from":
         raise InvalidInputError(
-            "the query does not begin with 'from'",
-            where=_WHERE,
-            hint='write ["from", "nodes", [...]]',
+            "the query does not begin with 'from'", hint='write ["from", "nodes", [...]]'
         )
     return _from(query)
 
@@ -88,26 +85,24 @@ def entity_named(name: Json) -> Entity:
     if isinstance(name, str) and name in _KNOWN:
         return _KNOWN[name]
     if isinstance(name, str) and name in _UNANSWERED:
-        raise InvalidInputError(f"{name} is not answered: {_UNANSWERED[name]}", where=_WHERE)
+        raise InvalidInputError(f"{name} is not answered: {_UNANSWERED[name]}")
     shown = repr(name[:40]) if isinstance(name, str) else f"a {type_names[type(name)]}"
-    raise InvalidInputError(
-        f"{shown} is not an entity", where=_WHERE, hint=f"ask {', '.join(sorted(_KNOWN))}"
-    )
+    raise InvalidInputError(f"{shown} is not an entity", hint=f"ask {', '.join(sorted(_KNOWN))}")
 
 
 def _from(query: Sequence[Json]) -> Select:
     if len(query) < 2:
-        raise InvalidInputError("'from' does not say what is asked for", where=_WHERE)
+        raise InvalidInputError("'from' does not say what is asked for")
     entity = entity_named(query[1])
-    clauses = QueryClauses(entity, _WHERE)
+    clauses = QueryClauses(entity)
     where: Condition | None = None
     for part in query[2:]:
         if not isinstance(part, list) or not part:
-            raise InvalidInputError("'from' has an argument that is not an array", where=_WHERE)
+            raise InvalidInputError("'from' has an argument that is not an array")
         if clauses.take(part):
             continue
         if where is not None or clauses.filter is not None:
-            raise InvalidInputError("'from' has two conditions", where=_WHERE, hint="use 'and'")
+            raise InvalidInputError("'from' has two conditions", hint="use 'and'")
         where = _checked(_condition(part, entity), entity)
     if clauses.filter is not None:
         where = _checked(_condition(clauses.filter, entity), entity)
@@ -125,12 +120,12 @@ def _checked(condition: Condition, entity: Entity) -> Condition:
 
 def _condition(query: Json, entity: Entity) -> Condition:
     if not isinstance(query, list) or not query or not isinstance(query[0], str):
-        raise InvalidInputError("a condition must be an array with an operator", where=_WHERE)
+        raise InvalidInputError("a condition must be an array with an operator")
     name, arguments = query[0], query[1:]
     if name in ("and", "or"):
         parts = tuple(_condition(part, entity) for part in arguments)
         if not parts:
-            raise InvalidInputError(f"{name!r} has no conditions", where=_WHERE)
+            raise InvalidInputError(f"{name!r} has no conditions")
         return And(parts=parts) if name == "and" else Or(parts=parts)
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
@@ -138,7 +133,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
     if name == "null?":
         field, wanted = _exactly(arguments, 2, "null?")
         if not isinstance(wanted, bool):
-            raise InvalidInputError("'null?' wants true or false", where=_WHERE)
+            raise InvalidInputError("'null?' wants true or false")
         return IsNull(field=_field(field, entity), wanted=wanted)
     if name == "in":
         fields, values = _exactly(arguments, 2, "in")
@@ -150,9 +145,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
 
 def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]:
     if len(arguments) != count:
-        raise InvalidInputError(
-            f"{name[:40]!r} has {len(arguments)} arguments, not {count}", where=_WHERE
-        )
+        raise InvalidInputError(f"{name[:40]!r} has {len(arguments)} arguments, not {count}")
     return arguments
 
 
@@ -160,7 +153,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     try:
         operator = Operator(name)
     except ValueError:
-        raise InvalidInputError(f"the operator {name[:40]!r} is unknown", where=_WHERE) from None
+        raise InvalidInputError(f"the operator {name[:40]!r} is unknown") from None
     left, value = arguments
     if left == ["node", "active"] and operator is Operator.EQUAL:
         # True for every node: forgotten nodes are not in the inventory.
@@ -177,10 +170,10 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     if field.column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
         _check_value(operator, value)
     if operator is Operator.PATH_MATCH and field.column != "path":
-        raise InvalidInputError("'~>' compares the field path only", where=_WHERE)
+        raise InvalidInputError("'~>' compares the field path only")
     if operator in _ORDERS and not _has_order(field, value):
         raise InvalidInputError(
-            f"{name} compares the field {field.text} with numbers or times only", where=_WHERE
+            f"{name} compares the field {field.text} with numbers or times only"
         )
     return Compare(field=field, operator=operator, value=value)
 
@@ -196,9 +189,9 @@ def _has_order(field: Field, value: Json) -> bool:
 
 def _check_value(operator: Operator, value: Json) -> None:
     if operator is Operator.MATCH and not isinstance(value, str):
-        raise InvalidInputError("'~' compares with a string", where=_WHERE)
+        raise InvalidInputError("'~' compares with a string")
     if isinstance(value, dict):
-        raise InvalidInputError(f"'{operator.value}' compares with a mapping", where=_WHERE)
+        raise InvalidInputError(f"'{operator.value}' compares with a mapping")
 
 
 def _named_fact(left: Json, entity: Entity) -> str | None:
@@ -206,29 +199,29 @@ def _named_fact(left: Json, entity: Entity) -> str | None:
     if not isinstance(left, list) or not left or left[0] != "fact":
         return None
     if len(left) != 2 or not isinstance(left[1], str):
-        raise InvalidInputError("'fact' wants the name of a fact", where=_WHERE)
+        raise InvalidInputError("'fact' wants the name of a fact")
     if entity is not Entity.NODES:
-        raise InvalidInputError(f"'fact' is not a field of {entity.value}", where=_WHERE)
+        raise InvalidInputError(f"'fact' is not a field of {entity.value}")
     return left[1]
 
 
 def _field(left: Json, entity: Entity) -> Field:
     if isinstance(left, list) and left[:1] == ["parameter"] and len(left) == 2:
-        check_column(entity, "parameters", _WHERE)
+        check_column(entity, "parameters")
         name = str(left[1])
         return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
     if not isinstance(left, str):
-        raise InvalidInputError("a field must be a string", where=_WHERE)
-    return parse_field(left, entity, where=_WHERE)
+        raise InvalidInputError("a field must be a string")
+    return parse_field(left, entity)
 
 
 def _in(left: Json, values: Json, entity: Entity) -> Condition:
     if not isinstance(values, list) or not values:
-        raise InvalidInputError("'in' wants an array, 'from' or 'extract'", where=_WHERE)
+        raise InvalidInputError("'in' wants an array, 'from' or 'extract'")
     if values[0] == "array":
         (listed,) = _exactly(values[1:], 1, "array")
         if not isinstance(listed, list) or len(listed) > MAX_VALUES:
-            raise InvalidInputError(f"'array' wants a list of at most {MAX_VALUES}", where=_WHERE)
+            raise InvalidInputError(f"'array' wants a list of at most {MAX_VALUES}")
         fact = _named_fact(left, entity)
         if fact is not None:
             return RelatedCondition(
@@ -242,7 +235,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
             )
         names = left[0] if isinstance(left, list) and len(left) == 1 else left
         return OneOf(field=_field(names, entity), values=tuple(listed))
-    fields = plain_fields(left, entity, where=_WHERE)
+    fields = plain_fields(left, entity)
     return InSelect(fields=fields, select=_inner_select(values))
 
 
@@ -252,21 +245,21 @@ def _inner_select(query: Sequence[Json]) -> Select:
     elif query[0] == "extract" and len(query) == 3 and isinstance(query[2], list) and query[2]:
         name, *rest = query[2]
         if not isinstance(name, str) or not name.startswith("select_"):
-            raise InvalidInputError("'extract' in 'in' wants select_ENTITY", where=_WHERE)
+            raise InvalidInputError("'extract' in 'in' wants select_ENTITY")
         entity = entity_named(name.removeprefix("select_"))
         where = _condition(rest[0], entity) if rest else ALL
-        columns = fields_of(query[1], entity, where=_WHERE)
+        columns = fields_of(query[1], entity)
         select = check_fields(Select(entity=entity, where=_checked(where, entity), columns=columns))
     else:
-        raise InvalidInputError("'in' wants an array, 'from' or 'extract'", where=_WHERE)
+        raise InvalidInputError("'in' wants an array, 'from' or 'extract'")
     if select.columns is None:
-        raise InvalidInputError("a query after 'in' must say which field", where=_WHERE)
+        raise InvalidInputError("a query after 'in' must say which field")
     return select
 
 
 def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
     if not 1 <= len(arguments) <= 2:
-        raise InvalidInputError("'subquery' wants an entity and a condition", where=_WHERE)
+        raise InvalidInputError("'subquery' wants an entity and a condition")
     other = entity_named(arguments[0])
     where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
     return RelatedCondition(

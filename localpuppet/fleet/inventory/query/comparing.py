@@ -48,7 +48,7 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
     return None
 
 
-def check_order(operator: Operator, wanted: Value, *, where: str) -> None:
+def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:
     """Reject an order comparison with a text.
 
     Raises:

@@ -83,7 +83,6 @@ DOUBLE: /"(?:[^"\\]|\\.)*"/s
 SINGLE: /'(?:[^'\\]|\\.)*'/s
 %ignore /\s+/
 """
-_WHERE = ""
 _HELP = "'localpuppet query --help' shows the language"
 _OPERATORS = {"==": "=", "=~": "~"}
 _WORDS = ("AND", "OR")
@@ -119,7 +118,6 @@ def parse_nodes(query: Json) -> Condition:
     if isinstance(query, str) and _PQL.match(query):
         raise InvalidInputError(
             "is PQL, which only puppetdb_query() takes",
-            where=_WHERE,
             hint=f"write os.name=CentOS and Class[Apache]: {_HELP}",
         )
     return _parse(query, _Mode.NODES)
@@ -133,7 +131,7 @@ def parse_resources(query: Json) -> Condition:
             inventory.
     """
     if _is_none(query):
-        raise InvalidInputError("the query for resources is empty", where=_WHERE)
+        raise InvalidInputError("the query for resources is empty")
     if isinstance(query, list):
         return parse_condition(query, Entity.RESOURCES)
     condition = _parse(query, _Mode.RESOURCES)
@@ -148,8 +146,8 @@ def _is_none(query: Json) -> bool:
 
 def _parse(query: Json, mode: _Mode) -> Condition:
     if not isinstance(query, str):
-        raise InvalidInputError("a query must be a string or an array", where=_WHERE)
-    tree = parsed(_parser(), check_text(query), what=_WHERE, hint=_HELP)
+        raise InvalidInputError("a query must be a string or an array")
+    tree = parsed(_parser(), check_text(query), what="", hint=_HELP)
     expression: Any = tree.children[0]
     return check_size(_condition(expression, mode))
 
@@ -175,7 +173,7 @@ def _condition(tree: "Tree[Token]", mode: _Mode) -> Condition:
     if tree.data == "resource":
         return _resource(parts, mode)
     if mode is not _Mode.NODES:
-        raise InvalidInputError(f"the query for {mode.value} has a bare word", where=_WHERE)
+        raise InvalidInputError(f"the query for {mode.value} has a bare word")
     if tree.data == "named":
         name = ".".join(_plain(step) for step in parts[0].children)
         return Compare(field=CERTNAME, operator=Operator.MATCH, value=re.escape(name))
@@ -189,23 +187,19 @@ def _compared(
     operator = Operator(_OPERATORS.get(written, written.removeprefix("!")))
     value = _value(literal, operator)
     if mode is _Mode.NODES:
-        check_order(operator, value, where=_WHERE)
+        check_order(operator, value)
         path = tuple(map(_step, steps))
         if path == ("role",):
             return matching(ROLE, operator, value, contrary=contrary)
         field = Field(column="facts", path=path, text=".".join(map(str, path)))
         return Compare(field=field, operator=operator, value=value, contrary=contrary)
     if mode is _Mode.RESOURCES:
-        raise InvalidInputError(
-            "the query for resources compares a fact", where=_WHERE, hint="write Class[NAME]"
-        )
+        raise InvalidInputError("the query for resources compares a fact", hint="write Class[NAME]")
     name = ".".join(map(_plain, steps))
     if mode is _Mode.PARAMETERS:
-        field = parse_field(
-            "tag" if name == "tag" else f"parameters.{name}", Entity.RESOURCES, where=_WHERE
-        )
+        field = parse_field("tag" if name == "tag" else f"parameters.{name}", Entity.RESOURCES)
     else:
-        field = parse_field(name, Entity.NODES, where=_WHERE)
+        field = parse_field(name, Entity.NODES)
         value = value.text if isinstance(value, Loose) else value
     test = Compare(field=field, operator=operator, value=value)
     return Not(part=test) if contrary else test
@@ -243,7 +237,7 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
     if mode is _Mode.RESOURCES:
         return where
     if mode is not _Mode.NODES:
-        raise InvalidInputError(f"there is a resource among {mode.value}", where=_WHERE)
+        raise InvalidInputError(f"there is a resource among {mode.value}")
     check_resources(where)
     return RelatedCondition(entity=Entity.RESOURCES, where=where)
 
@@ -254,7 +248,7 @@ def _equal(column: str, value: str | bool) -> Compare:
 
 def _subquery(name: str, body: "Tree[Token]") -> Condition:
     if name != "node":
-        raise InvalidInputError(f"#{name[:40]} is not answered", where=_WHERE, hint="only #node is")
+        raise InvalidInputError(f"#{name[:40]} is not answered", hint="only #node is")
     return RelatedCondition(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
 
 
@@ -272,7 +266,7 @@ def _step(tree: "Tree[Token]") -> Step:
 def _plain(tree: "Tree[Token]") -> str:
     step = _step(tree)
     if isinstance(step, Pattern):
-        raise InvalidInputError("a regular expression cannot stand here", where=_WHERE)
+        raise InvalidInputError("a regular expression cannot stand here")
     return str(step)
 
 
@@ -299,7 +293,7 @@ def _date(text: str) -> str:
         return show_epoch(parse_time(text).timestamp())
     except ValueError as error:
         raise InvalidInputError(
-            "a date is not understood", where=_WHERE, hint='write @"2026-11-22T04:00:00Z"'
+            "a date is not understood", hint='write @"2026-11-22T04:00:00Z"'
         ) from error
 
 

@@ -14,23 +14,22 @@ MAX_STEPS = 32
 _PART = re.compile(r'\.(?:"((?:[^"\\]|\\.|"(?!\.|\Z))*)"|([^."\[\]]+))((?:\[[0-9]{1,6}\])*)')
 
 
-def parse_field(text: str, entity: Entity, *, where: str) -> Field:
+def parse_field(text: str, entity: Entity) -> Field:
     """Parse a field of an entity.
 
     Args:
         text: The field.
         entity: The entity.
-        where: The query, for messages.
 
     Raises:
         InvalidInputError: The entity has no such field, or it is malformed.
     """
     column, dot, _ = text.partition(".")
-    check_column(entity, column, where)
+    check_column(entity, column)
     if not dot:
         return Field(column=column, text=text)
     if column not in NESTED:
-        raise InvalidInputError(f"the field {column} has no parts", where=where)
+        raise InvalidInputError(f"the field {column} has no parts")
     path: list[Step] = []
     place = len(column)
     while place < len(text):
@@ -38,12 +37,11 @@ def parse_field(text: str, entity: Entity, *, where: str) -> Field:
         if part is None or len(path) > MAX_STEPS:
             raise InvalidInputError(
                 f"the field {text[:60]!r} is malformed",
-                where=where,
                 hint="facts.a.b, facts.a[0], facts.\"a.b\".c; 'match()' is not answered",
             )
         path.append(part[1] if part[1] is not None else part[2])
         path.extend(int(index) for index in re.findall(r"[0-9]+", part[3]))
         place = part.end()
     if "match(" in text:
-        raise InvalidInputError("'match()' in a field is not answered", where=where)
+        raise InvalidInputError("'match()' in a field is not answered")
     return Field(column=column, path=tuple(path), text=text)

@@ -3,12 +3,11 @@
 - A hint never excludes a matching node; if that is uncertain, there is no hint.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from localpuppet.fleet.inventory.query.comparing import number_in
 from localpuppet.fleet.inventory.query.node_facts import may_be_derived
 from localpuppet.fleet.inventory.query.tree import (
-    And,
     Compare,
     Condition,
     Entity,
@@ -16,6 +15,7 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Select,
+    conjuncts,
 )
 from localpuppet.fleet.inventory.reading import Scalar
 
@@ -23,7 +23,9 @@ from localpuppet.fleet.inventory.reading import Scalar
 def necessary(select: Select) -> dict[str, Collection[Scalar]]:
     """Return sets of values, one of which must match, by `node`, `role` or dotted fact path."""
     found: dict[str, Collection[Scalar]] = {}
-    for condition in _necessary(select.where):
+    for condition in conjuncts(select.where):
+        if not isinstance(condition, Compare | OneOf):
+            continue
         if isinstance(condition, Compare):
             path = _place(condition, select.entity)
             values = _values(condition)
@@ -39,7 +41,7 @@ def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
     """Return the fact names that can match in rows of facts; `None` for all."""
     if entity not in (Entity.FACTS, Entity.FACT_CONTENTS):
         return None
-    for condition in _necessary(where):
+    for condition in conjuncts(where):
         if isinstance(condition, OneOf) and condition.field.column == "name":
             return frozenset(one for one in condition.values if isinstance(one, str))
         if not isinstance(condition, Compare) or condition.operator is not Operator.EQUAL:
@@ -52,16 +54,6 @@ def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
         if condition.field.column == "path" and isinstance(value, list) and value:
             return frozenset({str(value[0])})
     return None
-
-
-def _necessary(where: Condition) -> Iterator[Compare | OneOf]:
-    waiting = [where]
-    while waiting:
-        condition = waiting.pop()
-        if isinstance(condition, And):
-            waiting.extend(condition.parts)
-        elif isinstance(condition, Compare | OneOf):
-            yield condition
 
 
 def _place(condition: Compare, entity: Entity) -> str | None:

@@ -26,12 +26,10 @@ class QueryClauses:
 
     Args:
         entity: The entity of the query.
-        where: The query, for messages.
     """
 
-    def __init__(self, entity: Entity, where: str) -> None:
+    def __init__(self, entity: Entity) -> None:
         self._entity = entity
-        self._where = where
         self._seen: set[str] = set()
         self._columns: tuple[Field | Count, ...] | None = None
         self._group_by: tuple[Field, ...] = ()
@@ -50,18 +48,18 @@ class QueryClauses:
         if name not in ("extract", "limit", "offset", "order_by", "group_by"):
             return False
         if str(name) in self._seen:
-            raise InvalidInputError(f"there are two {name!r}", where=self._where)
+            raise InvalidInputError(f"there are two {name!r}")
         self._seen.add(str(name))
         if name == "extract":
             self._extract(arguments)
         elif name == "group_by":
-            self._group_by = plain_fields(list(arguments), self._entity, where=self._where)
+            self._group_by = plain_fields(list(arguments), self._entity)
         elif name == "order_by":
             self._order = self._orders(arguments)
         else:
             number = arguments[0] if len(arguments) == 1 else None
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise InvalidInputError(f"{name!r} wants a number", where=self._where)
+                raise InvalidInputError(f"{name!r} wants a number")
             if name == "limit":
                 self._limit = min(number, MAX_COUNT)
             else:
@@ -79,15 +77,13 @@ class QueryClauses:
         loose = [one.text for one in columns if isinstance(one, Field) and one.text not in grouped]
         counts = sum(isinstance(one, Count) for one in columns)
         if counts > 1:
-            raise InvalidInputError("the result has two counts", where=self._where)
+            raise InvalidInputError("the result has two counts")
         if loose and (counts or self._group_by):
             raise InvalidInputError(
-                f"the field {loose[0]} is neither grouped nor counted",
-                where=self._where,
-                hint=f"group by {loose[0]}",
+                f"the field {loose[0]} is neither grouped nor counted", hint=f"group by {loose[0]}"
             )
         if self._group_by and self._columns is None:
-            raise InvalidInputError("'group by' needs the fields of the result", where=self._where)
+            raise InvalidInputError("'group by' needs the fields of the result")
         return Select(
             entity=self._entity,
             where=where,
@@ -100,32 +96,31 @@ class QueryClauses:
 
     def _extract(self, arguments: Sequence[Json]) -> None:
         if not arguments:
-            raise InvalidInputError("'extract' does not say which fields", where=self._where)
-        self._columns = fields_of(arguments[0], self._entity, where=self._where)
+            raise InvalidInputError("'extract' does not say which fields")
+        self._columns = fields_of(arguments[0], self._entity)
         for part in arguments[1:]:
             if isinstance(part, list) and part[:1] == ["group_by"]:
                 self.take(part)
             elif self.filter is None:
                 self.filter = part
             else:
-                raise InvalidInputError("'extract' has two conditions", where=self._where)
+                raise InvalidInputError("'extract' has two conditions")
 
     def _orders(self, arguments: Sequence[Json]) -> tuple[SortOrder, ...]:
         listed = arguments[0] if len(arguments) == 1 else None
         if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
-            raise InvalidInputError("'order_by' wants a list of fields", where=self._where)
+            raise InvalidInputError("'order_by' wants a list of fields")
         found = []
         for one in listed:
             name, direction = (one, "asc") if isinstance(one, str) else _pair(one)
             if not isinstance(name, str) or direction not in ("asc", "desc"):
                 raise InvalidInputError(
-                    "'order_by' wants fields, or pairs of a field and asc or desc",
-                    where=self._where,
+                    "'order_by' wants fields, or pairs of a field and asc or desc"
                 )
             if name == "count":
                 field = Field(column="count", text="count")
             else:
-                field = parse_field(name, self._entity, where=self._where)
+                field = parse_field(name, self._entity)
             found.append(SortOrder(field=field, descending=direction == "desc"))
         return tuple(found)
 
@@ -136,20 +131,20 @@ def _pair(value: Json) -> tuple[Json, Json]:
     return (value[0] if isinstance(value, list) and len(value) == 1 else None), "asc"
 
 
-def plain_fields(names: Json, entity: Entity, *, where: str) -> tuple[Field, ...]:
+def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
     """Parse one field name or a list of them.
 
     Raises:
         InvalidInputError: The entity has no such field.
     """
-    found = fields_of(names, entity, where=where)
+    found = fields_of(names, entity)
     plain = tuple(one for one in found if isinstance(one, Field))
     if len(plain) != len(found):
-        raise InvalidInputError("a function cannot stand here", where=where)
+        raise InvalidInputError("a function cannot stand here")
     return plain
 
 
-def fields_of(names: Json, entity: Entity, *, where: str) -> tuple[Field | Count, ...]:
+def fields_of(names: Json, entity: Entity) -> tuple[Field | Count, ...]:
     """Parse the columns of a result from one name or a list of names and functions.
 
     Raises:
@@ -157,25 +152,25 @@ def fields_of(names: Json, entity: Entity, *, where: str) -> tuple[Field | Count
     """
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:
-        raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields", where=where)
+        raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields")
     found: list[Field | Count] = []
     for one in listed:
         if isinstance(one, str):
-            found.append(parse_field(one, entity, where=where))
+            found.append(parse_field(one, entity))
         elif isinstance(one, list) and one[:1] == ["function"]:
-            found.append(_function(one[1:], entity, where))
+            found.append(_function(one[1:], entity))
         else:
-            raise InvalidInputError("a field must be a string", where=where)
+            raise InvalidInputError("a field must be a string")
     return tuple(found)
 
 
-def _function(arguments: Sequence[Json], entity: Entity, where: str) -> Count:
+def _function(arguments: Sequence[Json], entity: Entity) -> Count:
     name = arguments[0] if arguments else None
     if name in _FUNCTIONS:
-        raise InvalidInputError(f"the function {name} is not answered", where=where)
+        raise InvalidInputError(f"the function {name} is not answered")
     if name != "count" or len(arguments) > 2:
-        raise InvalidInputError("the only function is count()", where=where)
+        raise InvalidInputError("the only function is count()")
     if len(arguments) == 1:
         return Count(field=None)
-    (field,) = plain_fields(arguments[1], entity, where=where)
+    (field,) = plain_fields(arguments[1], entity)
     return Count(field=field)

@@ -8,7 +8,7 @@
 Example: `type = "Nagios_host" and exported = true` is supported, `type = "Package"` is not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
@@ -28,6 +28,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Or,
     Select,
+    conjuncts,
     walk,
 )
 
@@ -78,7 +79,7 @@ def scope_of(condition: Condition) -> ResourceScope:
     """Return the resources that a condition can match at most."""
     kinds = [
         one.value
-        for one in _necessary(condition)
+        for one in conjuncts(condition)
         if isinstance(one, Compare) and _is_equal(one, "type") and isinstance(one.value, str)
     ]
     return ResourceScope(
@@ -129,16 +130,6 @@ def _is_equal(condition: Condition, column: str) -> TypeGuard[Compare]:
         and condition.operator is Operator.EQUAL
         and not condition.contrary
     )
-
-
-def _necessary(condition: Condition) -> Iterator[Condition]:
-    waiting = [condition]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, And):
-            waiting.extend(one.parts)
-        else:
-            yield one
 
 
 def _fields(condition: Condition) -> list[Field]:

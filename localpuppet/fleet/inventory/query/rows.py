@@ -254,7 +254,7 @@ def leaves(
             yield place, one
 
 
-def check_column(entity: Entity, column: str, where: str) -> str:
+def check_column(entity: Entity, column: str) -> str:
     """Return a column's name if the entity has it.
 
     Raises:
@@ -264,12 +264,9 @@ def check_column(entity: Entity, column: str, where: str) -> str:
         return column
     reason = _ABSENT.get(entity, {}).get(column)
     if reason is not None:
-        raise InvalidInputError(
-            f"the field {column} of {entity.value} is not answered: {reason}", where=where
-        )
+        raise InvalidInputError(f"the field {column} of {entity.value} is not answered: {reason}")
     raise InvalidInputError(
         f"{column[:40]!r} is not a field of {entity.value}",
-        where=where,
         hint=f"it has {', '.join(COLUMNS[entity])}",
     )
 

@@ -334,3 +334,14 @@ def walk(condition: Condition) -> Iterator[tuple[Condition, int]]:
             waiting.append((one.where, level + 1))
         elif isinstance(one, InSelect):
             waiting.append((one.select.where, level + 1))
+
+
+def conjuncts(condition: Condition) -> Iterator[Condition]:
+    """Yield the conditions that must all hold: the parts of `And`, at any depth; not recursive."""
+    waiting = [condition]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, And):
+            waiting.extend(one.parts)
+        else:
+            yield one
