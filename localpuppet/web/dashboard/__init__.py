@@ -4,11 +4,11 @@ It receives ports and plain values, as the agent does, and reads no settings. Te
 `templates/`, and files for browsers in `static/`.
 
 decides: `actions`.
-acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `pages`, `remote_rollouts`,
-    `rollouts`, `staged`.
+acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
+    `staged`, `view_context`.
 touches the world: `memory`.
 inner packages: `lists`.
 private: `action_views`, `dated`, `diagram_views`, `difference_views`, `facts_tree`, `kinds`,
-    `listing`, `login`, `pictures`, `problems`, `report`, `reported_rollouts`, `reported_table`,
-    `row`, `run_results`, `run_table`, `shared_answers`, `template_renderer`.
+    `listing`, `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `reported_table`, `row`,
+    `run_results`, `run_table`, `shared_answers`, `template_renderer`.
 """

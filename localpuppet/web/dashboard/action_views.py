@@ -10,7 +10,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,7 +17,7 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.ports import LineKind
 from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.access.loopback import LoopbackDoor
@@ -29,60 +28,17 @@ from localpuppet.web.dashboard.actions import (
     consequences,
     rollout_consequences,
 )
-from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.problems import NotThereError
-from localpuppet.web.dashboard.rollouts import Rollouts
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
 # Bytes of a form, and fields in it.
 MAX_FORM = 8 * 1024
 MAX_FIELDS = 8
-# Seconds within which a form must arrive.
-FORM_PATIENCE = 10.0
 # Actions that run at the same time.
 AT_ONCE = 4
 # The result of an action that the dashboard's end or an internal error cut off.
 UNKNOWN = "the result is unknown"
 FORM = "application/x-www-form-urlencoded"
-
-
-class Actor(Protocol):
-    """Sends signed requests for actions to nodes."""
-
-    @property
-    def name(self) -> str:
-        """Return the caller in whose name requests are sent."""
-        ...
-
-    async def act(self, deed: NodeAction) -> str:
-        """Request an action of a node; return the result, one line.
-
-        Raises:
-            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
-        """
-        ...
-
-    async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        """Send a command to the controller of a rollout; return the result.
-
-        Args:
-            rollout: The rollout.
-            word: The command.
-            about: The subject of the command, see `SentCommand`.
-
-        Raises:
-            LocalpuppetError: No controller is running, or it does not wait for that command.
-        """
-        ...
-
-    async def resume(self, rollout: RolloutId) -> str:
-        """Start a process that continues a rollout; return the result.
-
-        Raises:
-            LocalpuppetError: A process is running already, the rollout is over or another user's,
-                or the process could not start.
-        """
-        ...
 
 
 # Reads a form: what it asks for, for the log, and what does it.
@@ -100,37 +56,22 @@ class _Proposal:
     about: str = ""  # what is confirmed is about this, and about nothing that comes later
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionContext:
-    """The data and services of the views of actions.
-
-    Attributes:
-        actor: Sends requests.
-        fleet: The nodes.
-        rollouts: The rollouts of this machine.
-        door: Knows sessions, and gives tokens.
-        log: Takes a line for each action.
-        patience: Seconds within which a form must arrive.
-    """
-
-    actor: Actor
-    fleet: Fleet
-    rollouts: Rollouts
-    door: LoopbackDoor
-    log: Log
-    patience: float
-
-
 class ActionViews:
     """The views of actions.
 
     Args:
-        context: The data and services.
+        context: The data and services of all views.
         showing: Shows templates.
+        actor: Sends requests.
+        door: Knows sessions, and gives tokens.
     """
 
-    def __init__(self, context: ActionContext, showing: TemplateRenderer) -> None:
+    def __init__(
+        self, context: ViewContext, showing: TemplateRenderer, *, actor: Actor, door: LoopbackDoor
+    ) -> None:
         self._context = context
+        self._actor = actor
+        self._door = door
         self._showing = showing
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -144,7 +85,7 @@ class ActionViews:
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
             deed = NodeAction.read(action, name, form)
-            return str(deed), lambda: self._context.actor.act(deed)
+            return str(deed), lambda: self._actor.act(deed)
 
         return await self._answer(
             request,
@@ -186,15 +127,15 @@ class ActionViews:
         if report.word == ELSEWHERE:
             raise InvalidInputError("is continued on another machine", where=str(rollout))
         if course is RolloutAction.RESUME:
-            return await self._context.actor.resume(rollout)
-        return await self._context.actor.say(rollout, RolloutCommand(course), about)
+            return await self._actor.resume(rollout)
+        return await self._actor.say(rollout, RolloutCommand(course), about)
 
     async def _answer(self, request: Request, proposal: _Proposal) -> Response:
         if request.method != "POST":
             return self._confirm(request, proposal)
-        form = await _form(request, patience=self._context.patience)
+        form = await _form(request, patience=self._context.form_patience)
         subject = self._subject(request, form.get("about", ""))
-        if not self._context.door.tokens.take(form.get("token", ""), subject):
+        if not self._door.tokens.take(form.get("token", ""), subject):
             problem = "Nothing was done: the confirmation was used before, or has expired."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
@@ -208,7 +149,7 @@ class ActionViews:
         except LocalpuppetError as error:
             refused = str(error)
         finally:
-            line = f"{self._context.actor.name}: {proposal.subject}: {asked}: {refused or came}"
+            line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
             self._context.log.info(line, kind=LineKind.REQUEST)
         code, here = 409 if refused else 200, request.url.path
         return self._showing.page(
@@ -223,13 +164,13 @@ class ActionViews:
             code=code,
             proposal=proposal,
             here=request.url.path,
-            me=self._context.actor.name,
-            token=self._context.door.tokens.give(self._subject(request, proposal.about)),
+            me=self._actor.name,
+            token=self._door.tokens.give(self._subject(request, proposal.about)),
             problem=problem,
         )
 
     def _subject(self, request: Request, about: str) -> str:
-        session = self._context.door.session(request.headers.get("cookie", ""))
+        session = self._door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
 
 

@@ -15,9 +15,10 @@ from localpuppet.web.access.loopback import ENTER
 from localpuppet.web.access.rules import HEADERS, METHODS, AccessRule, Visitor
 from localpuppet.web.dashboard.difference_views import PATH as DIFFERENCE
 from localpuppet.web.dashboard.lists.list_query import LISTS
-from localpuppet.web.dashboard.pages import Pages, ViewContext
+from localpuppet.web.dashboard.pages import Pages
 from localpuppet.web.dashboard.pictures import style_sheet
 from localpuppet.web.dashboard.template_renderer import HERE
+from localpuppet.web.dashboard.view_context import ViewContext
 
 
 def application(parts: ViewContext) -> ASGIApp:

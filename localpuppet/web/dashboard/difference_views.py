@@ -16,9 +16,8 @@ from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
 from localpuppet.web.dashboard.lists.list_page import paged
 from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
-from localpuppet.web.dashboard.problems import NotThereError
 from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 
 PATH = "/releases/difference"
 MAX_PAGE = 100_000

@@ -9,10 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.machine.ports import Clock
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.inventory_questions import Inventory
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.exporting import Table
@@ -21,36 +18,12 @@ from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
-from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.problems import NotThereError
-from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
-from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.view_context import ViewContext
 
 # The nodes that an expression finds; `None` for all.
 Names = frozenset[str] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListData:
-    """The sources of lists.
-
-    Attributes:
-        fleet: The rows.
-        memory: Knows when failures were seen first.
-        inventory: Answers expressions.
-        staged: The staged releases of this machine.
-        rollouts: The rollouts of this machine.
-        clock: The clock.
-    """
-
-    fleet: Fleet
-    memory: DashboardStore
-    inventory: Inventory
-    staged: StagedReleases
-    rollouts: Rollouts
-    clock: Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +43,9 @@ class NodeLists:
         together: Shares one answer between equal requests.
     """
 
-    def __init__(self, kept: ListData, showing: TemplateRenderer, together: SharedAnswers) -> None:
+    def __init__(
+        self, kept: ViewContext, showing: TemplateRenderer, together: SharedAnswers
+    ) -> None:
         self._kept = kept
         self._showing = showing
         self._together = together

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -16,18 +15,14 @@ from starlette.responses import (
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
-from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.fleet.roles.links import Links
-from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
-from localpuppet.web.dashboard.action_views import FORM_PATIENCE, ActionContext, ActionViews, Actor
+from localpuppet.web.access.rules import AccessRefusal, Visitor
+from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.actions import courses
 from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
-from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
-from localpuppet.web.dashboard.listing import ListData, NodeLists
+from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import MOST, overview
 from localpuppet.web.dashboard.lists.list_query import (
@@ -40,67 +35,21 @@ from localpuppet.web.dashboard.lists.list_query import (
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, parts_of
-from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.login import LoginView
-from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.pictures import Draw, Pictures
-from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
-from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, HOURS, RunResult, strip
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
-from localpuppet.web.dashboard.staged import StagedReleases
-from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
+from localpuppet.web.dashboard.view_context import ViewContext
 
 RUNS = 25
-# Seconds that a node's view waits for its links: the first visitor may see the view without them.
-PATIENCE = 0.5
 # Decisions of a rollout that are shown, the newest.
 MOST_DECISIONS = 50
 # Nodes that are named on each side of a node's links.
 MOST_NAMES = 100
 Known = TypeVar("Known")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewContext:
-    """The data and services of the views.
-
-    Attributes:
-        fleet: The rows.
-        memory: Runs.
-        inventory: The entries of nodes' last good runs.
-        staged: The releases that are staged on this machine.
-        rollouts: The rollouts of this machine.
-        reports: Requests reports from nodes.
-        live: Sends changes to browsers.
-        door: The access rule.
-        clock: Time.
-        log: Gets a line for each action.
-        draw: Draws diagrams.
-        entrance: The same access rule, if it has a login link, with tokens for actions; `None` over
-            TLS, which has no actions.
-        actor: Sends actions to nodes; `None` for a dashboard without actions.
-        patience: Seconds that a node's view waits for its links; `None` for no limit.
-        form_patience: Seconds within which a form must arrive.
-    """
-
-    fleet: Fleet
-    memory: DashboardStore
-    inventory: Inventory
-    staged: StagedReleases
-    rollouts: Rollouts
-    reports: Reports
-    live: Live
-    door: AccessRule
-    clock: Clock
-    log: Log
-    draw: Draw
-    entrance: LoopbackDoor | None = None
-    actor: Actor | None = None
-    patience: float | None = PATIENCE
-    form_patience: float = FORM_PATIENCE
 
 
 class Pages:
@@ -118,27 +67,11 @@ class Pages:
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
         if parts.actor is not None and parts.entrance is not None:
-            acting = ActionContext(
-                actor=parts.actor,
-                fleet=parts.fleet,
-                rollouts=parts.rollouts,
-                door=parts.entrance,
-                log=parts.log,
-                patience=parts.form_patience,
-            )
-            self.acting = ActionViews(acting, self._showing)
+            self.acting = ActionViews(parts, self._showing, actor=parts.actor, door=parts.entrance)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
-        kept = ListData(
-            fleet=parts.fleet,
-            memory=parts.memory,
-            inventory=parts.inventory,
-            staged=parts.staged,
-            rollouts=parts.rollouts,
-            clock=parts.clock,
-        )
         self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing)
-        self.lists = NodeLists(kept, self._showing, self._together)
+        self.lists = NodeLists(parts, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:
         """Show the state of the fleet."""

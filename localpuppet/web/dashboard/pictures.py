@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from localpuppet.base.errors import UnavailableError
 from localpuppet.rollout.plans.diagram import Diagram, dot_text
 from localpuppet.rollout.plans.svg import STYLE
-from localpuppet.web.dashboard.problems import NotThereError
+from localpuppet.web.dashboard.template_renderer import NotThereError
 
 MAX_KEPT = 16
 NODE_PAGE = "/nodes/"

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from localpuppet import __version__
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
@@ -25,6 +26,10 @@ HERE = Path(__file__).parent
 DAY = 86400.0
 MINUTE = 60.0
 LONGEST = 8192
+
+
+class NotThereError(LocalpuppetError):
+    """No page exists at this address."""
 
 
 class TemplateRenderer:

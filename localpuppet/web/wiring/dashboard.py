@@ -67,8 +67,8 @@ async def serve_page(
     from localpuppet.web.dashboard.fleet_feed import FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
     from localpuppet.web.dashboard.live import Live
-    from localpuppet.web.dashboard.pages import ViewContext
     from localpuppet.web.dashboard.rollouts import Rollouts
+    from localpuppet.web.dashboard.view_context import ViewContext
     from localpuppet.web.wiring.access import way_in
     from localpuppet.web.wiring.actions import SigningActor
 

@@ -39,17 +39,16 @@ from localpuppet.web.access.listening import ListenAddress, bound
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.access.sessions import Sessions
-from localpuppet.web.dashboard.action_views import Actor
 from localpuppet.web.dashboard.actions import NodeAction
 from localpuppet.web.dashboard.app import application
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.pages import ViewContext
 from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
