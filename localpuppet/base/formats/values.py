@@ -1,6 +1,11 @@
 """JSON values: their type, the names of their types, and breadcrumbs of places in them."""
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 type_names = {
     dict: "mapping",
@@ -19,6 +24,12 @@ def at(where: str, key: "str | int") -> str:
     if isinstance(key, int):
         return f"{where}[{key}]"
     return f"{where}.{key}" if where else key
+
+
+def field_values(value: "DataclassInstance") -> dict[str, Any]:
+    """Return the fields of a dataclass by name: tuples as lists, and all else as it is."""
+    found = ((field.name, getattr(value, field.name)) for field in fields(value))
+    return {name: list(one) if type(one) is tuple else one for name, one in found}
 
 
 def mapping_of(value: object) -> Mapping[str, Json]:

@@ -19,7 +19,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line, parse_line
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 
 MAX_RESOURCE = 256 * 1024
 MAX_TAGS = 256
@@ -112,15 +112,7 @@ class ExportedResource:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "type": self.type,
-            "title": self.title,
-            "tags": list(self.tags),
-            "file": self.file,
-            "line": self.line,
-            "parameters": dict(self.parameters),
-            "since": self.since,
-        }
+        return field_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

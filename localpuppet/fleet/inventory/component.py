@@ -11,7 +11,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import parse_line
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 
 MAX_COMPONENTS = 256
 MAX_CAPABILITIES = 64
@@ -69,12 +69,7 @@ class NodeComponent:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "name": self.name,
-            "application": self.application,
-            "produces": list(self.produces),
-            "consumes": list(self.consumes),
-        }
+        return field_values(self)
 
 
 def application_of(name: str) -> str:

@@ -24,7 +24,7 @@ from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName,
 from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
 from localpuppet.base.formats.text import parse_line
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.fleet.inventory.component import MAX_COMPONENTS, NodeComponent
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
 from localpuppet.node.releases.git.names import parse_object_id
@@ -229,27 +229,12 @@ class InventoryEntry:
         """Return the JSON form."""
         return {
             "schema": SCHEMA,
-            "node": str(self.node),
-            "at": self.at,
-            "run": str(self.run),
-            "release": self.release,
-            "environment": None if self.environment is None else str(self.environment),
-            "facts": dict(self.facts),
-            "roles": list(self.roles),
-            "classes": [str(name) for name in self.classes],
+            **field_values(self),
             "components": [one.to_dict() for one in self.components],
-            "kicks": list(self.kicks),
-            "queries": [{"text": one.text, "digest": one.digest} for one in self.queries],
-            "exports": {
-                "count": self.exports.count,
-                "digest": self.exports.digest,
-                "size": self.exports.size,
-            },
+            "queries": [field_values(one) for one in self.queries],
+            "exports": field_values(self.exports),
             "servers": [one.to_dict() for one in self.servers],
-            "tagged_at": self.tagged_at,
-            "commit": self.commit,
-            "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
-            "digest": self.digest,
+            "paths": [{"nodes": list(path)} for path in self.paths],
         }
 
     def digested(self) -> "InventoryEntry":

@@ -11,7 +11,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import parse_line
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 
 MAX_SERVERS = 64
 MAX_PORTS = 64
@@ -60,12 +60,7 @@ class ExportedServer:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "role": self.role,
-            "ipaddress": self.ipaddress,
-            "ports": list(self.ports),
-            "since": self.since,
-        }
+        return field_values(self)
 
     def facts(self, node: NodeName) -> dict[str, Json]:
         """Return the facts of the server that a query receives.

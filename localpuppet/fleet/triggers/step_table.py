@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.errors import BusyError
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota
@@ -56,12 +56,7 @@ class Step:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "state": str(self.state),
-            "run": self.run,
-            "outcome": self.outcome,
-            "reason": self.reason,
-        }
+        return field_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

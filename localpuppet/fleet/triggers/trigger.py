@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 
 MAX_PAYLOAD = 64 * 1024
 MAX_HOSTS = 1000
@@ -83,17 +83,7 @@ class Trigger:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form, keys in the message's order."""
-        return {
-            "schema": SCHEMA,
-            "hostname": str(self.hostname),
-            "tags": list(self.tags),
-            "hosts": [str(name) for name in self.hosts],
-            "timestamp": self.timestamp,
-            "uuid": self.uuid,
-            "ttl": self.ttl,
-            "hops": self.hops,
-            "path": [str(name) for name in self.path],
-        }
+        return {"schema": SCHEMA, **field_values(self)}
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign and send: ASCII JSON without white space."""

@@ -17,7 +17,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.enc.document import Classes, EncData, Input
 
 SCHEMA = 1
@@ -81,15 +81,7 @@ class Assignment:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "schema": SCHEMA,
-            **self.to_public(),
-            "layers": list(self.layers),
-            "classes": {name: dict(body) for name, body in self.classes.items()},
-            "allow_older": self.allow_older,
-            "after": self.after,
-            "back_to": self.back_to,
-        }
+        return {"schema": SCHEMA, **field_values(self)}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":

@@ -7,6 +7,7 @@ from difflib import unified_diff
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import field_values
 
 # What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
 MAX_TEXT = 256 * 1024
@@ -67,12 +68,7 @@ class CatalogChanges:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         changed = {name: list(parameters) for name, parameters in self.changed.items()}
-        return {
-            "added": list(self.added),
-            "removed": list(self.removed),
-            "changed": changed,
-            "left_out": self.left_out,
-        }
+        return {**field_values(self), "changed": changed}
 
     def bounded(self, most: int) -> "CatalogChanges":
         """Return the changes cut to `most` bytes of JSON: removed, changed, then added."""
