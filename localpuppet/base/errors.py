@@ -92,6 +92,20 @@ class UnavailableError(LocalpuppetError):
 
 
 @contextmanager
+def errors_at(where: str, kind: type[LocalpuppetError] = InvalidInputError) -> Iterator[None]:
+    """Raise errors of the block with `where` in front of their place.
+
+    Args:
+        where: The place.
+        kind: The errors that it concerns; others pass as they are.
+    """
+    try:
+        yield
+    except kind as error:
+        raise error.at(where) from error
+
+
+@contextmanager
 def gather_unavailable(errors: list[UnavailableError]) -> Iterator[None]:
     """Collect the error of an unreachable server, so that the caller can try others first."""
     try:

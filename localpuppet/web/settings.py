@@ -9,7 +9,7 @@ key: ssl/fleet.example.com.key
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.node.settings.files import SettingsFile
 
@@ -42,10 +42,8 @@ def web_settings(file: SettingsFile) -> WebSettings:
             where=f"{file.path}: web",
             hint="without them the dashboard uses identity.certificate and identity.key",
         )
-    try:
+    with errors_at(f"{file.path}: web.people"):
         people = frozenset(SignerName.parse(name) for name in body.get("people", ()))
-    except InvalidInputError as error:
-        raise error.at(f"{file.path}: web.people") from error
     return WebSettings(
         people=people,
         certificate=file.root / body["certificate"] if "certificate" in body else None,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName, SignerName, did_you_mean
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.grants import Grant, Member
@@ -86,10 +86,8 @@ class Roster:
             if name == "root":
                 raise InvalidInputError("root is etcd's own user", where=where)
         keyprefix = raw.get("keyprefix", KEYPREFIX)
-        try:
+        with errors_at(f"{where}: keyprefix"):
             check_key(keyprefix)
-        except InvalidInputError as error:
-            raise error.at(f"{where}: keyprefix") from error
         return cls(
             entries=(
                 *(_entry(n, raw["nodes"][n] or {}, names, f"{where}: nodes.{n}") for n in nodes),
@@ -149,10 +147,8 @@ def _entry(
     nodes = [one for one in names if isinstance(one, NodeName)]
     leases = raw.get("leases", [])
     for lease in leases:
-        try:
+        with errors_at(f"{where}.leases"):
             layout.parse_lease_name(lease)
-        except InvalidInputError as error:
-            raise error.at(f"{where}.leases") from error
     triggers = _named(raw.get("triggers", []), nodes, f"{where}.triggers", "node")
     asks = _named(raw.get("asks", []), nodes, f"{where}.asks", "node")
     takeover = _named(raw.get("takeover", []), names, f"{where}.takeover", "name")
@@ -182,7 +178,5 @@ def _named(names: Sequence[str], known: Sequence[str], where: str, what: str) ->
 
 
 def _parsed(kind: type[Any], name: str, where: str) -> Any:  # noqa: ANN401
-    try:
+    with errors_at(where):
         return kind.parse(name)
-    except InvalidInputError as error:
-        raise error.at(where) from error

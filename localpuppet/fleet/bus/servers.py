@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.text import one_line, url_without_secrets
 
 ENGINES = ("sqlite", "etcd", "nats")
@@ -133,8 +133,6 @@ class Servers:
 def _endpoints(urls: Sequence[str], *, engine: str, where: str) -> tuple[Endpoint, ...]:
     found = []
     for index, url in enumerate(urls):
-        try:
+        with errors_at(f"{where}.servers[{index}]"):
             found.append(Endpoint.parse(url, engine=engine))
-        except InvalidInputError as error:
-            raise error.at(f"{where}.servers[{index}]") from error
     return tuple(found)

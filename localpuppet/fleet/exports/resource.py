@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.values import Json, field_values
@@ -63,7 +63,7 @@ class ExportedResource:
         """
         fields.only(_FIELDS)
         named = fields.parsed("type", parse_type), fields.parsed("title", parse_title)
-        try:
+        with errors_at(reference(*named)):
             return cls(
                 type=named[0],
                 title=named[1],
@@ -73,8 +73,6 @@ class ExportedResource:
                 parameters=_parameters(fields.mapping("parameters")),
                 since=fields.number("since") if "since" in fields else 0.0,
             ).checked()
-        except InvalidInputError as error:
-            raise error.at(reference(*named)) from error
 
     @classmethod
     def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
@@ -182,10 +180,8 @@ def _parameters(raw: Mapping[str, Json]) -> Mapping[str, Json]:
     for name, value in raw.items():
         if not _PARAMETER.match(name):
             raise InvalidInputError(f"{one_line(name)[:_SHOWN]!r} is not the name of a parameter")
-        try:
+        with errors_at(name):
             _check(value)
-        except InvalidInputError as error:
-            raise error.at(name) from error
     return raw
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.fleet.exports.policy import SERVER
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer, ports_of
@@ -27,8 +27,6 @@ def _server(one: ExportedResource) -> ExportedServer:
     role, address = one.parameters.get("role", one.title), one.parameters.get("ipaddress")
     if not isinstance(role, str) or not (address is None or isinstance(address, str)):
         raise InvalidInputError("its role and its ipaddress must be strings", where=one.ref)
-    try:
+    with errors_at(one.ref):
         ports = ports_of(one.parameters.get("ports"))
-    except InvalidInputError as error:
-        raise error.at(one.ref) from error
     return ExportedServer(role=role, ipaddress=address or None, ports=ports, since=one.since)

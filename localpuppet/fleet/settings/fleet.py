@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.extras import require_extra
@@ -161,7 +161,7 @@ class AgentSettings:
             socket=root / network.get("socket", run / "localpuppet" / "run.sock"),
             directory=root / network.get("directory", run / "localpuppet-net"),
         )
-        try:
+        with errors_at(f"{where}: agent"):
             return cls(
                 sides=sides,
                 run_interval=None
@@ -174,8 +174,6 @@ class AgentSettings:
                 confirm=None if confirm is False else parse_duration(confirm, what="confirm"),
                 confirm_command=_command(body.get("confirm_command")),
             )
-        except InvalidInputError as error:
-            raise error.at(f"{where}: agent") from error
 
 
 def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
@@ -230,10 +228,8 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
     def place(key: str) -> str:
         return str(places.get(key, file.path))
 
-    try:
+    with errors_at(f"{place('node')}: node"):
         node = NodeName.parse(merged["node"]) if "node" in merged else None
-    except InvalidInputError as error:
-        raise error.at(f"{place('node')}: node") from error
     fleet = FleetSettings(
         node=node,
         bus=BusSettings.from_dict(
@@ -250,10 +246,8 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
     if "network" in merged.get("agent", {}):
         require_server_bus(fleet.bus, where=network)
     _check_sockets(fleet.agent.sides, where=network)
-    try:
+    with errors_at(f"{place('agent')}: agent.keyprefix"):
         check_key(fleet.agent.keyprefix)
-    except InvalidInputError as error:
-        raise error.at(f"{place('agent')}: agent.keyprefix") from error
     return fleet
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.times import parse_duration
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Invent
     body = raw.get("inventory", {})
 
     def seconds(key: str, default: str) -> float:
-        try:
+        with errors_at(f"{file}: inventory.{key}"):
             return parse_duration(str(body.get(key, default)), what=key)
-        except InvalidInputError as error:
-            raise error.at(f"{file}: inventory.{key}") from error
 
     refresh = seconds("refresh", REFRESH)
     expire = seconds("expire", "") if "expire" in body else None

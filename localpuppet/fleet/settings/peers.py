@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.node.settings.files import SettingsFile
@@ -99,10 +99,8 @@ def _identity(file: SettingsFile) -> IdentitySettings:
     for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
         if key in body and needed not in body:
             raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file.path}: identity")
-    try:
+    with errors_at(f"{file.path}: identity.name"):
         name = SignerName.parse(body["name"]) if "name" in body else None
-    except InvalidInputError as error:
-        raise error.at(f"{file.path}: identity.name") from error
     files = {key: file.root / body[key] for key in ("certificate", "ca", "crl") if key in body}
     return IdentitySettings(
         name=name,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName, did_you_mean
 from localpuppet.base.machine.anchors import puppet_user
 from localpuppet.base.machine.files import (
@@ -262,10 +262,8 @@ class TrustedKeys:
         for file in files:
             # localpuppet and Puppet write to files with a leading dot before renaming them.
             if file.endswith(".pem") and not file.startswith("."):
-                try:
+                with errors_at(str(self.directory)):
                     found.append(SignerName.parse(file.removesuffix(".pem")))
-                except InvalidInputError as error:
-                    raise error.at(str(self.directory)) from error
         return found
 
     def pin(self, name: SignerName, key: "Ed25519PublicKey", *, replace: bool = False) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 
 MAX_POLICY = 256 * 1024
@@ -37,7 +37,7 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
     except UnicodeDecodeError as error:
         raise InvalidInputError("the policy is not UTF-8", where=where) from error
     for number, line in enumerate(lines, 1):
-        try:
+        with errors_at(f"{where}: line {number}"):
             if _CONTROL.search(line):
                 raise InvalidInputError(
                     "a control character in the policy", hint="lines end with a newline alone"
@@ -45,8 +45,6 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
             stripped = line.rstrip(" \t")
             if stripped and not stripped.startswith("#"):
                 yield parse(stripped, number)
-        except InvalidInputError as error:
-            raise error.at(f"{where}: line {number}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

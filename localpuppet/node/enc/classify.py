@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError, errors_at
 from localpuppet.base.machine.files import write_durably
 from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
 from localpuppet.node.enc.input import LoadedInput
@@ -26,16 +26,12 @@ def node_document(
     Raises:
         InvalidInputError: A layer or a `%{…}` is unknown.
     """
-    try:
+    with errors_at(loaded.name, LocalpuppetError):
         layers = offered.select(loaded.input.layers)
-    except LocalpuppetError as error:
-        raise error.at(loaded.name) from error
     if answer is not None:
         layers.append(answer)
-    try:
+    with errors_at(f"node document of {loaded.name}", LocalpuppetError):
         return classify([*layers, loaded.input.data])
-    except LocalpuppetError as error:
-        raise error.at(f"node document of {loaded.name}") from error
 
 
 def write_document(document: NodeDocument, path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
@@ -116,12 +116,10 @@ class InputReader:
         if len(data) > MAX_DOCUMENT:
             raise InvalidInputError(f"is too large: the limit is {MAX_DOCUMENT} bytes", where=name)
         raw = self.documents.parse(data, schema="input", where=name)
-        try:
+        with errors_at(name, LocalpuppetError):
             return LoadedInput(
                 name=name, sha256=hashlib.sha256(data).hexdigest(), input=Input.from_dict(raw)
             )
-        except LocalpuppetError as error:
-            raise error.at(name) from error
 
     def _bytes(self, source: str) -> tuple[str, bytes]:
         """Return the name of the input in messages, and its bytes."""

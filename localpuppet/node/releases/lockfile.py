@@ -6,7 +6,7 @@ A lock pins exactly what its manifest names.
 import json
 from contextlib import suppress
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.lock import VERSION, AnyPin, CommitPin, ForgePin, Lock, Pin
@@ -39,10 +39,8 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
                 documents.accept(data, read, schema="manifest")
                 return manifest
         raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
-    try:
+    with errors_at(where, LocalpuppetError):
         return Manifest.from_dict(raw, allow_file=allow_file)
-    except LocalpuppetError as error:
-        raise error.at(where) from error
 
 
 def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Lock:
@@ -59,10 +57,8 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
         if to_text(lock) == text:
             return lock
     raw = documents.parse(data, schema="lock", where=where)
-    try:
+    with errors_at(where, LocalpuppetError):
         return Lock.from_dict(raw, allow_file=allow_file)
-    except LocalpuppetError as error:
-        raise error.at(where) from error
 
 
 def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:

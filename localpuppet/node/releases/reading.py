@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import LocalpuppetError, PuppetMissingError, StateError
+from localpuppet.base.errors import LocalpuppetError, PuppetMissingError, StateError, errors_at
 from localpuppet.base.machine.ports import Progress
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.installation import Installation
@@ -95,10 +95,8 @@ class InterfaceReader:
             return f"classes and parameters were not checked: {error}"
         interface = self._read(release, installation, keep=False)
         interface.refuse_problems()
-        try:
+        with errors_at(where, LocalpuppetError):
             check_document(document, interface, release, elsewhere=self.elsewhere, extra=())
-        except LocalpuppetError as error:
-            raise error.at(where) from error
         return ""
 
     def interface_of(self, release: Release) -> Interface:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
@@ -71,10 +71,8 @@ class ReleaseFiles:
         """
         file = directory / MANIFEST
         manifest = self.parse_manifest(read_user_file(file), str(file))
-        try:
+        with errors_at(str(file), LocalpuppetError):
             self._refuse(app, manifest, immutable=immutable)
-        except LocalpuppetError as error:
-            raise error.at(str(file)) from error
         return manifest
 
     def lock(self, directory: Path) -> Lock | None:

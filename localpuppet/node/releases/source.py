@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, errors_at
 from localpuppet.base.formats.names import ReleasePath, did_you_mean
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration, show_duration
@@ -75,10 +75,8 @@ class ReleaseSource:
             raise InvalidInputError(
                 "signatures needs require_signed: only pinned signers count", where=where
             )
-        try:
+        with errors_at(f"{where}.fresh"):
             fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
-        except InvalidInputError as error:
-            raise error.at(f"{where}.fresh") from error
         return cls(
             name=name,
             url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file
 from localpuppet.base.share.files import shared_file
@@ -181,28 +181,22 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
 
 def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, ReleaseSource]:
     allow_file = raw.get("allow_file_urls", False)
-    try:
+    with errors_at(str(file)):
         return {
             name: ReleaseSource.from_dict(name, body, root=root, allow_file=allow_file)
             for name, body in raw.get("sources", {}).items()
         }
-    except InvalidInputError as error:
-        raise error.at(str(file)) from error
 
 
 def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
-    try:
+    with errors_at(str(file)):
         return read_rewrite(raw.get("rewrite", {}), allow_file=raw.get("allow_file_urls", False))
-    except InvalidInputError as error:
-        raise error.at(str(file)) from error
 
 
 def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
     text = raw.get("gc", {}).get("keep_staged", KEEP_STAGED)
-    try:
+    with errors_at(f"{file}: gc.keep_staged"):
         return parse_duration(text, what="time")
-    except InvalidInputError as error:
-        raise error.at(f"{file}: gc.keep_staged") from error
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.json_text import JsonText, compact, elements, members
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
@@ -154,10 +154,8 @@ class FunctionCall:
         Raises:
             InvalidInputError: An argument is invalid, or the answer is too large.
         """
-        try:
+        with errors_at(f"{self.function}()"):
             return _FUNCTIONS[self.function][2](reader, self.arguments)
-        except InvalidInputError as error:
-            raise error.at(f"{self.function}()") from error
 
 
 def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import errors_at
 from localpuppet.base.machine.files import input_errors, read_user_file
 from localpuppet.node.enc.instance.lease import DhcpLease, parse_lease
 
@@ -28,10 +28,8 @@ def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> Dhc
     """
     for path in _files(directories):
         text = read_user_file(path, owners=owners).decode("utf-8", "replace")
-        try:
+        with errors_at(str(path)):
             lease = parse_lease(text)
-        except InvalidInputError as error:
-            raise error.at(str(path)) from error
         if lease is not None:
             return lease
     return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.node.releases.fetch import wanted_of
 from localpuppet.node.releases.forge.metadata import read_file, unmet
 from localpuppet.node.releases.git.ignored import Ignored
@@ -112,10 +112,8 @@ class ReleaseChecker:
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
-        try:
+        with errors_at(str(directory / MANIFEST), LocalpuppetError):
             inner = layout(directory, manifest.moduledir, manifest.site_manifest)
-        except LocalpuppetError as error:
-            raise error.at(str(directory / MANIFEST)) from error
         ignored = self.ignored(directory)
         _refuse_clash(directory, lock, manifest.moduledir, ignored)
         own = own_modules(directory, inner.modulepath, ignored, code=inner.own_code)
@@ -264,15 +262,11 @@ class ReleaseChecker:
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
         """Check `enc.yaml` against the interface, as far as possible without an input."""
         enc = read_enc(file, self.supply.files.documents)
-        try:
+        with errors_at(str(file), LocalpuppetError):
             check_classes(enc.data.classes, interface)
             for name, layer in enc.layers.items():
-                try:
+                with errors_at(f"layers.{name}", LocalpuppetError):
                     check_classes(layer.classes, interface)
-                except LocalpuppetError as error:
-                    raise error.at(f"layers.{name}") from error
-        except LocalpuppetError as error:
-            raise error.at(str(file)) from error
         return tuple(enc.layers)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads
@@ -98,10 +98,8 @@ def read_facts(file: Path) -> FactOverrides:
         InvalidInputError: The file has no facts, or does not name their node.
     """
     raw, values = read_values(file)
-    try:
+    with errors_at(str(file)):
         name = NodeName.parse(str(_name(raw, values) or file.stem).lower())
-    except InvalidInputError as error:
-        raise error.at(str(file)) from error
     return FactOverrides(name=name, values=values)
 
 

@@ -13,6 +13,7 @@ from localpuppet.base.errors import (
     InvalidInputError,
     LocalpuppetError,
     UnavailableError,
+    errors_at,
     gather_unavailable,
     raise_unavailable,
 )
@@ -81,7 +82,7 @@ class LockWriter:
         refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
         pins: dict[str, AnyPin] = {}
         failed: list[UnavailableError] = []  # one run names every repository to look at
-        try:
+        with errors_at(str(directory / MANIFEST), LocalpuppetError):
             wanted = self._wanted(manifest)
             drafts = resolve_modules(
                 manifest.modules,
@@ -91,8 +92,6 @@ class LockWriter:
                 forge=self.supply.forge,
                 failed=failed,
             )
-        except LocalpuppetError as error:
-            raise error.at(str(directory / MANIFEST)) from error
         if not accept_moved:
             wanted = _as_pinned(wanted, old, file)
             drafts = as_locked(drafts, old.modules)

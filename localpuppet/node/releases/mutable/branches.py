@@ -18,6 +18,7 @@ from localpuppet.base.errors import (
     LocalpuppetError,
     StateError,
     UnavailableError,
+    errors_at,
 )
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
@@ -205,10 +206,8 @@ class BranchStaging:
                 for entry in manifest.modulepath
             ],
         )
-        try:
+        with errors_at(str(directory / MANIFEST), LocalpuppetError):
             return assemble(app, manifest, place, files=self.supply.files)
-        except LocalpuppetError as error:
-            raise error.at(str(directory / MANIFEST)) from error
 
     def _read(self, app: ReleasePath, directory: Path) -> tuple[Manifest, Lock]:
         manifest = self.supply.files.manifest(directory, app)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.releases.git.ignored import Ignored
@@ -64,10 +64,8 @@ class WorkTrees:
             refuse_foreign(Path(path))
         name = called(place)
         self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
-        try:
+        with errors_at(str(place / MANIFEST), LocalpuppetError):
             found = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
-        except LocalpuppetError as error:
-            raise error.at(str(place / MANIFEST)) from error
         self._name_what_a_release_lacks(place, found, lock)
         return replace(found, work_tree=str(place))
 
