@@ -65,6 +65,12 @@ class Flock:
             time.sleep(LOOK)
         return lock
 
+    def __enter__(self) -> "Flock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def say(self, value: object) -> None:
         """Write the lock's owner into its file; not durable, as a crash releases the lock."""
         data = b"" if value is None else json.dumps(value).encode()

@@ -6,7 +6,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
 from typing import Self
 
 from localpuppet.base.errors import UnavailableError
@@ -44,12 +43,7 @@ class Replies:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])

@@ -48,8 +48,6 @@ class AssignedRelease:
         lock = Flock.take(path)
         if lock is None:
             raise BusyError("another process assigns a release", where=str(path))
-        try:
+        with lock:
             if check_newer(assignment, self.read()):
                 write_json(self._file, assignment.to_dict())
-        finally:
-            lock.release()

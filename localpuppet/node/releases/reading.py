@@ -67,11 +67,8 @@ class InterfaceReader:
             installation = self.installed()
         except PuppetMissingError as error:
             return f"not parsed: {error}"
-        lock = self.store.locks.take_for_changes()
-        try:
+        with self.store.locks.take_for_changes():
             interface = self._read(release, installation, keep=True)
-        finally:
-            lock.release()
         interface.refuse_problems()
         return ""
 

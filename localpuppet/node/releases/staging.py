@@ -230,8 +230,7 @@ class ReleaseStaging:
             BusyError: Another process holds the staging lock.
             StateError: The disk refused; no link was switched.
         """
-        lock = self.store.locks.take_for_changes()
-        try:
+        with self.store.locks.take_for_changes():
             self._sweep(app)
             known = self.known(app)
             staged = obtain(known)
@@ -241,8 +240,6 @@ class ReleaseStaging:
                 self._switch(staged)
             self._memory.note_pin(app, staged.pin)
             return staged
-        finally:
-            lock.release()
 
     def remove(self, staged: StagedRelease, *, kept: Sequence[StagedRelease]) -> None:
         """Remove a release's names and its record.

@@ -78,11 +78,8 @@ class AssignmentService:
                 newer assignment is in force, the release cannot be provided, is not locked or is
                 older than what runs, or the values do not fit it. The assignment in force stays.
         """
-        kept = self.keep()
-        try:
+        with self.keep():
             return self._stage(wanted)
-        finally:
-            kept.release()
 
     def take(self, wanted: Assignment) -> None:
         """Put an assignment in force; the next run takes it.
@@ -90,8 +87,7 @@ class AssignmentService:
         Raises:
             LocalpuppetError: See `stage`; or another assignment was put in force meanwhile.
         """
-        kept = self.keep()
-        try:
+        with self.keep():
             if self._stage(wanted):
                 newest = next(iter(self.records.ids()), "")
                 taken = replace(
@@ -102,8 +98,6 @@ class AssignmentService:
                     confirm=self.confirm,
                 )
                 self.assigned.keep(taken)
-        finally:
-            kept.release()
 
     def go_back(self, left: Assignment, *, by: str = "") -> None:
         """Replace an assignment by the last good run before it, with that run's node document.
@@ -127,8 +121,7 @@ class AssignmentService:
         stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
         if rollback is not None and stands and rollback.serial == held.serial:
             return
-        kept = self.keep()
-        try:
+        with self.keep():
             RollbackService(self.good_runs, self.ledger).go_back(
                 loaded,
                 tag=None,
@@ -137,8 +130,6 @@ class AssignmentService:
                 ensure=lambda app: self.releases.ensure_present(app, self.note),
                 until=held.back_to,
             )
-        finally:
-            kept.release()
 
     def _back_to(self, newest: str) -> str:
         """Return the newest run to which a node may return from an assignment that arrives now."""

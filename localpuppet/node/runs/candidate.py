@@ -51,8 +51,7 @@ class Candidate:
             LocalpuppetError: The release is not of the node's source or cannot be provided, or one
                 of the catalogs does not compile.
         """
-        kept = self.keep()
-        try:
+        with self.keep():
             read = self.inputs.read(str(self.own))
             app = read.input.app
             if app.source != release.source:
@@ -72,5 +71,3 @@ class Candidate:
                         "the catalog does not compile", where=one.name, hint=_WHY
                     ) from error
             return catalog_changes(*catalogs)
-        finally:
-            kept.release()

@@ -98,10 +98,8 @@ class GoodRuns:
         lock = Flock.wait(self._directory / "lock", seconds=PATIENCE, waits=lambda: None)
         if lock is None:
             raise StateError("locked by another process", where=str(self._directory))
-        try:
+        with lock:
             self._keep(good)
-        finally:
-            lock.release()
 
     def _keep(self, good: GoodRun) -> None:
         """Keep a run. The caller holds the lock."""

@@ -8,13 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from localpuppet.base.errors import (
-    EncError,
-    LocalpuppetError,
-    PuppetMissingError,
-    StateError,
-    errors_at,
-)
+from localpuppet.base.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
@@ -226,8 +220,10 @@ class Supervisor:
     ) -> tuple[RunRequest, ApplyCommand]:
         node, release, options = self._node, prepared.release, prepared.options
         document = prepared.document or self._ask_enc(installation, prepared)
-        with errors_at(prepared.loaded.name, LocalpuppetError):
+        try:
             node.fits(document, release, options.extra)
+        except LocalpuppetError as error:
+            raise error.at(prepared.loaded.name) from error
         call = node.call(installation, release, document.environment, options)
         call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
         make_environment(call.compilation)

@@ -98,11 +98,9 @@ class JournalReader:
         lock = Flock.take(self._lock_file)
         if lock is None:
             return
-        try:
+        with lock:
             self._database.remove()
             remove(self._lock_file)
-        finally:
-            lock.release()
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -119,10 +119,8 @@ class DashboardStore:
                 where=str(path),
                 hint=f"stop that dashboard: 'fuser {path}' shows its process",
             )
-        try:
+        with lock:
             return self._make()
-        finally:
-            lock.release()
 
     def _make(self) -> bool:
         """Create a file of this format; return whether one of an earlier format existed."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from grpclib.exceptions import GRPCError
 
@@ -86,12 +85,7 @@ class EtcdWatch:
         self.task.add_done_callback(self._ended)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.task.cancel()
         await asyncio.wait([self.task])
 

@@ -4,7 +4,6 @@ It bounds the queue, and decides when the watch must read the stored state.
 """
 
 import asyncio
-from types import TracebackType
 
 from localpuppet.fleet.bus.nats.link import Msg, NatsLink, Subscription
 from localpuppet.fleet.bus.nats.message import NatsMessage
@@ -51,12 +50,7 @@ class NatsFeed:
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._timer.cancel()
         self._link.listeners.discard(self.look_now)
         await self._link.unsubscribe(self._subscription)

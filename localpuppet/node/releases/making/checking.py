@@ -104,13 +104,10 @@ class ReleaseChecker:
         """
         manifest = self.supply.files.manifest(directory)
         lock = self._lock(directory, manifest)
-        held = self.supply.store.locks.take_for_changes()
-        try:
+        with self.supply.store.locks.take_for_changes():
             budget = self.supply.store.budget()
             self.refuse_unstageable(directory, budget)
             self._bring(lock, directory / LOCK, budget)
-        finally:
-            held.release()
         chains = self._walk(lock, directory.resolve().name)
         with errors_at(str(directory / MANIFEST), LocalpuppetError):
             inner = layout(directory, manifest.moduledir, manifest.site_manifest)

@@ -97,8 +97,8 @@ class LockWriter:
             drafts = as_locked(drafts, old.modules)
         else:
             drafts = unbound(drafts)
-        held = self.supply.store.locks.take_for_changes()
-        try:
+        place = errors_at(str(directory / MANIFEST), UnavailableError)
+        with self.supply.store.locks.take_for_changes(), place:
             self.supply.store.sweep(self.repository.rubbish())
             budget = self.supply.store.budget()
             fetcher = self.supply.tags(self.repository)
@@ -109,10 +109,6 @@ class LockWriter:
             with gather_unavailable(failed):
                 pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
             raise_unavailable(failed)
-        except UnavailableError as error:
-            raise error.at(str(directory / MANIFEST)) from error
-        finally:
-            held.release()
         lock = Lock(
             modules={name: pins[f"modules.{name}"] for name in manifest.modules},
             sources={

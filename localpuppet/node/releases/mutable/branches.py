@@ -149,17 +149,14 @@ class BranchStaging:
             BusyError: Another process changes the store.
         """
         source = self._source(app)
-        held = self.supply.store.locks.take_for_changes()
-        try:
-            with self.repository(f"staging {app}") as repository:
-                commit = self._head(app, source, repository)
-                known = self._records.of(app)
-                tree = known.tree_sha256 if known and known.commit == commit else ""
-                pin = CommitPin(url=source.url, branch=app.branch, commit=commit, tree_sha256=tree)
-                fetcher = self.supply.modules(repository)
-                whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
-        finally:
-            held.release()
+        changing = self.supply.store.locks.take_for_changes()
+        with changing, self.repository(f"staging {app}") as repository:
+            commit = self._head(app, source, repository)
+            known = self._records.of(app)
+            tree = known.tree_sha256 if known and known.commit == commit else ""
+            pin = CommitPin(url=source.url, branch=app.branch, commit=commit, tree_sha256=tree)
+            fetcher = self.supply.modules(repository)
+            whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
         staged = StagedBranch(release=app, commit=commit, tree_sha256=whole.tree_sha256)
         directory = self.supply.store.path(staged.tree_sha256)
         _, lock = self._read(app, directory)

@@ -46,12 +46,9 @@ class LockedModules:
             BusyError: Another process changes the store.
         """
         wanted = wanted_of(lock, self.supply.sources, file=str(file))
-        held = self.supply.store.locks.take_for_changes()
-        try:
+        with self.supply.store.locks.take_for_changes():
             with self.repository(title) as repository:
                 budget = self.supply.store.budget()
                 self.supply.tags(repository).bring(wanted, budget=budget)
                 self.supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
             ModuleLinks(self.supply.store.directory).make(trees)
-        finally:
-            held.release()
