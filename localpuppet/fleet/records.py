@@ -24,8 +24,8 @@ from cattrs import BaseValidationError, Converter, ForbiddenExtraKeysError, tran
 from cattrs.cols import homogenous_tuple_structure_factory
 from cattrs.gen import make_dict_structure_fn
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
-from localpuppet.base.formats.schema_number import without_schema
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.schema_number import damage_errors, without_schema
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.formats.values import Json
 
@@ -68,10 +68,8 @@ def from_stored_record(form: type[T], raw: Mapping[str, Any], *, schema: int) ->
     Raises:
         StateError: The object has another number or another form.
     """
-    try:
+    with damage_errors():
         return from_record(form, without_schema(raw, schema))
-    except InvalidInputError as error:
-        raise StateError(f"is damaged: {error}") from error
 
 
 def register_form(

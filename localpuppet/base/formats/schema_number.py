@@ -1,9 +1,10 @@
 """The number of a record's form: the integer `schema`, in every record on disk and on the bus."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 
 
 def schema_problem(value: object, number: int) -> str:
@@ -32,3 +33,16 @@ def without_schema(raw: Mapping[str, Any], number: int, *, where: str = "") -> d
     """Return the fields of a record without its number; see `check_schema`."""
     check_schema(raw, number, where=where)
     return {key: value for key, value in raw.items() if key != "schema"}
+
+
+@contextmanager
+def damage_errors(where: str = "") -> Iterator[None]:
+    """Raise `StateError` for a record whose fields are not of its form.
+
+    Args:
+        where: The record's file, for the message.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+        raise StateError(f"is damaged: {error}", where=where) from error

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,6 +32,28 @@ def field_values(value: "DataclassInstance") -> dict[str, Any]:
     """Return the fields of a dataclass by name: tuples as lists, and all else as it is."""
     found = ((field.name, getattr(value, field.name)) for field in fields(value))
     return {name: list(one) if type(one) is tuple else one for name, one in found}
+
+
+def check_field_types(value: "DataclassInstance") -> None:
+    """Check that each field of a dataclass has a value of its type; elements are not checked.
+
+    Raises:
+        TypeError: A field has another type; for Python, but not here, a boolean is an integer.
+    """
+    for name, kinds in _field_types(type(value)):
+        found = getattr(value, name)
+        if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
+            raise TypeError(f"{name} has the wrong type")
+
+
+@cache
+def _field_types(form: "type[DataclassInstance]") -> tuple[tuple[str, tuple[type, ...]], ...]:
+    found: list[tuple[str, tuple[Any, ...]]] = []
+    for field in fields(form):
+        union = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+        kinds = tuple(get_origin(one) or one for one in union)
+        found.append((field.name, (*kinds, int) if float in kinds else kinds))
+    return tuple(found)
 
 
 def mapping_of(value: object) -> Mapping[str, Json]:

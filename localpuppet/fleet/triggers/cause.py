@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
+from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import parse_line
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.records import from_record, to_record
@@ -98,7 +98,7 @@ class RunCause:
         Raises:
             StateError: This version did not write the value.
         """
-        try:
+        with damage_errors("cause"):
             cause = from_record(cls, raw)
             for tag in (*cause.tags, *cause.puppet_tags):
                 parse_tag(tag, where="tags")
@@ -106,8 +106,6 @@ class RunCause:
             parse_uuid(cause.uuid, where="uuid")
             if (cause.kind in _ALONG_A_PATH) != bool(cause.path):
                 raise ValueError("a trigger and a change have a path, and nothing else has one")
-        except (ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}", where="cause") from error
         return cause
 
     def __str__(self) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.enc.document import Classes, EncData, Input
@@ -86,7 +86,7 @@ class Assignment:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
         """Return the assignment."""
-        try:
+        with damage_errors():
             check_schema(raw, SCHEMA)
             if type(raw["serial"]) is not int:
                 raise ValueError("serial")
@@ -106,8 +106,6 @@ class Assignment:
                 back_to=str(raw["back_to"]),
                 confirm=float(cast("float", raw["confirm"])),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
 
     def __str__(self) -> str:
         """Return one line for people."""

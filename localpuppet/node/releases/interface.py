@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import did_you_mean
-from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, at, type_names
 from localpuppet.node.enc.document import Classes, NodeDocument
@@ -117,7 +117,7 @@ class Interface:
                 is `directory`, `file`, `line`.
             modulepath: The names of the directories in messages.
         """
-        try:
+        with damage_errors():
             check_schema(raw, SCHEMA)
             return cls(
                 puppet=str(raw["puppet"]),
@@ -142,8 +142,6 @@ class Interface:
                     for need in raw["needs"]
                 ),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"is damaged: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -13,8 +13,9 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.schema_number import without_schema
+from localpuppet.base.formats.schema_number import damage_errors, without_schema
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import check_field_types
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.tag_memory import TagMemory
 
@@ -198,19 +199,13 @@ class Ledger:
         except FileNotFoundError:
             return None
         fields = without_schema(raw, SCHEMA, where=str(self._rollback))
-        try:
+        with damage_errors(str(self._rollback)):
             fields["release"] = ReleasePath.parse(fields["release"], where="release")
             fields["run"] = RunId.parse(fields["run"])
             rollback = Rollback(**fields)
-            texts = (rollback.input_sha256, rollback.user, rollback.since, rollback.input_release)
-            sound = all(isinstance(text, str) for text in texts)
-            sound = sound and isinstance(rollback.node_document, dict)
-            if not sound or type(rollback.serial) is not int:
-                raise TypeError("a field has the wrong type")
+            check_field_types(rollback)
             parse_time(rollback.since)
             return rollback
-        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
 
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
         """Return the rollback in force for the current input; a changed input ends it.

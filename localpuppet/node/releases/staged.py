@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
@@ -41,7 +40,7 @@ class StagedRelease:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
         """Return the record."""
-        try:
+        with damage_errors():
             check_schema(raw, SCHEMA)
             return cls(
                 release=ReleasePath.parse(raw["release"], where="release"),
@@ -51,8 +50,6 @@ class StagedRelease:
                 sources=dict(raw["sources"]),
                 moduledir=parse_inner_path(str(raw["moduledir"]), where="moduledir"),
             )
-        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
 
     @property
     def named(self) -> dict[ReleasePath, str]:

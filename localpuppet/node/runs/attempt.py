@@ -19,8 +19,9 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.base.formats.schema_number import without_schema
+from localpuppet.base.formats.schema_number import damage_errors, without_schema
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import check_field_types
 
 SCHEMA = 1
 
@@ -95,16 +96,11 @@ class Attempt:
     def from_dict(cls, raw: Mapping[str, Any]) -> "Attempt":
         """Return the attempt."""
         fields = without_schema(raw, SCHEMA)
-        try:
+        with damage_errors():
             attempt = cls(**{**fields, "refusal": RefusalKind(fields["refusal"])})
-            texts = (attempt.reason, attempt.release, attempt.input, attempt.user, attempt.cause)
-            sound = all(isinstance(text, str) for text in texts)
-            if not sound or type(attempt.times) is not int or type(attempt.noop) is not bool:
-                raise ValueError("a field has the wrong type")
+            check_field_types(attempt)
             parse_time(attempt.at)
             parse_time(attempt.since)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"is damaged: {error}") from error
         return attempt
 
     def repeats(self, other: "Attempt") -> bool:

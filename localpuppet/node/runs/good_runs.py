@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.flock import Flock
@@ -55,7 +55,7 @@ class GoodRun:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
         """Return the good run."""
-        try:
+        with damage_errors():
             check_schema(raw, SCHEMA)
             if not isinstance(raw["node_document"], dict):
                 raise ValueError("node_document")
@@ -66,8 +66,6 @@ class GoodRun:
                 finished_at=raw["finished_at"],
                 node_document=raw["node_document"],
             )
-        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
 
 
 class GoodRuns:

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import check_field_types
 
 _ROLLOUT = "/rollout/"
 # How far this node's clock may be behind the one of the process that made a hold.
@@ -39,16 +41,13 @@ class Hold:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Hold":
         """Return the hold."""
-        try:
+        with damage_errors():
             hold = cls(**raw)
-            if not all(isinstance(text, str) for text in (hold.owner, hold.reason, hold.since)):
-                raise ValueError("owner, reason and since must be text")
+            check_field_types(hold)
             parse_line(hold.reason, what="reason")
             for text in (hold.since, hold.until):
                 if text is not None:
                     parse_time(text)
-        except (TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
         return hold
 
     @property

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.schema_number import without_schema
+from localpuppet.base.formats.schema_number import damage_errors, without_schema
 from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.base.formats.values import check_field_types
 from localpuppet.node.puppet.report import PuppetReport, Resources
 
 SCHEMA = 1
@@ -199,49 +200,6 @@ def decide(ending: PuppetEnd) -> RunVerdict:
     )
 
 
-def _check_types(status: "Status") -> None:
-    """Reject a status whose fields have wrong types.
-
-    Raises:
-        ValueError: A field has the wrong type.
-    """
-    texts = (
-        *(status.reason, status.release, status.started_at),
-        *(status.work_tree, status.part, status.cold_reason),
-    )
-    numbers = (status.seconds, status.exit_code, status.signal)
-    flags = (
-        status.noop,
-        status.partial,
-        status.puppet_started,
-        status.noop_pending,
-        status.warm,
-        status.corrective_change,
-    )
-    sound = (
-        all(isinstance(text, str) for text in texts)
-        and all(number is None or isinstance(number, int | float) for number in numbers)
-        and all(isinstance(flag, bool) for flag in flags)
-        and all(
-            part is None or isinstance(part, dict)
-            for part in (
-                status.supervisor,
-                status.puppet,
-                status.puppet_seconds,
-                status.failure_cause,
-            )
-        )
-    )
-    if not sound:
-        raise ValueError("a field has the wrong type")
-    counts = asdict(status.resources).values() if status.resources else ()
-    if not all(isinstance(count, int) for count in counts):
-        raise ValueError("a count is not a number")
-    for text in (status.started_at, status.finished_at):
-        if text is not None:
-            parse_time(text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """`status.json`: the status of a run.
@@ -323,7 +281,7 @@ class Status:
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
         """Return the status."""
         fields = without_schema(raw, SCHEMA)
-        try:
+        with damage_errors():
             fields["id"] = RunId.parse(fields["id"])
             fields["state"] = RunState(fields["state"])
             if fields["outcome"] is not None:
@@ -331,9 +289,12 @@ class Status:
             if fields["resources"] is not None:
                 fields["resources"] = Resources(**fields["resources"])
             status = cls(**fields)
-            _check_types(status)
-        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
+            check_field_types(status)
+            if status.resources is not None:
+                check_field_types(status.resources)
+            for text in (status.started_at, status.finished_at):
+                if text is not None:
+                    parse_time(text)
         if (status.state is RunState.FINISHED) != (status.outcome is not None):
             raise StateError("is damaged: state and outcome contradict each other")
         return status

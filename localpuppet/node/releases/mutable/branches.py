@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.base.errors import (
     InvalidInputError,
     LocalpuppetError,
-    StateError,
     UnavailableError,
     errors_at,
 )
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.layout.links import ModuleLinks
@@ -57,15 +56,13 @@ class StagedBranch:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "StagedBranch":
         """Return the record."""
-        try:
+        with damage_errors():
             check_schema(raw, SCHEMA)
             return cls(
                 release=ReleasePath.parse(raw["release"], where="release"),
                 commit=parse_object_id(raw["commit"], where="commit"),
                 tree_sha256=parse_digest(raw["tree_sha256"], where="tree_sha256"),
             )
-        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
