@@ -105,6 +105,13 @@ def errors_at(where: str, kind: type[LocalpuppetError] = InvalidInputError) -> I
         raise error.at(where) from error
 
 
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error in a group, or the error itself if it is not a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 @contextmanager
 def gather_unavailable(errors: list[UnavailableError]) -> Iterator[None]:
     """Collect the error of an unreachable server, so that the caller can try others first."""

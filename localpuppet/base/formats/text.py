@@ -54,6 +54,12 @@ def last_words(data: bytes, *, most: int) -> str:
     return whole if len(whole) <= most else f"…{whole[1 - most :]}"
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text as one printable line of at most `most` characters."""
+    line = one_line(text[: most + 1])
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
 def without_middle(text: str, *, most: int) -> str:
     """Return a text; if it exceeds `most` characters, only its beginning and end."""
     end = most // 2

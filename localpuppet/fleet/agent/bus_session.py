@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from random import SystemRandom
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.errors import InvalidInputError, UnavailableError, first_error
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.fleet.bus import key_value, layout
@@ -93,11 +93,11 @@ class BusSession:
                 await ours(asyncio.create_task(self._listen(self._kv, stop)))
             except* UnavailableError as errors:
                 if not stop.is_set():
-                    self._lost(_first(errors))
+                    self._lost(first_error(errors))
             except* InvalidInputError as errors:
                 if not good:
                     raise
-                self._lost(_first(errors))
+                self._lost(first_error(errors))
             except* _Stopped:
                 await self._farewell()
             finally:
@@ -223,8 +223,3 @@ class BusSession:
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _Stopped
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -9,7 +9,7 @@ Example:
 from dataclasses import dataclass
 from enum import StrEnum
 
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, shortened
 
 MAX_FACTS = 16
 MAX_QUERY = 200
@@ -41,9 +41,8 @@ class AnswerChange:
     @classmethod
     def of(cls, query: str, how: ChangeKind, facts: tuple[str, ...] = ()) -> "AnswerChange":
         """Return a change, truncated to its limits."""
-        line = one_line(query)
         return cls(
-            query=line if len(line) <= MAX_QUERY else f"{line[: MAX_QUERY - 1]}…",
+            query=shortened(query, MAX_QUERY),
             how=how,
             facts=tuple(one_line(fact)[:MAX_QUERY] for fact in facts[:MAX_FACTS]),
         )

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from localpuppet.base.errors import first_error
+
 _Result = TypeVar("_Result")
 
 
@@ -12,7 +14,4 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from group
+        raise first_error(group) from group

@@ -19,7 +19,7 @@ from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import checked_time
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
@@ -60,9 +60,9 @@ class Summary:
         if over is None or report.ended is None:
             return None
         return cls(
-            title=_cut(report.state.began.title),
+            title=shortened(report.state.began.title, MAX_TEXT),
             ending=over.ending,
-            reason=_cut(report.why),
+            reason=shortened(report.why, MAX_TEXT),
             started_at=report.began,
             finished_at=report.ended,
             noop=report.state.began.options.noop,
@@ -85,9 +85,9 @@ class Summary:
         if type(raw["noop"]) is not bool:
             raise ValueError("noop")
         return cls(
-            title=_cut(raw["title"]),
+            title=shortened(raw["title"], MAX_TEXT),
             ending=RolloutEnding(raw["ending"]),
-            reason=_cut(raw["reason"]),
+            reason=shortened(raw["reason"], MAX_TEXT),
             started_at=checked_time(raw["started_at"]),
             finished_at=checked_time(raw["finished_at"]),
             noop=raw["noop"],
@@ -175,11 +175,6 @@ class RolloutCheckpoint:
             ):
                 raise InvalidInputError(f"is not of a rollout of {caller}", where=_WHERE)
         return head
-
-
-def _cut(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
 
 
 def _inflated(payload: bytes) -> Mapping[str, Any]:

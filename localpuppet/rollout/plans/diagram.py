@@ -12,7 +12,7 @@ from itertools import islice
 from unicodedata import east_asian_width
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, shortened
 
 # `dot` needs 1 s for random edges up to these limits, and minutes for twice as many.
 MAX_BOXES = 60
@@ -231,12 +231,6 @@ def make_diagram(
             *(("", f"{count} more {what} are not drawn") for count, what in left if count),
         ),
     )
-
-
-def shortened(text: str, most: int) -> str:
-    """Return a text as one printable line of at most some characters."""
-    line = one_line(text[: most + 1])
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def width_of(text: str) -> float:

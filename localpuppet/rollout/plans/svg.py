@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+from localpuppet.base.formats.text import shortened
 from localpuppet.rollout.plans.diagram import (
     FONT,
     HEAD,
     LINE,
     Box,
     Diagram,
-    shortened,
     width_of,
 )
 

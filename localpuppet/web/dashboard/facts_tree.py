@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.summary import text_of
 
@@ -69,11 +69,11 @@ def _branches(
 ) -> Iterator[Branch]:
     for key in sorted(facts):
         value = facts[key]
-        name, path = _short(key, MAX_KEY), f"{place}{key}"
+        name, path = shortened(key, MAX_KEY), f"{place}{key}"
         if isinstance(value, dict) and value and depth < MAX_DEPTH:
             parts = tuple(_branches(value, f"{path}.", wanted, room, depth + 1))
             if parts:
-                yield Branch(key=name, path=_short(path, MAX_VALUE), parts=parts)
+                yield Branch(key=name, path=shortened(path, MAX_VALUE), parts=parts)
             continue
         text = text_of(value)
         if wanted and wanted not in path.lower() and wanted not in text.lower():
@@ -82,9 +82,4 @@ def _branches(
             room.full = True
             return
         room.left -= 1
-        yield Branch(key=name, path=_short(path, MAX_VALUE), text=_short(text, MAX_VALUE))
-
-
-def _short(text: str, most: int) -> str:
-    line = one_line(text[: 2 * most])
-    return line if len(line) <= most and len(text) <= 2 * most else f"{line[: most - 1]}…"
+        yield Branch(key=name, path=shortened(path, MAX_VALUE), text=shortened(text, MAX_VALUE))

@@ -11,10 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import (
     InvalidInputError,
-    LocalpuppetError,
     StateError,
     UnavailableError,
+    first_error,
 )
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
@@ -24,7 +25,7 @@ from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.row import MAX_ROLES, cut
+from localpuppet.web.dashboard.row import MAX_ROLES, MAX_TEXT
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50
@@ -122,7 +123,7 @@ class FleetFeeder:
                 # A separate task: a group that failed leaves its task marked as cancelled.
                 await ours(asyncio.create_task(listen(self._kv, self.fleet)))
             except* (UnavailableError, InvalidInputError) as errors:
-                self.fleet.lost(str(_first(errors)))
+                self.fleet.lost(str(first_error(errors)))
             finally:
                 kv, self._kv = self._kv, None
                 await close(kv, self.feed.log)
@@ -212,13 +213,6 @@ class FleetFeeder:
 
 def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:
     return {
-        str(entry.node): tuple(map(cut, entry.roles[:MAX_ROLES]))
+        str(entry.node): tuple(shortened(role, MAX_TEXT) for role in entry.roles[:MAX_ROLES])
         for entry in view.entries({NODE: names})
     }
-
-
-def _first(errors: BaseExceptionGroup[LocalpuppetError]) -> BaseException:
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first

@@ -12,7 +12,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json
 from localpuppet.node.runs.hold import rollout_of
@@ -190,14 +190,8 @@ class NodeRow:
             raise ValueError(f"is not a row: {error!r}") from error
 
 
-def cut(text: str) -> str:
-    """Return a text as one printable line of at most `MAX_TEXT` characters."""
-    line = one_line(text[: 2 * MAX_TEXT])
-    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
-
-
 def _text(value: Json) -> str:
-    return cut(value) if isinstance(value, str) else ""
+    return shortened(value, MAX_TEXT) if isinstance(value, str) else ""
 
 
 def _run(value: Json) -> str:

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.web.dashboard.actions import Action
@@ -104,8 +104,7 @@ def _line(value: object) -> object:
     """Return a value made safe for a page; markup of templates is safe already."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    line = one_line(value[: LONGEST + 1])
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+    return shortened(value, LONGEST)
 
 
 def _path(text: str) -> Markup:
