@@ -10,7 +10,7 @@ from typing import TypeVar
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.schema_number import schema_problem
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.base.formats.values import Json, at, wrong_type
 
 T = TypeVar("T")
 
@@ -68,6 +68,10 @@ class Fields:
         except InvalidInputError as error:
             raise error.at(at(self._where, key)) from error
 
+    def parsed_or_none(self, key: str, parse: Callable[[str], T]) -> T | None:
+        """Return `parse` of a string, or `None`."""
+        return None if self._raw.get(key) is None else self.parsed(key, parse)
+
     def parsed_list(
         self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
     ) -> tuple[T, ...]:
@@ -83,7 +87,7 @@ class Fields:
         found = []
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                raise _wrong(item, "a string", at(place, index))
+                raise wrong_type(item, "a string", at(place, index))
             try:
                 found.append(parse(item))
             except InvalidInputError as error:
@@ -174,7 +178,7 @@ class Fields:
             )
         for index, item in enumerate(value):
             if not isinstance(item, dict):
-                raise _wrong(item, "a mapping", at(place, index))
+                raise wrong_type(item, "a mapping", at(place, index))
         return tuple(
             Fields(item, where=at(place, index))
             for index, item in enumerate(value)
@@ -183,13 +187,9 @@ class Fields:
 
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
         """Return the error for a field whose value is not `wanted`."""
-        return _wrong(self._raw[key], wanted, at(self._where, key))
+        return wrong_type(self._raw[key], wanted, at(self._where, key))
 
     def _required(self, key: str) -> Json:
         if key not in self._raw:
             raise InvalidInputError(f"the key {key!r} is missing", where=self._where)
         return self._raw[key]
-
-
-def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
-    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)

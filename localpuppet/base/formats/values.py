@@ -6,6 +6,8 @@ from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from localpuppet.base.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -54,6 +56,11 @@ def _field_types(form: "type[DataclassInstance]") -> tuple[tuple[str, tuple[type
         kinds = tuple(get_origin(one) or one for one in union)
         found.append((field.name, (*kinds, int) if float in kinds else kinds))
     return tuple(found)
+
+
+def wrong_type(value: Json, wanted: str, where: str) -> InvalidInputError:
+    """Return the error for a value that is not `wanted`; the message has the type, no value."""
+    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)
 
 
 def mapping_of(value: object) -> Mapping[str, Json]:

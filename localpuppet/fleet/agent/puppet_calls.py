@@ -116,7 +116,7 @@ class PuppetCalls:
 
 
 def _run(fields: Fields) -> str | None:
-    return None if fields.text_or_none("run") is None else fields.parsed("run", RunId.parse)
+    return fields.parsed_or_none("run", RunId.parse)
 
 
 def trigger_line(call: sending.Outgoing) -> bytes:

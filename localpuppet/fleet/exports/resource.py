@@ -68,7 +68,7 @@ class ExportedResource:
                 type=named[0],
                 title=named[1],
                 tags=tuple(sorted(set(fields.parsed_list("tags", _tag, maximum=MAX_TAGS)))),
-                file=None if fields.text_or_none("file") is None else fields.parsed("file", _file),
+                file=fields.parsed_or_none("file", _file),
                 line=fields.integer_or_none("line", minimum=0),
                 parameters=_parameters(fields.mapping("parameters")),
                 since=fields.number("since") if "since" in fields else 0.0,

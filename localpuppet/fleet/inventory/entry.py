@@ -17,6 +17,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
@@ -194,8 +195,10 @@ class InventoryEntry:
             node=fields.parsed("node", NodeName.parse),
             at=fields.number("at"),
             run=fields.parsed("run", RunId.parse),
-            release=_release(fields),
-            environment=_environment(fields),
+            release=fields.parsed_or_none("release", partial(parse_line, what="release")),
+            environment=fields.parsed_or_none(
+                "environment", partial(EnvironmentName.parse, where="")
+            ),
             facts=fields.mapping("facts"),
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
             classes=fields.parsed_list("classes", _class_name, maximum=MAX_CLASSES),
@@ -221,7 +224,7 @@ class InventoryEntry:
                 map(ExportedServer.parse, fields.inner_list("servers", maximum=MAX_SERVERS))
             ),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
-            commit=_commit(fields),
+            commit=fields.parsed_or_none("commit", partial(parse_object_id, where="")),
             digest=fields.text("digest"),
         )
 
@@ -298,24 +301,6 @@ def _text(text: str) -> str:
 
 def _class_name(text: str) -> ClassName:
     return ClassName.parse(text, where="")
-
-
-def _release(fields: Fields) -> str | None:
-    if fields.text_or_none("release") is None:
-        return None
-    return fields.parsed("release", lambda text: parse_line(text, what="release"))
-
-
-def _commit(fields: Fields) -> str | None:
-    if fields.text_or_none("commit") is None:
-        return None
-    return fields.parsed("commit", lambda text: parse_object_id(text, where=""))
-
-
-def _environment(fields: Fields) -> EnvironmentName | None:
-    if fields.text_or_none("environment") is None:
-        return None
-    return fields.parsed("environment", lambda text: EnvironmentName.parse(text, where=""))
 
 
 def _environment_again(name: str | None) -> EnvironmentName | None:

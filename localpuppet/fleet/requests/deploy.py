@@ -155,24 +155,8 @@ class Deploy:
     @property
     def rights(self) -> tuple[str, ...]:
         """Return the rights that the caller needs, all of them."""
-        return rights(
-            self.release, values=bool(self.layers or self.classes), older=self.allow_older
-        )
-
-
-def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
-    """Return the rights that a deployment needs.
-
-    Args:
-        release: The release.
-        values: Whether it has layers or classes.
-        older: Whether it may be older than the node's current one.
-    """
-    return (
-        f"{DEPLOYS}{release}",
-        *(("values",) if values else ()),
-        *(("older",) if older else ()),
-    )
+        values = ("values",) if self.layers or self.classes else ()
+        return (f"{DEPLOYS}{self.release}", *values, *(("older",) if self.allow_older else ()))
 
 
 def _action(text: str) -> DeployAction:

@@ -11,6 +11,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import cast
 
 from localpuppet.base.errors import InvalidInputError
@@ -21,6 +22,8 @@ from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.enc.document import Classes, EncData, Input
 
 SCHEMA = 1
+# What identifies an assignment: serials may restart.
+identity = attrgetter("release", "serial", "by", "rollout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

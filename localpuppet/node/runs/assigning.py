@@ -20,7 +20,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.enc.assigned import AssignedRelease
-from localpuppet.node.enc.assignment import Assignment, check_newer
+from localpuppet.node.enc.assignment import Assignment, check_newer, identity
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.input import InputReader, LoadedInput
@@ -112,7 +112,7 @@ class AssignmentService:
             InvalidInputError: There is no such run.
         """
         held = self.assigned.read()
-        if held is None or not _begun_as(held, left):
+        if held is None or identity(held) != identity(left):
             return
         rollback = self.ledger.rollback()
         loaded = self.inputs.read(str(self.own))
@@ -202,13 +202,3 @@ class AssignmentService:
                         where=f"classes.{name}.{key}",
                         hint="secrets come from Hiera (eyaml) or from the node's own input",
                     )
-
-
-def _begun_as(held: Assignment, left: Assignment) -> bool:
-    """Return whether an assignment in force is the one that its caller or rollout takes back."""
-    return (held.release, held.serial, held.by, held.rollout) == (
-        left.release,
-        left.serial,
-        left.by,
-        left.rollout,
-    )

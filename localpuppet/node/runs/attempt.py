@@ -7,6 +7,7 @@ that the user saw. Monitoring tells attempts apart by the class of the refusal.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from localpuppet.base.errors import (
@@ -24,6 +25,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import check_field_types
 
 SCHEMA = 1
+_SUBJECT = attrgetter("refusal", "reason", "release", "input", "user", "noop")
 
 
 class RefusalKind(StrEnum):
@@ -105,11 +107,4 @@ class Attempt:
 
     def repeats(self, other: "Attempt") -> bool:
         """Return whether all fields but the times and the count equal those of another attempt."""
-        return (self.refusal, self.reason, self.release, self.input, self.user, self.noop) == (
-            other.refusal,
-            other.reason,
-            other.release,
-            other.input,
-            other.user,
-            other.noop,
-        )
+        return _SUBJECT(self) == _SUBJECT(other)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction, rights
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.node.enc.document import Classes, EncData
 
@@ -36,9 +36,7 @@ class Delivery:
     @property
     def rights(self) -> tuple[str, ...]:
         """The rights that each node's policy must grant."""
-        return rights(
-            self.release, values=bool(self.layers or self.classes), older=self.allow_older
-        )
+        return self.ask(DeployAction.STAGE, serial=1, rollout=None).rights
 
     def ask(self, deed: DeployAction, *, serial: int, rollout: RolloutReference | None) -> Deploy:
         """Return the request for a node.

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_key, url_without_secrets
-from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.base.formats.values import Json, at, wrong_type
 
 MAX_WORDS = 64  # in a command
 MAX_CHECK = 4096  # characters of a URL, or of all words together
@@ -34,7 +34,7 @@ def parse_check(value: Json, where: str) -> Check:
     if isinstance(value, str):
         return _url(value, where, hint="a command is a list: [/usr/local/bin/probe, --fast]")
     if not isinstance(value, list):
-        raise _wrong(value, "a URL or a list", where)
+        raise wrong_type(value, "a URL or a list", where)
     if len(value) > MAX_WORDS:
         raise InvalidInputError(
             f"has {len(value)} elements; at most {MAX_WORDS} are allowed", where=where
@@ -109,7 +109,7 @@ def _has_host(text: str) -> bool:
 
 def _word(value: Json, where: str) -> str:
     if not isinstance(value, str):
-        raise _wrong(value, "a string", where)
+        raise wrong_type(value, "a string", where)
     if "\0" in value:
         raise InvalidInputError("has a NUL character, which no argument can have", where=where)
     _placeholders(value, where)
@@ -129,7 +129,3 @@ def _refuse_long(text: str, where: str) -> None:
         raise InvalidInputError(
             f"has {len(text)} characters; at most {MAX_CHECK} are allowed", where=where
         )
-
-
-def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
-    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)

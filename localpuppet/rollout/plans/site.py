@@ -24,7 +24,7 @@ from typing import TypeVar
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName, did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line, shown_key
-from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.rollout.plans.check import Check, parse_check
 
 MAX_COMPONENTS = 250_000
@@ -93,7 +93,7 @@ class EnvironmentSite:
         applications = _mapping(raw["applications"], place)
         environment = raw.get("environment", ENVIRONMENT)
         if not isinstance(environment, str):
-            raise _wrong(environment, "a string", f"{where}: environment")
+            raise wrong_type(environment, "a string", f"{where}: environment")
         reader = _Reader()
         for application, components in applications.items():
             inner = at(place, _shown(application))
@@ -152,7 +152,7 @@ class _Reader:
 
     def _node(self, value: Json) -> NodeName:
         if not isinstance(value, str):
-            raise _wrong(value, "a node's name", "node")
+            raise wrong_type(value, "a node's name", "node")
         found = self._nodes.get(value)
         if found is None:
             try:
@@ -172,7 +172,7 @@ class _Reader:
 
     def _name(self, value: Json, where: str) -> str:
         if not isinstance(value, str):
-            raise _wrong(value, "a string", where)
+            raise wrong_type(value, "a string", where)
         found = self._names.get(value)
         if found is None:
             if not _PLAIN.match(value):
@@ -195,7 +195,7 @@ def _check_name(text: str, where: str) -> None:
 def _each(value: Json, where: str, most: int, parse: Callable[[Json, str], T]) -> tuple[T, ...]:
     """Return what `parse` returns for each element of a list."""
     if not isinstance(value, list):
-        raise _wrong(value, "a list", where)
+        raise wrong_type(value, "a list", where)
     if len(value) > most:
         raise InvalidInputError(
             f"has {len(value)} elements; at most {most} are allowed", where=where
@@ -210,7 +210,7 @@ def _shown(name: str) -> str:
 
 def _mapping(value: Json, where: str) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise _wrong(value, "a mapping", where)
+        raise wrong_type(value, "a mapping", where)
     return value
 
 
@@ -220,10 +220,6 @@ def _only(raw: Mapping[str, Json], known: Collection[str], where: str) -> None:
             raise InvalidInputError(
                 f"unknown key {shown_key(key)}", where=where, hint=did_you_mean(key, list(known))
             )
-
-
-def _wrong(value: Json, wanted: str, where: str) -> InvalidInputError:
-    return InvalidInputError(f"must be {wanted}, not a {type_names[type(value)]}", where=where)
 
 
 def _behind(error: InvalidInputError, where: str) -> InvalidInputError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.confirmation import Stage
-from localpuppet.node.enc.assignment import Assignment
+from localpuppet.node.enc.assignment import Assignment, identity
 
 OPEN = (Stage.PENDING, Stage.ROLLING_BACK)
 
@@ -82,8 +82,8 @@ class Confirmation:
 
     def is_of(self, assignment: Assignment) -> bool:
         """Return whether this confirmation is for an assignment; serials may restart."""
-        mine = (self.serial, self.release, self.by, self.rollout)
-        return mine == (assignment.serial, assignment.release, assignment.by, assignment.rollout)
+        matches: bool = identity(self) == identity(assignment)
+        return matches
 
     @property
     def silence(self) -> str:
