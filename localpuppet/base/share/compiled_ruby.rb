@@ -96,7 +96,7 @@ module LocalpuppetCompiledRuby
 
   # Loads files from the pack, and records those that it lacks.
   class Loader
-    def initialize(directory)
+    def initialize(directory, record:)
       @directory = directory
       @pack = Pack.open(directory)
       gems = defined?(Gem) ? Gem.path : []
@@ -104,7 +104,7 @@ module LocalpuppetCompiledRuby
                                        .map { |root| root.delete_suffix('/') + '/' }.uniq
       @missed = {}
       @process = Process.pid
-      at_exit { wish if Process.pid == @process && !@missed.empty? }
+      at_exit { wish if record && Process.pid == @process && !@missed.empty? }
     end
 
     # Make this forked process record its own missing files.
@@ -144,11 +144,11 @@ module LocalpuppetCompiledRuby
     end
   end
 
-  # Make Ruby load files from the pack of a directory.
-  def self.start(directory)
+  # Make Ruby load files from the pack of a directory, and record those that it lacks.
+  def self.start(directory, record: true)
     return unless defined?(RubyVM::InstructionSequence)
 
-    @loader = loader = Loader.new(directory)
+    @loader = loader = Loader.new(directory, record: record)
     RubyVM::InstructionSequence.define_singleton_method(:load_iseq) { |path| loader.load(path) }
   end
 

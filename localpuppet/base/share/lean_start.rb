@@ -17,7 +17,7 @@ require_relative 'augeas_version' if defined?(RubyVM::InstructionSequence)
 compiled = ENV['LOCALPUPPET_COMPILED']
 if compiled && RUBY_ENGINE == 'ruby'
   require_relative 'compiled_ruby'
-  LocalpuppetCompiledRuby.start(compiled)
+  LocalpuppetCompiledRuby.start(compiled, record: !ENV['LOCALPUPPET_READ_ONLY'])
 end
 facter = ENV['LOCALPUPPET_FACTER_CONF']
 if facter && RUBY_ENGINE == 'ruby'

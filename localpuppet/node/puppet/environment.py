@@ -36,6 +36,7 @@ class LeanStart:
         flags: Flags for Ruby; empty if the interpreter ignores RUBYOPT.
         file: The file that Ruby loads first.
         compiled: The directory of compiled Ruby; `None` for none.
+        records: Whether Ruby records there which files lacked compiled code.
         facter: Facter's configuration; `None` for the machine's.
         then: The file that Ruby loads next, or `None`.
     """
@@ -43,6 +44,7 @@ class LeanStart:
     flags: Sequence[str]
     file: Path
     compiled: Path | None = None
+    records: bool = True
     facter: FacterConf | None = None
     then: Path | None = None
 
@@ -88,6 +90,8 @@ def environment(
         ours["LOCALPUPPET_LOCK"] = str(lock)
     if lean.compiled is not None:
         ours["LOCALPUPPET_COMPILED"] = str(lean.compiled)
+        if not lean.records:
+            ours["LOCALPUPPET_READ_ONLY"] = "1"
     if lean.facter is not None:
         ours["LOCALPUPPET_FACTER_CONF"] = str(lean.facter.file)
         ours["LOCALPUPPET_FACTER_CACHE"] = str(lean.facter.cache)

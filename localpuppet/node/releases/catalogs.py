@@ -17,7 +17,6 @@ from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.node.enc.document import NodeDocument, to_yaml
 from localpuppet.node.enc.instance.handover import hand_over
 from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
-from localpuppet.node.puppet.environment import utf8
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.difference import resources
@@ -72,7 +71,7 @@ class CatalogCompiler:
         instance_facts: Returns the facts of the cloud's instance data.
         lookup_script: The Ruby file that `puppet lookup` loads.
         installed: Returns the installed Puppet.
-        env: The environment for Puppet.
+        env: Returns the environment for a Puppet.
         processes: Runs Puppet.
         timeout: Seconds.
     """
@@ -82,7 +81,7 @@ class CatalogCompiler:
     instance_facts: Callable[[], Mapping[str, str]]
     lookup_script: Path
     installed: Callable[[], Installation]
-    env: Mapping[str, str]
+    env: Callable[[Installation], Mapping[str, str]]
     processes: Processes
     timeout: float
 
@@ -153,7 +152,7 @@ class CatalogCompiler:
             manifest = str(compilation.site_manifest)
             output = self.processes.capture(
                 [installation.command, *words, *options, "--manifest", manifest],
-                env={**self._env(script), **variables(path, of_the_cloud)},
+                env={**self._env(installation, script), **variables(path, of_the_cloud)},
                 timeout=self.timeout,
                 limit=MAX_CATALOG,
             )
@@ -165,10 +164,10 @@ class CatalogCompiler:
             )
         return output
 
-    def _env(self, script: Path | None) -> dict[str, str]:
-        env = {**self.env, **utf8(self.env)}
-        if script is not None:
-            env["RUBYOPT"] = f"-r{script} {env.get('RUBYOPT', '')}".rstrip()
+    def _env(self, installation: Installation, script: Path | None) -> dict[str, str]:
+        env = {**self.env(installation)}
+        if script is not None:  # after the lean start, which makes Puppet's library load faster
+            env["RUBYOPT"] = f"{env.get('RUBYOPT', '')} -r{script}".lstrip()
         return env
 
 

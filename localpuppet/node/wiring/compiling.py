@@ -54,7 +54,7 @@ def catalog_compiler(node: NodeWiring, inputs: NodeInputs) -> "CatalogCompiler":
         inputs: Has the instance data, whose service is asked once for all catalogs.
     """
     from localpuppet.node.releases.catalogs import CatalogCompiler
-    from localpuppet.node.wiring.state import require_puppet
+    from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
     return CatalogCompiler(
         state=node.settings.state,
@@ -62,7 +62,7 @@ def catalog_compiler(node: NodeWiring, inputs: NodeInputs) -> "CatalogCompiler":
         instance_facts=lambda: inputs.instance.facts(),
         lookup_script=shared_file("lookup.rb"),
         installed=partial(require_puppet, node),
-        env=program_environment(),
+        env=partial(puppet_environment, node),
         processes=node.processes,
         timeout=node.settings.run_timeout,
     )

@@ -160,8 +160,9 @@ class ReleaseWiring:
         """
         from localpuppet.node.puppet.installation import find_ruby
         from localpuppet.node.releases.interfaces import Parser
+        from localpuppet.node.wiring.state import puppet_environment
 
-        env = program_environment()
+        env = puppet_environment(self._node, installation)
         ruby = find_ruby(Path(installation.command), env["PATH"])
         if ruby is None:
             raise PuppetMissingError(

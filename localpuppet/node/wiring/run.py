@@ -19,6 +19,7 @@ from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
 from localpuppet.node.wiring.state import (
+    compiled_directory,
     open_good_runs,
     open_records,
     require_puppet,
@@ -211,10 +212,11 @@ class RunWiring:
         from localpuppet.node.puppet.compiled_ruby import CompiledRuby
 
         node = self._node
-        if not node.settings.compiled_ruby:
+        directory = compiled_directory(node)
+        if directory is None:
             return None
         return CompiledRuby(
-            compiled_directory(node.settings),
+            directory,
             script=shared_file("compile_ruby.rb"),
             command=lambda: Path(require_puppet(node).command),
             start=partial(start_apart, env=program_environment()),
@@ -283,11 +285,6 @@ def detached(announce: "Callable[[RunId], None]") -> "Callable[[RunId], Callable
     return lambda run: detach(lambda: announce(run))
 
 
-def compiled_directory(settings: "Settings") -> Path:
-    """Return the directory of compiled Ruby."""
-    return settings.state / "cache" / "ruby"
-
-
 def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingError") -> "LeanStart":
     """Return how Ruby starts for Puppet on this node."""
     from localpuppet.node.puppet.environment import LeanStart
@@ -296,7 +293,7 @@ def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingErro
     return LeanStart(
         flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
         file=shared_file("lean_start.rb"),
-        compiled=compiled_directory(settings) if settings.compiled_ruby else None,
+        compiled=compiled_directory(node),
         facter=_facter(settings),
     )
 

@@ -131,3 +131,25 @@ def require_puppet(node: NodeWiring) -> "Installation":
     if not (name := node.neighbours.certname):
         return installation
     return replace(installation, settings={**installation.settings, "certname": name})
+
+
+def compiled_directory(node: NodeWiring) -> Path | None:
+    """Return the directory of compiled Ruby; `None` if the site disables it."""
+    settings = node.settings
+    return settings.state / "cache" / "ruby" if settings.compiled_ruby else None
+
+
+def puppet_environment(node: NodeWiring, installation: "Installation") -> dict[str, str]:
+    """Return the environment for what reads code with Puppet's library outside of a run.
+
+    Ruby starts as in a run, from the compiled Ruby of earlier runs, and writes nothing.
+    """
+    from localpuppet.node.puppet.environment import LeanStart, environment
+
+    lean = LeanStart(
+        flags=installation.lean,
+        file=shared_file("lean_start.rb"),
+        compiled=compiled_directory(node),
+        records=False,
+    )
+    return environment(program_environment(), lean=lean, more={})

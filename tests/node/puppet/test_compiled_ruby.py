@@ -276,6 +276,19 @@ def test_a_module_sees_nothing_of_it_and_is_not_kept(unprepared: Node) -> None:
     assert str(function.parent.parent.parent).encode() not in (node.compiled / "pack").read_bytes()
 
 
+@pytest.mark.parametrize("command", ["check --parse", "lookup app::msg"])
+def test_a_command_that_reads_code_takes_it_and_writes_nothing(node: Node, command: str) -> None:
+    node.app("notify { 'hello': }")
+    before = (node.compiled / "pack").stat().st_ino
+    trace = node.root / "trace"
+    node.inside = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=pread64"]
+    done = node.run(*command.split())
+    assert done.code == ("lookup" in command), done.err
+    assert trace.read_text().count("pread64(") > 300, "Ruby reads each file from the pack"
+    assert {path.name for path in node.compiled.iterdir()} == {"lock", "pack"}
+    assert (node.compiled / "pack").stat().st_ino == before
+
+
 def test_a_site_may_have_none_of_it(unprepared: Node) -> None:
     unprepared.settings(puppet={"compiled_ruby": False})
     unprepared.app("notify { 'hello': }")
