@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.puppet.environment import LeanStart
+from localpuppet.node.puppet.installation import LEAN_FLAGS
 from tests.rigs.bench import Bench, copy_puppet
+from tests.rigs.node import compiled_pack
 
 
 @pytest.fixture(scope="session")
@@ -15,11 +19,17 @@ def puppet_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, puppet_probe: str) -> Iterator[Bench]:
     """Puppet with our modules, and no agent until the test listens."""
+    lean = LeanStart(
+        flags=LEAN_FLAGS[-1],
+        file=shared_file("lean_start.rb"),
+        compiled=compiled_pack(puppet_probe).parent,
+        records=False,
+    )
     for name in ("bin", "conf", "var", "public"):
         (tmp_path / name).mkdir()
-    made = Bench(tmp_path)
+    made = Bench(tmp_path, lean)
     yield made
     for peer in made.peers:
         peer.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from localpuppet.node.puppet.environment import LeanStart, environment
 from tests.rigs.agent_peer import Answer, Peer, Question, agree
 from tests.rigs.node import PATIENCE, REPOSITORY
 
@@ -61,9 +62,16 @@ class Applied:
 
 @dataclass
 class Bench:
-    """A directory in which Puppet runs with our modules."""
+    """A directory in which Puppet runs with localpuppet's modules.
+
+    Attributes:
+        directory: The directory.
+        lean: How Ruby starts.
+        peers: The agents; the last one answers.
+    """
 
     directory: Path
+    lean: LeanStart
     peers: list[Peer] = field(default_factory=list)
 
     def listen(self, answer: Callable[[Question], Answer] = agree) -> Peer:
@@ -91,12 +99,16 @@ class Bench:
                 *("--reports", "none", "--modulepath", str(MODULES), *options, "site.pp"),
             ],
             cwd=self.directory,
-            env={
-                "PATH": path,
-                "HOME": str(self.directory),
-                "LOCALPUPPET_SOCKET": socket,
-                **env,
-            },
+            env=environment(
+                {
+                    "PATH": path,
+                    "HOME": str(self.directory),
+                    "LOCALPUPPET_SOCKET": socket,
+                    **env,
+                },
+                lean=self.lean,
+                more={},
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

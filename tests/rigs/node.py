@@ -192,7 +192,7 @@ def processes_with(*wanted: str) -> list[Path]:
 
 
 @cache
-def _pack(probe: str) -> Path:
+def compiled_pack(probe: str) -> Path:
     """Make what Ruby need not compile again in each test: what most of their catalogs are of."""
     top = Path(tempfile.mkdtemp(prefix="lp-compiled-", dir="/tmp"))
     atexit.register(shutil.rmtree, top)
@@ -221,7 +221,7 @@ def make_node(root: Path, probe: str | None) -> Node:
         (root / "var" / "cache").mkdir(parents=True, mode=0o700)
         node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(root)), 0o600)
         node.compiled.mkdir(mode=0o700)
-        (node.compiled / "pack").hardlink_to(_pack(probe))
+        (node.compiled / "pack").hardlink_to(compiled_pack(probe))
         (node.compiled / "lock").touch(0o600)
     return node
 
