@@ -14,7 +14,7 @@ import pytest
 
 from tests.rigs.node import PATIENCE, Node, make_node, probe_puppet
 
-pytest_plugins = ["tests.rigs.quick"]
+pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
 
 
 def pytest_configure() -> None:
