@@ -1,7 +1,10 @@
 """Class `localpuppet::agent`, applied by the agent that it is about, with a real systemd."""
 
+from itertools import product
+
 import pytest
 
+from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE
 from tests.rigs.systemd import FORMS, ME, RUNS_PUPPET, UNITS, Machine, open_gate
 
@@ -40,7 +43,7 @@ def converged(machine: Machine, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("single", "single"), ("split", "split"), ("single", "split"), ("split", "single")],
+    with_sample(product(FORMS, repeat=2), ("single", "split"), ("split", "single")),
 )
 def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
     machine: Machine, before: str, after: str
@@ -61,8 +64,10 @@ def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
     converged(machine, after)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("ensure", ["stopped", "absent"])
+@pytest.mark.parametrize(
+    ("form", "ensure"),
+    with_sample(product(FORMS, ["stopped", "absent"]), ("single", "stopped"), ("split", "absent")),
+)
 def test_an_agent_can_end_itself(machine: Machine, form: str, ensure: str) -> None:
     start(machine, form)
     machine.agent_class(split=form == "split", ensure=ensure)

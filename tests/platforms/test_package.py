@@ -3,11 +3,13 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from localpuppet.main import VERBS
+from tests.rigs.long import with_sample
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import (
     COMMAND,
@@ -25,8 +27,6 @@ BUILD = REPOSITORY / "tests" / "rigs" / "build.sh"
 FIRST, NEWER = "/root/first.deb", "/root/newer.deb"
 DPKG = {"upgraded": ("dpkg", "-i", NEWER), "removed": ("dpkg", "-r", "localpuppet")}
 OURS = "/usr/lib/localpuppet"
-
-both_ends = pytest.mark.parametrize("how", DPKG)
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,10 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
         assert not machine.exists(path)
 
 
-@both_ends
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "how"),
+    with_sample(product(FORMS, DPKG), ("split", "upgraded"), ("single", "removed")),
+)
 def test_a_run_of_the_agent_ends_well(installed: Machine, form: str, how: str) -> None:
     machine = installed
     machine.app(GATE)
@@ -128,7 +130,7 @@ def test_a_run_of_the_agent_ends_well(installed: Machine, form: str, how: str) -
     seen_through(machine, form, how)
 
 
-@both_ends
+@pytest.mark.parametrize("how", with_sample(DPKG, "upgraded"))
 def test_a_run_of_the_agent_can_do_it_itself(installed: Machine, how: str) -> None:
     machine = installed
     machine.app(
@@ -140,7 +142,7 @@ def test_a_run_of_the_agent_can_do_it_itself(installed: Machine, how: str) -> No
     seen_through(machine, "single", how)
 
 
-@both_ends
+@pytest.mark.parametrize("how", with_sample(DPKG, "removed"))
 def test_a_run_by_hand_ends_well(installed: Machine, how: str) -> None:
     machine = installed
     machine.app(GATE)

@@ -2,10 +2,12 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.rigs.long import with_sample
 from tests.rigs.systemd import (
     FORMS,
     GATE,
@@ -112,7 +114,7 @@ def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
     assert {entry["PRIORITY"] for entry in refused} == {"4"}
 
 
-@both_forms
+@pytest.mark.parametrize("form", with_sample(FORMS, "split"))
 def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
     installed(machine, form)
     at_the_gate(machine)
@@ -124,8 +126,12 @@ def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
     assert machine.run("systemctl", "--failed", "--no-legend").out == ""
 
 
-@both_forms
-@pytest.mark.parametrize("how", ["killed", "stuck", "power"])
+@pytest.mark.parametrize(
+    ("form", "how"),
+    with_sample(
+        product(FORMS, ["killed", "stuck", "power"]), ("split", "killed"), ("single", "power")
+    ),
+)
 def test_what_was_accepted_is_run_again(machine: Machine, form: str, how: str) -> None:
     installed(machine, form)
     unit = RUNS_PUPPET[form]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.fleet import Fleet
+from tests.rigs.long import with_sample
 from tests.rigs.member import Member
 
 STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
@@ -16,7 +17,7 @@ def killed_at_write(number: int) -> list[str]:
     return [*STRACE, "-e", f"inject=fdatasync:signal=KILL:when={number}"]
 
 
-@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("number", with_sample(range(1, 5), 2, 3))
 def test_killed_while_it_writes_down(nats_fleet: Fleet, number: int) -> None:
     """Between a message and its place on the disk, and right behind it."""
     fleet = nats_fleet

@@ -16,6 +16,7 @@ from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import forge, person
 from tests.rigs.fleet import Fleet
+from tests.rigs.long import with_sample
 from tests.rigs.member import Member
 
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
@@ -151,7 +152,7 @@ def test_poison_is_one_line_each_and_stops_nothing(fleet: Fleet) -> None:
     assert "Traceback" not in b.log
 
 
-@pytest.mark.parametrize("length", [2, 3, 4])
+@pytest.mark.parametrize("length", with_sample([2, 3, 4], 3))
 def test_a_circle_of_nodes_ends(any_fleet: Fleet, length: int) -> None:
     """o -> a -> b -> ... -> a: each node runs once, and the last is told that the loop ends."""
     fleet = any_fleet

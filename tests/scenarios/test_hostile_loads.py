@@ -15,6 +15,7 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from tests.rigs.bus.lying import MIB, Door, behind_a_door
 from tests.rigs.fleet import Fleet
+from tests.rigs.long import with_sample
 from tests.rigs.member import Member
 from tests.rigs.waiting import wait_until
 
@@ -48,12 +49,16 @@ def heard(fleet: Fleet, sender: Member, receiver: Member) -> None:
 
 @pytest.mark.parametrize(
     ("place", "count", "size"),
-    [
+    with_sample(
+        [
+            ("triggers", LARGE, MAX_VALUE),
+            ("requests", LARGE, MAX_VALUE),
+            ("triggers", SMALL, layout.MAX_ASKING),
+            ("requests", SMALL, layout.MAX_ASKING),
+        ],
         ("triggers", LARGE, MAX_VALUE),
-        ("requests", LARGE, MAX_VALUE),
-        ("triggers", SMALL, layout.MAX_ASKING),
         ("requests", SMALL, layout.MAX_ASKING),
-    ],
+    ),
     ids=["large triggers", "large requests", "maximal triggers", "maximal requests"],
 )
 def test_who_fills_what_an_agent_listens_to(

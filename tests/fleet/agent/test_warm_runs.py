@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.machine.ports import NOBODY
+from tests.rigs.long import with_sample
 from tests.rigs.node import Node, make_node
 from tests.rigs.warm.node import WarmNode
 
@@ -86,7 +87,7 @@ def was_warm(one: WarmNode, status: dict[str, Any]) -> bool:
     return status.get("warm", False) is True
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_sample(CASES, "changed", "failed", "escapes"))
 def test_a_warm_run_is_a_cold_one(forms: dict[str, WarmNode], case: str) -> None:
     told = []
     for form, one in forms.items():

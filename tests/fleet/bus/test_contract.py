@@ -21,6 +21,7 @@ from localpuppet.fleet.bus.key_value import (
 )
 from tests.rigs.engines import Engine
 from tests.rigs.following import Follower
+from tests.rigs.long import with_sample
 
 ALL_BYTES = bytes(range(256))
 
@@ -139,18 +140,20 @@ class TestKeyValue:
             )
 
     @pytest.mark.slow
-    async def test_ten_thousand_keys_below_a_prefix(self, engine: Engine) -> None:
+    @pytest.mark.parametrize("count", with_sample([1_000, 10_000], 1_000))
+    async def test_thousands_of_keys_below_a_prefix(self, engine: Engine, count: int) -> None:
         async with engine.open(timeout=60.0) as store:
             prefix = engine.prefix()
-            value = ALL_BYTES * 4  # ten MiB in all: more than one message of gRPC's may hold
+            # Ten MiB in all: more than one message of gRPC may hold.
+            value = ALL_BYTES * (40_000 // count)
             revisions: list[int] = []
-            for start in range(0, 10_000, 100):
+            for start in range(0, count, 100):
                 revisions += await asyncio.gather(
                     *(store.put(f"{prefix}k{i:05}", value) for i in range(start, start + 100))
                 )
             listing = await store.list(prefix)
             assert [entry.key for entry in listing.entries] == [
-                f"{prefix}k{i:05}" for i in range(10_000)
+                f"{prefix}k{i:05}" for i in range(count)
             ]
             assert {entry.value for entry in listing.entries} == {value}
             assert listing.revision == max(revisions)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.share.files import shared_file
+from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node
 
 pytestmark = pytest.mark.puppet
@@ -235,7 +236,7 @@ TROUBLE = {
 }
 
 
-@pytest.mark.parametrize("code", TROUBLE)
+@pytest.mark.parametrize("code", with_sample(TROUBLE, "good", "fails"))
 def test_a_run_says_the_same(unprepared: Node, code: str) -> None:
     node = unprepared
     node.app(TROUBLE[code])

@@ -15,6 +15,7 @@ import pytest
 from localpuppet.base.machine.files import remove_tree
 from tests.rigs.crash_points import FULL, crash_points
 from tests.rigs.forge import Forge, klass, release
+from tests.rigs.long import with_sample
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
 # Each kind of call that stage makes, and how many of a kind fail with the tests.
@@ -79,7 +80,7 @@ def converges(node: Node, message: str) -> None:
     assert rubbish(node) == [], message
 
 
-@pytest.mark.parametrize("call", CALLS if FULL else CALLS[::2])
+@pytest.mark.parametrize("call", with_sample(CALLS, "write", "rename"))
 def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")
@@ -91,7 +92,7 @@ def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
         forget(site)
 
 
-@pytest.mark.parametrize("call", GIT_CALLS if FULL else GIT_CALLS[::2])
+@pytest.mark.parametrize("call", with_sample(GIT_CALLS, "rename"))
 def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     """Git and what it starts are killed at their N-th call each, until none makes so many."""
     assert site.run("stage").code == 0
@@ -120,7 +121,9 @@ def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> 
     assert failed, "nothing was killed"
 
 
-@pytest.mark.parametrize(("call", "error"), REFUSALS if FULL else REFUSALS[::3])
+@pytest.mark.parametrize(
+    ("call", "error"), with_sample(REFUSALS, ("write", "ENOSPC"), ("fsync", "EIO"))
+)
 def test_a_disk_that_refuses_a_system_call(site: Node, forge: Forge, call: str, error: str) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")

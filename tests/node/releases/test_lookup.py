@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.long import with_sample
 from tests.rigs.node import Node
 
 HIERA = """\
@@ -173,24 +174,29 @@ OVERRIDES = {
 
 @pytest.mark.parametrize(
     ("overridden", "words"),
-    [
-        ("none", ["list"]),
-        ("role", ["list"]),
-        ("role", ["list", "--merge", "unique"]),
-        ("role", ["users", "--merge", "hash"]),
-        ("role", ["users", "--merge", "deep"]),
-        ("role", ["users", "--merge", "first"]),
-        ("role", ["list", "--type", "Array[String]"]),
-        ("role", ["list", "--type", "Integer"]),
-        ("os", ["os"]),
-    ],
+    with_sample(
+        [
+            ("none", "list"),
+            ("role", "list"),
+            ("role", "list --merge unique"),
+            ("role", "users --merge hash"),
+            ("role", "users --merge deep"),
+            ("role", "users --merge first"),
+            ("role", "list --type Array[String]"),
+            ("role", "list --type Integer"),
+            ("os", "os"),
+        ],
+        ("role", "users --merge deep"),
+        ("role", "list --type Integer"),
+        ("os", "os"),
+    ),
 )
 def test_a_work_tree_answers_as_puppet_lookup_does(
-    node: Node, tree: Path, overridden: str, words: list[str]
+    node: Node, tree: Path, overridden: str, words: str
 ) -> None:
     facts = node.write("facts.json", json.dumps(OVERRIDES[overridden]))
-    own = node.run("lookup", *words, "--dir", str(tree), "--facts", str(facts), "--json")
-    theirs = puppet_lookup(node, tree, *words, "--facts", str(facts))
+    own = node.run("lookup", *words.split(), "--dir", str(tree), "--facts", str(facts), "--json")
+    theirs = puppet_lookup(node, tree, *words.split(), "--facts", str(facts))
     if theirs == "refused\n":
         assert own.code == 2
         assert "expects an Integer value, got Tuple" in own.err

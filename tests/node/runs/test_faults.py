@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node
 
 # Runs a command where the system log is the socket `log` in the directory $0.
@@ -25,6 +26,14 @@ done
 mount --rbind "$0" /dev && exec "$@"
 """
 SLEEP = "exec { '/bin/sleep 60': }"
+BROKEN_ENCS = [
+    ("echo broken pipe to the CMDB >&2; exit 3", "exited 3: broken pipe to the CMDB"),
+    ("exec sleep 600", "timed out after 1 s"),
+    ("kill -9 $$", "was killed by signal 9"),
+    ("echo 'classes: {a: b}'", "classes.a: must be a mapping"),
+    ("head -c 2000000 /dev/zero", "answered more than 1048576 bytes"),
+    (":", "answered nothing"),
+]
 
 
 def heals(node: Node) -> None:
@@ -74,7 +83,7 @@ def test_a_daemon_that_puppet_started_does_not_keep_the_node_locked(node: Node) 
     heals(node)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("number", with_sample([signal.SIGKILL, signal.SIGSEGV], signal.SIGKILL))
 def test_a_killed_puppet_is_a_failed_run(node: Node, number: signal.Signals) -> None:
     node.app(SLEEP)
     process = node.start("apply")
@@ -147,14 +156,7 @@ def test_a_failing_resource_is_a_failed_run(node: Node) -> None:
 
 @pytest.mark.parametrize(
     ("script", "reason"),
-    [
-        ("echo broken pipe to the CMDB >&2; exit 3", "exited 3: broken pipe to the CMDB"),
-        ("exec sleep 600", "timed out after 1 s"),
-        ("kill -9 $$", "was killed by signal 9"),
-        ("echo 'classes: {a: b}'", "classes.a: must be a mapping"),
-        ("head -c 2000000 /dev/zero", "answered more than 1048576 bytes"),
-        (":", "answered nothing"),
-    ],
+    with_sample(BROKEN_ENCS, *BROKEN_ENCS[:2]),
 )
 def test_a_broken_enc_is_a_failed_run_that_never_started(
     node: Node, script: str, reason: str
