@@ -31,7 +31,8 @@ def _run() -> int:
         sys.stderr.write(f"localpuppet: error: Python has no module {error.name!r} ({hint})\n")
         return 1
     arguments = sys.argv[1:]
-    known = {*main.VERBS, "--help", "-h", "--version", "-V", "--root", "--color"}
+    commands = (name for section in main.SECTIONS.values() for name in section)
+    known = {*commands, "--help", "-h", "--version", "-V", "--root", "--color"}
     if not arguments or arguments[0].partition("=")[0] not in known:
         arguments = ["apply", "--verbose", *arguments]  # the original prints the whole command
     code: int = main.main(arguments)

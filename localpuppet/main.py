@@ -1,4 +1,4 @@
-"""The command `localpuppet`: load commands by layer, and print errors in one line.
+"""The command `localpuppet`: load commands, and print errors in one line.
 
 This is the composition root: it connects the ports of a node with the layers above.
 """
@@ -14,95 +14,95 @@ import click
 
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
+from localpuppet.base.formats.names import suggest
 from localpuppet.node.cli import render
-from localpuppet.node.cli.lazy_group import Verbs
+from localpuppet.node.cli.lazy_group import CommandGroup
 
 if TYPE_CHECKING:
     from localpuppet.node.wiring.node import NodeWiring, SectionReader
     from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
-# Command → module, by layer; the function in it is called COMMAND_command.
-VERBS = {
-    # node
-    "apply": "node.cli.apply",
-    "check": "node.cli.check",
-    "completion": "node.cli.completion",
-    "disable": "node.cli.hold",
-    "enable": "node.cli.hold",
-    "enc": "node.cli.data.enc",
-    "history": "node.cli.record.history",
-    "instance-data": "node.cli.data.instance_data",
-    "logs": "node.cli.record.history",
-    "lookup": "node.cli.data.lookup",
-    "release": "node.cli.release",
-    "report": "node.cli.record.report",
-    "rollback": "node.cli.rollback",
-    "stage": "node.cli.stage",
-    "status": "node.cli.status",
-    "try": "node.cli.trying",
-    "units": "node.cli.units",
-    "why": "node.cli.record.history",
-    # fleet
-    "agent": "fleet.cli.agent",
-    "assign": "fleet.cli.assign",
-    "call": "fleet.cli.call",
-    "exports": "fleet.cli.inventory.exports",
-    "facts": "fleet.cli.inventory.facts",
-    "forget": "fleet.cli.inventory.forget",
-    "keys": "fleet.cli.keys",
-    "last-run": "fleet.cli.requests",
-    "lease": "fleet.cli.lease",
-    "nodes": "fleet.cli.nodes",
-    "permissions": "fleet.cli.permissions",
-    "publish": "fleet.cli.inventory.publish",
-    "query": "fleet.cli.inventory.query",
-    "runonce": "fleet.cli.requests",
-    "trigger": "fleet.cli.trigger",
-    # rollout
-    "kicks": "rollout.cli.kicks",
-    "plan": "rollout.cli.plan",
-    "rollout": "rollout.cli.rollout",
-    # web
-    "web": "web.cli.web",
+# Title in the help → command → module, in which the function is called COMMAND_command.
+SECTIONS = {
+    "This node": {
+        "apply": "node.cli.apply",
+        "try": "node.cli.trying",
+        "stage": "node.cli.stage",
+        "check": "node.cli.check",
+        "status": "node.cli.status",
+        "logs": "node.cli.record.history",
+        "report": "node.cli.record.report",
+        "why": "node.cli.record.history",
+        "history": "node.cli.record.history",
+        "disable": "node.cli.hold",
+        "enable": "node.cli.hold",
+        "rollback": "node.cli.rollback",
+        "lookup": "node.cli.data.lookup",
+        "enc": "node.cli.data.enc",
+        "instance-data": "node.cli.data.instance_data",
+        "call": "fleet.cli.call",
+    },
+    "Releases": {"release": "node.cli.release"},
+    "Fleet": {
+        "nodes": "fleet.cli.nodes",
+        "trigger": "fleet.cli.trigger",
+        "runonce": "fleet.cli.requests",
+        "last-run": "fleet.cli.requests",
+        "assign": "fleet.cli.assign",
+        "lease": "fleet.cli.lease",
+        "kicks": "rollout.cli.kicks",
+    },
+    "Inventory": {
+        "query": "fleet.cli.inventory.query",
+        "inventory": "fleet.cli.inventory",
+    },
+    "Rollouts": {"plan": "rollout.cli.plan", "rollout": "rollout.cli.rollout"},
+    "Set-up": {
+        "agent": "fleet.cli.agent",
+        "bus": "fleet.cli.bus",
+        "completion": "node.cli.completion",
+        "keys": "fleet.cli.keys",
+        "units": "node.cli.units",
+        "web": "web.cli.web",
+    },
 }
 
-EPILOG = """\b
-Examples:
-  localpuppet check                      validate the input and what it names
-  localpuppet apply --noop               show what would change
-  localpuppet apply                      run Puppet, and record the result
-  localpuppet status --wait              wait for the run, exit by its result
-  localpuppet disable -m 'db migration' --for 2h
+EXAMPLES = """
+localpuppet check                      validate the input and its release
+localpuppet apply --noop               show what would change
+localpuppet apply                      run Puppet, and record the result
+localpuppet status --wait              wait for the run, exit by its result
+localpuppet disable -m 'db migration' --for 2h
 """
 
 
 @click.group(
-    cls=Verbs,
-    verbs=VERBS,
-    epilog=EPILOG,
+    cls=CommandGroup,
+    sections=SECTIONS,
+    examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
 )
 @click.option(
     "--root",
     metavar="DIR",
-    help="Directory with input.yaml, modules/ and localpuppet.yaml."
-    "  [default: $LOCALPUPPET_ROOT or /etc/puppet]",
+    help="Directory with input.yaml, modules/ and localpuppet.yaml.  "
+    "[default: $LOCALPUPPET_ROOT or /etc/puppet]",
 )
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Colour the output; 'auto' means on a terminal, unless NO_COLOR is set.",
+    help="Colour the output; 'auto': on a terminal, unless NO_COLOR is set.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
 @click.pass_context
 def cli(ctx: click.Context, root: str | None, color: str) -> None:
-    """Run Puppet without a master: immutable releases, one supervised apply, a true record.
+    """Run Puppet without a Puppet server.
 
-    Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
-    69 a server is unavailable, 70 a bug in localpuppet, 75 busy or on hold.
+    A node applies the release of Puppet code that its input.yaml names, and records the result of
+    each run. Over a bus, nodes can trigger and query each other, and a rollout runs many nodes in
+    order. 'localpuppet COMMAND --help' describes a command.
     """
     from localpuppet.node.wiring.node import NodePorts, NodeWiring
 
@@ -166,6 +166,9 @@ def _report_usage(error: click.ClickException) -> int:
     message = error.format_message()
     if isinstance(error, click.MissingParameter):
         message = " ".join(message.split())  # click puts each choice on a line
+    if isinstance(error, click.NoSuchOption):
+        hint = suggest(error.option_name, error.possibilities or [])
+        message = f"unknown option {error.option_name!r}{hint and ': '}{hint}"
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "localpuppet"
         message = f"{message.rstrip('.')} (see '{verb} --help')"

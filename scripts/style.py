@@ -35,7 +35,7 @@ KINDS = (
     "comments",
     "tests",
 )
-HELP_ARGUMENTS = {"help", "short_help", "epilog"}
+HELP_ARGUMENTS = {"help", "examples", "exits"}
 SKIPPED = ("tests/data/", "tests/test_style.py", "docs/examples/")
 
 

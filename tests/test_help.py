@@ -1,71 +1,145 @@
-"""What `--help` says, of every verb and of those below it, on a narrow terminal."""
+"""The help of every command: its form, on a narrow and on a wide terminal."""
 
 import re
+from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from localpuppet.main import VERBS, cli
+from localpuppet.main import cli, main
+from localpuppet.node.cli.command import EXITS, Command
+from localpuppet.node.cli.lazy_group import CommandGroup
+from tests.rigs.commands import COMMANDS, parse_words, problem_of, words_of
 
-WIDTH = 80
-
-
-def _names() -> list[str]:
-    found = []
-    for verb, module in sorted(VERBS.items()):
-        command = getattr(
-            import_module(f"localpuppet.{module}"), f"{verb.replace('-', '_')}_command"
-        )
-        below = (
-            command.list_commands(click.Context(command))
-            if isinstance(command, click.Group)
-            else []
-        )
-        found += [verb, *(f"{verb} {name}" for name in below)]
-    return found
-
-
-NAMES = _names()
+WIDTHS = (80, 100)
+SHORT = 60
+NAMES = [name for name, command in COMMANDS.items() if not command.hidden]
 
 
 @cache
-def help_of(words: str) -> str:
+def help_of(name: str, width: int = 80) -> str:
     done = CliRunner().invoke(
-        cli, [*words.split(), "--help"], prog_name="localpuppet", terminal_width=WIDTH
+        cli, [*name.split(), "--help"], prog_name="localpuppet", terminal_width=width
     )
     assert done.exit_code == 0, done.output
     return done.output
 
 
-@pytest.mark.parametrize("words", ["", *NAMES])
-def test_help_fits_a_narrow_terminal(words: str) -> None:
-    # 'lease' is wider; its paragraph of exit codes is broken by hand.
-    wide = [line for line in help_of(words).splitlines() if len(line) > WIDTH]
-    assert wide == [] or words == "lease"
+def sections(text: str) -> dict[str, str]:
+    """Return title → body of a help, in order; the text before the first title has none."""
+    found = {"": ""}
+    for line in text.splitlines():
+        title = re.fullmatch(r"([A-Z][^:]*):", line)
+        if title:
+            found[title[1]] = ""
+        else:
+            found[[*found][-1]] += f"{line}\n"
+    return found
 
 
-@pytest.mark.parametrize("words", [name for name in NAMES if name != "call"])
-def test_help_has_examples(words: str) -> None:
-    lines = [line.strip() for line in help_of(words).splitlines()]
-    assert any(
-        line.startswith((f"localpuppet {words}", "external_nodes =", "web01#")) for line in lines
-    )
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_help_fits_the_terminal(name: str, width: int) -> None:
+    assert [line for line in help_of(name, width).splitlines() if len(line) > width] == []
 
 
-@pytest.mark.parametrize("words", NAMES)
-def test_every_option_says_what_it_does(words: str) -> None:
-    text = help_of(words).partition("Options:\n")[2].partition("\n\n")[0]
-    for option in re.findall(r"^  (-.+)$", text, re.MULTILINE):
-        assert re.search(r"\S  +\S", option) or re.search(
-            rf"^  {re.escape(option)}\n {{20,}}\S", text, re.MULTILINE
-        ), option
+@pytest.mark.parametrize("name", NAMES)
+def test_short_help_is_one_sentence_of_at_most_60_characters(name: str) -> None:
+    command = COMMANDS[name]
+    short = command.get_short_help_str()
+    assert 0 < len(short) <= SHORT
+    assert re.fullmatch(r"[A-Z][a-z]+,? .*[^.]", short)
+    assert (command.help or "").startswith(f"{short}.")
+    assert f"\n  {short}.\n" in help_of(name)
 
 
-@pytest.mark.parametrize("words", ["", "keys", "release"])
-def test_a_list_of_verbs_has_whole_sentences(words: str) -> None:
-    listed = help_of(words).partition("Commands:\n")[2].partition("\n\n")[0]
-    assert listed
-    assert "..." not in listed
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_options_examples_and_exit_codes_in_this_order(name: str) -> None:
+    titles = [*sections(help_of(name))]
+    command = COMMANDS[name]
+    assert isinstance(command, Command)
+    with click.Context(command) as ctx:
+        groups = [title for title, _ in command.option_groups(ctx)]
+    below = [*command.sections] if isinstance(command, CommandGroup) else []
+    assert titles == ["", *below, *groups, "Examples", "Exit codes"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_example_can_be_parsed_and_most_name_the_command(name: str) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, Command)
+    examples = re.sub(r"\\\n\s*", "", command.examples).splitlines()
+    called = [words for line in examples for words in words_of(line)]
+    assert [problem for words in called if (problem := problem_of(words))] == []
+    path = name.split()
+    assert any(words[: len(path)] == path for words in called)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exit_codes_are_known_and_described(name: str) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, Command)
+    assert command.exit_codes.keys() <= EXITS.keys()
+    body = sections(help_of(name))["Exit codes"]
+    assert [int(code) for code in re.findall(r"^  (\d+) +\S", body, re.MULTILINE)] == [
+        *command.exit_codes
+    ]
+
+
+def _options() -> Iterator[tuple[str, click.Option]]:
+    for name in NAMES:
+        for option in COMMANDS[name].params:
+            if isinstance(option, click.Option) and not option.hidden:
+                yield name, option
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [*_options()], ids=lambda it: it if isinstance(it, str) else it.opts[-1]
+)
+def test_every_option_has_a_sentence(name: str, option: click.Option) -> None:
+    text = option.help or ""
+    assert re.match(r"([A-Z].*|\w+( for|:) .*)[.)\]]", text), text
+    assert option.multiple == ("(repeatable)" in text)
+    if option.metavar == "TIME":
+        assert "3d" in help_of(name)
+
+
+def test_every_command_of_the_overview_is_in_a_section() -> None:
+    text = help_of("")
+    for title, names in cli.sections.items():
+        listed = re.findall(r"^  ([a-z-]+) ", sections(text)[title], re.MULTILINE)
+        assert listed == [name for name in names if name != "call"]
+    assert "..." not in text.partition("Options:")[0].partition("This node:")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("aply", "'apply'"),
+        ("stat", "'status' or 'stage'"),
+        ("publish", "'inventory publish'"),
+        ("keys trsut", "'trust'"),
+        ("status --wate", "'--wait' or '--wait-timeout'"),
+        ("disable --onwer x -m y", "'--owner', '--for' or '--json'"),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_command_or_option_gets_up_to_three_suggestions(
+    words: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    message = capsys.readouterr().err
+    assert (f": did you mean {hint}? (see " in message) if hint else "did you mean" not in message
+
+
+@pytest.mark.parametrize(
+    "words", ["apply --timeout", "keys trust", "rollout run --window x", "disable", "bus"]
+)
+def test_a_usage_error_names_the_command(words: str) -> None:
+    with pytest.raises(click.UsageError) as error:
+        parse_words(words.split())
+    command = [word for word in words.split() if not word.startswith("-") and word != "x"]
+    assert error.value.ctx is not None
+    assert error.value.ctx.command_path == " ".join(["localpuppet", *command])

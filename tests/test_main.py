@@ -30,7 +30,7 @@ def test_running_out_of_threads_is_not_called_a_bug(node: Node) -> None:
     limits = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'
     node.settings(bus="sqlite")
     node.inside = ["/bin/sh", "-c", limits]
-    refused = node.run("facts", "os")
+    refused = node.run("inventory", "facts", "os")
     assert refused.code == 1
     assert "cannot start a thread: this machine's limit of processes or memory" in refused.err
     assert "bug" not in refused.err

@@ -1,7 +1,7 @@
 """Write a man page for each command, from its help: man_pages.py DIRECTORY DATE.
 
-click-man, which does this for other programs, leaves out epilogs (examples and exit codes) and
-does not know commands that are loaded when called.
+click-man, which does this for other programs, does not know examples, exit codes and commands
+that are loaded when called.
 """
 
 import sys
@@ -13,6 +13,8 @@ import click
 
 from localpuppet import __version__
 from localpuppet.main import cli
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.lazy_group import CommandGroup
 
 SECTION = 8
 
@@ -30,8 +32,8 @@ def paragraphs(text: str) -> Iterator[str]:
             yield f".PP\n{escaped(' '.join(paragraph.split()))}"
             continue
         title, *lines = paragraph.removeprefix("\b").strip("\n").splitlines()
-        body = "\n".join(escaped(line) for line in lines)
-        yield f".PP\n{escaped(title)}\n.PP\n.nf\n{body}\n.fi"
+        body = "\n".join(lines)
+        yield f".PP\n{escaped(title)}\n.PP\n{literal(body)}"
 
 
 def terms(rows: list[tuple[str, str]]) -> Iterator[str]:
@@ -40,27 +42,35 @@ def terms(rows: list[tuple[str, str]]) -> Iterator[str]:
         yield f".TP\n.B {escaped(term)}\n{escaped(' '.join(meaning.split()))}"
 
 
-def page(context: click.Context, verbs: dict[str, click.Command], date: str) -> str:
+def literal(text: str) -> str:
+    """Return lines that keep their breaks."""
+    return f".nf\n{escaped(text)}\n.fi"
+
+
+def page(context: click.Context, date: str) -> str:
     """Return the man page of one command."""
     command, name = context.command, context.command_path.replace(" ", "-")
-    given = (one for one in command.get_params(context) if isinstance(one, click.Option))
-    options = [record for one in given if (record := one.get_help_record(context)) is not None]
+    if not isinstance(command, Command):
+        raise TypeError(name)
     synopsis = " ".join(command.collect_usage_pieces(context))
     parts = [
         f'.TH {escaped(name.upper())} {SECTION} "{date}" "localpuppet {__version__}"',
-        f".SH NAME\n{escaped(name)} \\- {escaped(command.get_short_help_str(limit=200))}",
+        f".SH NAME\n{escaped(name)} \\- {escaped(command.get_short_help_str())}",
         f".SH SYNOPSIS\n.B {escaped(context.command_path)}\n{escaped(synopsis)}",
         ".SH DESCRIPTION",
         *paragraphs(command.help or ""),
-        ".SH OPTIONS",
-        *terms(options),
     ]
-    if verbs:
-        rows = [(one, verb.get_short_help_str(limit=200)) for one, verb in verbs.items()]
-        parts += [".SH COMMANDS", *terms(rows)]
-    if command.epilog:
-        parts += [".SH NOTES", *paragraphs(command.epilog)]
-    related = [f"{name}\\-{escaped(verb)}" for verb in verbs]
+    below = dict(subcommands(context))
+    if isinstance(command, CommandGroup):
+        for title, names in command.sections.items():
+            rows = [(one, below[one].get_short_help_str()) for one in names if one in below]
+            parts += [f".SH {title.upper()}", *terms(rows)]
+    for title, options in command.option_groups(context):
+        records = [option.get_help_record(context) for option in options]
+        parts += [f".SH {title.upper()}", *terms([record for record in records if record])]
+    codes = [(str(code), meaning) for code, meaning in command.exit_codes.items()]
+    parts += [".SH EXAMPLES", literal(command.examples), ".SH EXIT STATUS", *terms(codes)]
+    related = [f"{name}\\-{escaped(verb)}" for verb in below]
     if context.parent is not None:
         related.insert(0, escaped(context.parent.command_path.replace(" ", "-")))
     if related:
@@ -68,19 +78,21 @@ def page(context: click.Context, verbs: dict[str, click.Command], date: str) -> 
     return "\n".join(parts) + "\n"
 
 
+def subcommands(context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    """Yield the visible commands of a group, with their names."""
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.get_command(context, name)
+            if command is not None and not command.hidden:
+                yield name, command
+
+
 def write(context: click.Context, directory: Path, date: str) -> None:
     """Write the man pages of a command and of its subcommands."""
-    command = context.command
-    verbs = {}
-    if isinstance(command, click.Group):
-        found = {
-            verb: command.get_command(context, verb) for verb in command.list_commands(context)
-        }
-        verbs = {verb: one for verb, one in found.items() if one is not None and not one.hidden}
     name = context.command_path.replace(" ", "-")
-    (directory / f"{name}.{SECTION}").write_text(page(context, verbs, date), "utf-8")
-    for verb, one in verbs.items():
-        write(click.Context(one, info_name=verb, parent=context), directory, date)
+    (directory / f"{name}.{SECTION}").write_text(page(context, date), "utf-8")
+    for verb, command in subcommands(context):
+        write(click.Context(command, info_name=verb, parent=context), directory, date)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def converged(machine: Machine, form: str) -> None:
     for unit in FORMS[other]:
         assert not machine.exists(f"{UNITS}/{unit}")
         assert machine.show(unit, "LoadState") == "not-found"
-    done = machine.peer("trigger", ME, "--wait", "--timeout", "60s")
+    done = machine.peer("trigger", ME, "--wait", "--wait-timeout", "60s")
     assert "unchanged" in done.out
     assert {record["outcome"] for record in machine.records()} <= {"changed", "unchanged"}
     assert machine.show("localpuppet-agent.service", "NRestarts") == "0"
@@ -51,7 +51,7 @@ def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
     start(machine, before, GATE)
     machine.run("mkfifo", "/run/gate")
     machine.agent_class(GATE, split=after == "split", run_interval="20m")
-    waiting = machine.start_peer("trigger", ME, "--wait", "--timeout", "90s")
+    waiting = machine.start_peer("trigger", ME, "--wait", "--wait-timeout", "90s")
     runs_puppet = RUNS_PUPPET[before]
     machine.until(lambda: machine.active(runs_puppet) == ["deactivating"])
     machine.run("systemctl", "daemon-reload")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.main import VERBS
 from tests.rigs.long import with_sample
+from localpuppet.main import SECTIONS
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import (
     COMMAND,
@@ -80,7 +80,7 @@ def seen_through(machine: Machine, form: str, how: str) -> None:
     assert machine.run("systemctl", "--failed", "--no-legend").out == ""
     if how == "upgraded":
         assert machine.run("dpkg-query", "-W", "localpuppet").out.endswith(".1\n")
-        done = machine.peer("trigger", ME, "--wait", "--timeout", "60s")
+        done = machine.peer("trigger", ME, "--wait", "--wait-timeout", "60s")
         assert "changed" in done.out
     else:
         machine.until(lambda: machine.show(RUNS_PUPPET[form], "LoadState") == "not-found")
@@ -100,7 +100,7 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
     machine.run("getent", "passwd", "localpuppet")
     for units in FORMS.values():
         assert "localpuppet" not in machine.run("systemd-analyze", "verify", "--man=no", *units).err
-    for verb in VERBS.keys() - {"call"}:
+    for verb in {name for names in SECTIONS.values() for name in names} - {"call"}:
         page = machine.run("zcat", f"/usr/share/man/man8/localpuppet-{verb}.8.gz").out
         assert re.search(rf"^\.B localpuppet {verb}$", page.replace("\\-", "-"), re.MULTILINE)
     machine.run("bash", "-n", "/usr/share/bash-completion/completions/localpuppet")

@@ -91,7 +91,7 @@ def installed(machine: Machine, form: str) -> None:
 @both_forms
 def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
     installed(machine, form)
-    assert " changed" in machine.peer("trigger", ME, "--wait", "--timeout", "90s").out
+    assert " changed" in machine.peer("trigger", ME, "--wait", "--wait-timeout", "90s").out
     for unit in FORMS[form]:
         assert machine.run("systemctl", "is-enabled", unit).out == "enabled\n"
     unit = RUNS_PUPPET[form]
@@ -100,7 +100,7 @@ def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
     own = [entry for entry in machine.entries(unit) if entry["_SYSTEMD_UNIT"] == unit]
     assert {entry["SYSLOG_IDENTIFIER"] for entry in own} == {unit.removesuffix(".service")}
     assert {entry["PRIORITY"] for entry in own if "accepted a trigger" in entry["MESSAGE"]} == {"6"}
-    machine.node("keys", "revoke", OTHER)
+    machine.node("keys", "revoke", OTHER, "--yes")
     machine.run("systemctl", "restart", *FORMS[form])
     machine.peer("trigger", ME)
     refused = machine.until(
@@ -174,7 +174,7 @@ def test_what_the_sandbox_keeps_from_the_network_side(machine: Machine) -> None:
     assert probed.pop("credential") == "the key"
     assert probed.pop("writable") == ["/run/localpuppet-net"]
     assert {name for name, how in probed.items() if how == "done"} == set()
-    assert " changed" in machine.peer("trigger", ME, "--wait", "--timeout", "90s").out
+    assert " changed" in machine.peer("trigger", ME, "--wait", "--wait-timeout", "90s").out
 
 
 def test_a_network_side_that_fills_its_directory_stops_no_run(machine: Machine) -> None:

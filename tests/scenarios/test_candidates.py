@@ -21,7 +21,7 @@ def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Flee
     b.node.write("policies/puppet.policy", POLICY.replace("\tstatus ", "\tstatus compile "))
     c.node.write("policies/puppet.policy", POLICY)
     fleet.start()
-    asked = ("rollout", "plan", "--catalogs", "--order", "none", "--timeout", "60")
+    asked = ("rollout", "plan", "--catalogs", "--order", "none", "--wait-timeout", "60")
     both = f"{b.name},{c.name}"
     done = a.run(*asked, "--nodes", both, "--release", "app/tags/r2", "--json")
     assert done.code == 1

@@ -162,7 +162,7 @@ def test_term_lets_the_run_finish_and_the_sender_hear_of_it(any_fleet: Fleet) ->
     a, b = fleet.add("a", "b")
     b.behave(gate=True)
     fleet.start()
-    waiting = a.node.start("trigger", b.name, "--wait", "--timeout", "60")
+    waiting = a.node.start("trigger", b.name, "--wait", "--wait-timeout", "60")
     b.wait_log("history .*started")
     assert b.process is not None
     b.process.terminate()

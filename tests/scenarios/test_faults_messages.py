@@ -215,7 +215,7 @@ def test_on_hold_a_trigger_expires(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
     assert b.run("disable", "-m", "database migration").code == 0
-    waiting = a.node.start("trigger", b.name, "--ttl", "1s", "--wait", "--timeout", "60")
+    waiting = a.node.start("trigger", b.name, "--ttl", "1s", "--wait", "--wait-timeout", "60")
     (short,) = fleet.send(a, b, ttl=1)
     (long,) = fleet.send(a, b, ttl=100)
     b.wait_log(f"dropped {a.name}/{short}: expired while the node was on hold: .*migration")

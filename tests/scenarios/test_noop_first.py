@@ -77,7 +77,7 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
 
     def approve() -> str:
         rollout = operator.run("rollout", "status", "--json").json["id"]
-        told = db.run("rollout", "approve", rollout, web.name, "--of", str(operator.name))
+        told = db.run("rollout", "approve", rollout, web.name, "--operator", str(operator.name))
         assert told.code == 0, told.err
         return told.out
 

@@ -56,7 +56,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     assert (own.code, "a rollout of bob.example.com that can be resumed" in own.err) == (2, True)
 
     say = run_of
-    of = ("--of", str(shop.operator.name))
+    of = ("--operator", str(shop.operator.name))
     code, told = say(bob, "continue", *of)
     assert (code, "denied: this node has no policy" in told) == (2, True)
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
@@ -96,7 +96,7 @@ def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None
     process = shop.operator.node.start("rollout", "run", "--site", shop.site, *check)
     shop.db.wait_log("history .*started")
     process.send_signal(signal.SIGSTOP)
-    of: tuple[str, ...] = ("--of", str(shop.operator.name))
+    of: tuple[str, ...] = ("--operator", str(shop.operator.name))
     allow = POLICY + "allow\tchoria=bob.example.com\t*{}\t*\t*\n"
     for member, more in zip(shop.nodes, (" takeover", " takeover", ""), strict=True):
         actions = f"status disable enable runonce{more}"

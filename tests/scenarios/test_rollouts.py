@@ -193,11 +193,11 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert not local.free()
     first = str(local.report()["id"])
     stop_is_not_heard_at_first(local, first)
-    assert local.run("--failed-of", first)[0] == 1
+    assert local.run("--failed-in", first)[0] == 1
     assert not local.free()
     local.db.behave()
     parent = str(local.report()["id"])
-    assert local.run("--failed-of", parent) == (0, DONE), "what it kept on hold is given back first"
+    assert local.run("--failed-in", parent) == (0, DONE), "what it kept on hold is given back first"
     assert local.report()["parent"] == parent
     assert local.free()
     measured = (local.operator.root / "var" / "metrics-rollouts.prom").read_text()
@@ -207,7 +207,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     listed = local.operator.run("rollout", "list", "--json").json["rollouts"]
     assert [one["state"] for one in listed] == ["done", "failures", "failures"]
     done = local.operator.run(
-        "rollout", "run", "--site", local.site, "--failed-of", listed[0]["id"]
+        "rollout", "run", "--site", local.site, "--failed-in", listed[0]["id"]
     )
     assert (done.code, done.out) == (2, "")
     assert "no node failed" in done.err

@@ -150,7 +150,7 @@ def site(
 
 def test_a_trigger_that_is_allowed_makes_the_other_run(site: Site) -> None:
     before = site.ran(LB01)
-    done = site.run(WEB01, "trigger", LB01, "--wait", "--timeout", "60s")
+    done = site.run(WEB01, "trigger", LB01, "--wait", "--wait-timeout", "60s")
     assert done.code == 0, done.err
     assert site.ran(LB01) == before + 1
 
@@ -184,10 +184,10 @@ def test_the_agent_says_so_to_puppet(site: Site) -> None:
 
 
 def test_a_person_asks_who_may(site: Site) -> None:
-    done = site.run(ALICE, "last-run", "--node", LB01, "--json")
+    done = site.run(ALICE, "last-run", LB01, "--json")
     assert done.code == 0, done.err
     assert done.json["replies"][LB01]["ok"] is True
-    done = site.run(WEB01, "last-run", "--node", LB01)
+    done = site.run(WEB01, "last-run", LB01)
     assert done.code != 0
     assert "permission" in done.err
 

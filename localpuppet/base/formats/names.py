@@ -280,10 +280,16 @@ class RolloutId(str):
 
 
 def parse_tags(text: str) -> str:
-    """Return a list of Puppet tags: `a,b`."""
-    for tag in text.split(","):
-        parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
+    """Return a valid list of Puppet tags: `a,b`."""
+    split_tags(text)
     return text
+
+
+def split_tags(text: str | None) -> tuple[str, ...]:
+    """Return the Puppet tags of `a,b`; empty for `None`."""
+    tags = [] if text is None else text.split(",")
+    hint = "write a,b: names without spaces"
+    return tuple(parse_tag(tag, where="--tags", hint=hint) for tag in tags)
 
 
 def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
@@ -333,12 +339,18 @@ def check_class_parameter(name: str, *, where: str) -> None:
 
 
 def did_you_mean(word: str, known: "list[str]") -> str:
-    """Return `did you mean 'x'?`, or a list of the known words, as the hint of an error."""
+    """Return up to three similar words, or all known ones, as the hint of an error."""
+    if hint := suggest(word, known):
+        return hint
+    return f"known: {', '.join(sorted(known))}" if known else "there are none"
+
+
+def suggest(word: str, known: "list[str]") -> str:
+    """Return `did you mean 'x' or 'y'?` with up to three similar words; empty if none is."""
     import difflib  # only errors need it: saves 3 ms
 
-    close = difflib.get_close_matches(word, known, n=1) or difflib.get_close_matches(
-        word.lower(), known, n=1
-    )
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(sorted(known))}" if known else "there are none"
+    close = difflib.get_close_matches(word, known) or difflib.get_close_matches(word.lower(), known)
+    if not close:
+        return ""
+    *others, last = map(repr, close)
+    return f"did you mean {' or '.join(filter(None, [', '.join(others), last]))}?"

@@ -21,7 +21,8 @@ def parse_duration(text: str, *, what: str) -> float:
     plain = len(parts) == 1 or all(unit for _, unit in parts)
     if not parts or whole != text or not plain:
         raise InvalidInputError(
-            f"{text[:40]!r} is an invalid {what}", hint="a positive time such as 90, 30m or 1h30m"
+            f"{text[:40]!r} is an invalid {what}",
+            hint="a positive time such as 90, 30m, 1h30m or 3d",
         )
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not 0 < seconds <= LONGEST:

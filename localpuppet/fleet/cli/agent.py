@@ -2,45 +2,38 @@
 
 import click
 
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "agent",
-    short_help="Receive triggers and requests, and run Puppet for them.",
-    epilog="""\b
-Examples:
-  localpuppet agent                   in the foreground, with its log
-  localpuppet agent --debug           with more lines
-  localpuppet units --help            how to make it a service
-
-\b
-The two sides as separate services, with bus nats or etcd (docs/agent.md):
-  localpuppet agent --side network        as user localpuppet: the bus
-  localpuppet agent --side run            as root: inbox, timer, Puppet
-
-TERM and INT let the current run finish and then end the agent; a second one ends the run, too.
+    cls=Command,
+    examples="""
+localpuppet agent                   in the foreground, with its log
+localpuppet agent --debug           with a more detailed log
+localpuppet units --help            how to run it as a service
 """,
+    exits={0: "the agent ended on a signal", 1: "", 69: "the bus is unreachable", 75: ""},
 )
 @click.option(
     "--side",
     type=click.Choice(["both", "network", "run"]),
     default="both",
-    show_default=True,
-    help="The side of this process: both, the bus, or Puppet runs.",
+    hidden=True,
 )
-@click.option("--now", is_flag=True, help="End the current run at once on TERM.")
-@click.option(
-    "--debug",
-    is_flag=True,
-    help="Also log routine drops, and do not limit the number of lines.",
-)
+@click.option("--now", is_flag=True, help="On SIGTERM, end a Puppet run at once.")
+@click.option("--debug", is_flag=True, help="Log routine drops, too, and limit no lines.")
 @click.pass_obj
 def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
-    """Receive triggers and requests for this node; run Puppet for them and by the timer.
+    """Run Puppet for triggers, requests and by a timer.
 
-    At most one run is active and one waits; a trigger that arrives during a run starts one more run
-    afterwards. Accepted triggers survive the agent: they stay on disk until their run is over.
+    The agent receives the triggers and requests for this node over the bus. At most one run is
+    active and one waits: a trigger during a run starts one more run afterwards. The agent stores
+    accepted triggers on disk until their run is over.
+
+    On SIGTERM or SIGINT, the agent waits for the current run and ends. A second signal ends the
+    run, too.
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.settings.fleet import require_server_bus

@@ -9,6 +9,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -22,47 +23,51 @@ PATIENCE = "10m"
 
 @click.command(
     "assign",
-    short_help="Give a release to nodes that take theirs by request.",
-    epilog="""\b
-Examples:
-  localpuppet assign web01.example.com web02.example.com shop/tags/r7
-  localpuppet assign web01.example.com shop/tags/r7 --stage
-  localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
-
-\b
-Values, in YAML (never secrets: they cross the bus):
-  layers: [canary]
-  classes:
-    shop: {port: 8081}
-
-Exit codes: 0 every node did it, 1 one refused, 69 one did not answer.
+    cls=Command,
+    examples="""
+localpuppet assign web01.example.com web02.example.com shop/tags/r7
+localpuppet assign web01.example.com shop/tags/r7 --stage
+localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
 """,
+    exits={
+        0: "every node accepted the release",
+        1: "a node refused",
+        69: "a node did not answer",
+    },
 )
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.argument("release", shell_complete=complete_release)
 @click.option(
     "--values",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Layers and class parameters, over the nodes' own.",
+    help="Layers and class parameters that override the nodes' own.",
 )
-@click.option("--stage", is_flag=True, help="Only fetch and check the release.")
-@click.option("--older", is_flag=True, help="Allow a release that is older than the node's.")
+@click.option("--stage", is_flag=True, help="Only fetch and verify the release on the nodes.")
+@click.option("--allow-older", is_flag=True, help="Accept a release that is older than the node's.")
 @click.option(
-    "--timeout",
+    "--wait-timeout",
     metavar="TIME",
     default=PATIENCE,
     show_default=True,
-    help="Wait up to TIME for each node.",
+    help="Wait at most TIME for each node.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
 @click.pass_obj
 def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Give RELEASE, a tag, to each NODE whose input says `app: SOURCE/assigned`; each then runs.
+    """Give nodes a release, which each of them then runs.
 
-    Before anything changes, a node fetches the release, has Puppet's parser read it and checks the
-    values against its classes. Each node's policy must allow you `status` and
-    `deploy:SOURCE/tags/PATTERN`; `values` for --values, `older` for --older.
+    RELEASE is SOURCE/tags/TAG. The input of each NODE must have 'app: SOURCE/assigned'. Before
+    anything changes, each node fetches and verifies the release and compares the values with its
+    classes.
+
+    The policy of each node must allow you `status` and `deploy:SOURCE/tags/PATTERN`, `values` for
+    --values, and `older` for --allow-older.
+
+    FILE is YAML. It crosses the bus, so put no secrets in it:
+      layers: [canary]
+      classes:
+        shop: {port: 8081}
     """
     from localpuppet.fleet.requests.deploy import Deploy, DeployAction
     from localpuppet.fleet.requests.deploying import deploy_to
@@ -77,9 +82,9 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
         serial=1,
         layers=layers,
         classes=classes,
-        allow_older=given["older"],
+        allow_older=given["allow_older"],
     )
-    patience = parse_duration(given["timeout"], what="timeout")
+    patience = parse_duration(given["wait_timeout"], what="--wait-timeout")
     fleet = FleetWiring(node)
     observer = render.observer(quiet=as_json, title=f"{args.release} for {whom(names)}")
 

@@ -11,6 +11,7 @@ import click
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -24,31 +25,38 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @click.command(
     "lease",
-    epilog="""\b
-Examples:
-  localpuppet lease db-migrate -- /usr/local/bin/migrate
-  localpuppet lease backup --wait 10m -- /usr/local/bin/backup --full
-
-\b
-Exit codes: the command's; 75 if another has the lease; 69 if the bus is unreachable; 1 if the lease
-was lost while the command ran (it is ended then, before another could have the lease).
+    cls=Command,
+    examples="""
+localpuppet lease db-migrate -- /usr/local/bin/migrate
+localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
 """,
+    exits={
+        0: "COMMAND succeeded; otherwise its own exit code",
+        1: "the lease was lost, and COMMAND was ended",
+        69: "the bus is unreachable",
+        75: "another holder has the lease",
+    },
 )
 @click.argument("name")
-@click.option("--wait", metavar="TIME", help="Wait up to TIME for the lease.  [default: do not]")
+@click.option(
+    "--wait-timeout", metavar="TIME", help="Wait at most TIME for the lease.  [default: do not]"
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the lease NAME, which one holder in the fleet can have at a time.
+def lease_command(
+    node: NodeWiring, name: str, wait_timeout: str | None, command: tuple[str, ...]
+) -> int:
+    """Run a command on one node of the fleet at a time.
 
-    If the lease is lost, or if this program is killed or hangs, the command and its children are
-    ended before the lease can have another holder.
+    The command takes the lease NAME, which one holder in the fleet can have at a time, and runs
+    COMMAND. If it loses the lease, or is killed or hangs, COMMAND and its children are ended before
+    another holder can get the lease.
     """
     from localpuppet.fleet.bus.layout import parse_lease_name
     from localpuppet.fleet.wiring.fleet import FleetWiring, guarded
     from localpuppet.fleet.wiring.run_async import run
 
-    patience = 0.0 if wait is None else parse_duration(wait, what="wait")
+    patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
     lease = parse_lease_name(name)
     # A separate process group lets a signal reach the command's children; on a terminal, it would
     # keep the command from reading input.
@@ -95,6 +103,8 @@ async def _wait(leases: "Leases", name: str, patience: float) -> "HeldLease":
         holder = await leases.holder(name)
         raise BusyError(
             f"the lease {name} is not free",
-            hint=f"{holder} has it" if holder else "--wait waits for it",
+            hint=f"{holder} has it: --wait-timeout TIME waits"
+            if holder
+            else "--wait-timeout TIME waits for it",
         )
     return held

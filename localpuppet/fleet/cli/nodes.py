@@ -9,6 +9,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.render_node import cells
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -24,29 +25,31 @@ if TYPE_CHECKING:
 
 @click.command(
     "nodes",
-    short_help="Show the nodes with a running agent, and their state.",
-    epilog="""\b
-Examples:
-  localpuppet nodes
-  localpuppet nodes --watch
-  localpuppet nodes --role web              also those without a running agent
-  localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
+    cls=Command,
+    examples="""
+localpuppet nodes
+localpuppet nodes --watch
+localpuppet nodes --role web              also nodes without a running agent
+localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
 """,
+    exits={69: "the bus or the inventory is unreachable"},
 )
 @click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
 @click.option(
-    "--role", "roles", multiple=True, metavar="ROLE", help="List the nodes of a role (repeatable)."
+    "--role", "roles", multiple=True, metavar="ROLE", help="List nodes of this role (repeatable)."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line each.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line a change."
+)
 @click.pass_obj
 def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_json: bool) -> None:
-    """Show the nodes with a running agent: state, holds, last result, release.
+    """Show the nodes with a running agent, and their state.
 
-    With --role: the nodes whose last good run published one of these roles, also without a running
-    agent.
+    The table has the state, holds, last result and release of each node. If a node's key is not
+    trusted here, its row says "not trusted" and nothing else.
 
-    A node's report counts only with its signature: a node whose key is not trusted here is shown as
-    "not trusted". An unreachable bus is an error, never an empty list.
+    With --role, the table has the nodes whose last good run published one of these roles, also
+    those without a running agent.
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
@@ -103,7 +106,7 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
         if found.age >= 1:
             render.emit(f"as the inventory was {show_duration(found.age)} ago")
     else:
-        render.emit("no node is for that; 'localpuppet facts --summary role' lists the roles")
+        render.emit("no node has such a role: see 'localpuppet inventory facts --summary role'")
 
 
 async def _with_roles(

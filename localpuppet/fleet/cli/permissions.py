@@ -1,13 +1,14 @@
-"""`localpuppet permissions`: prints the NATS or etcd configuration that separates nodes."""
+"""`localpuppet bus permissions`: prints the NATS or etcd configuration that separates nodes."""
 
 from pathlib import Path
 
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
-HEAD = "# Made by 'localpuppet permissions {engine} {file}': change that file, not this one.\n"
+HEAD = "# Made by 'localpuppet bus permissions {engine} {file}': change that file, not this one.\n"
 HOW = """\
 # Run it as often as you like. etcdctl's own variables say how to reach the cluster as etcd's
 # user root: ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
@@ -16,31 +17,29 @@ HOW = """\
 
 @click.command(
     "permissions",
-    short_help="Print the permissions of a roster for NATS or etcd.",
-    epilog="""\b
-Examples:
-  localpuppet permissions nats roster.yaml > /etc/nats/accounts.conf
-  systemctl reload nats-server
-  localpuppet permissions etcd roster.yaml | sh
-
-\b
-roster.yaml:
-  admins: [bus-admin]
-  nodes:
-    web01.example.com: {triggers: [lb01.example.com], leases: [db-migrate]}
-    lb01.example.com: {}
-  people:
-    alice: {triggers: ['*'], asks: ['*']}
+    cls=Command,
+    examples="""
+localpuppet bus permissions nats roster.yaml > /etc/nats/accounts.conf
+localpuppet bus permissions etcd roster.yaml | sh
 """,
 )
 @click.argument("engine", type=click.Choice(["nats", "etcd"]))
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj
 def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
-    """Print the permissions of all names in ROSTER: a part of NATS's configuration, or a script.
+    """Print the permissions of a roster for NATS or etcd.
 
-    Each node may write its own presence, read its own triggers and requests, and write what the
-    file allows it to, by the name in its client certificate. See docs/bus-security.md.
+    The output is a part of the NATS server's configuration, or a script for etcdctl. It allows each
+    node, by the name in its client certificate, to write its own presence, to read its own triggers
+    and requests, and to do what ROSTER allows.
+
+    ROSTER is YAML:
+      admins: [bus-admin]
+      nodes:
+        web01.example.com: {triggers: [lb01.example.com], leases: [db-migrate]}
+        lb01.example.com: {}
+      people:
+        alice: {triggers: ['*'], asks: ['*']}
     """
     from localpuppet.base.machine.files import read_user_file
     from localpuppet.fleet.bus.etcd import roles

@@ -15,6 +15,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -28,41 +29,57 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
 
 @click.command(
     "trigger",
-    short_help="Trigger a run on each node.",
-    epilog="""\b
-Examples:
-  localpuppet trigger lb01.example.com lb02.example.com
-  localpuppet trigger lb01.example.com --tag haproxy --wait
-
-Exit codes: 0 sent (with --wait: every run it led to succeeded), 1 a run failed or the trigger was
-dropped or not accepted, 69 the bus is unreachable, 75 --timeout ran out.
+    cls=Command,
+    examples="""
+localpuppet trigger lb01.example.com lb02.example.com
+localpuppet trigger lb01.example.com --label haproxy --wait
 """,
+    exits={
+        0: "the trigger was sent; with --wait, each run succeeded",
+        1: "a run failed, or a node dropped or rejected the trigger",
+        69: "the bus is unreachable",
+        75: "a run did not finish within --wait-timeout",
+    },
 )
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="The reason, for people.")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="A label that the logs of the nodes show (repeatable).",
+)
 @click.option(
     "--ttl",
     metavar="TIME",
     default="3m",
     show_default=True,
-    help="Lifetime of the trigger, up to 1h.",
+    help="Drop the trigger if a node receives it later than TIME from now, at most 1h.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the runs, and show their results.")
 @click.option(
-    "--timeout", metavar="TIME", default="1h", show_default=True, help="With --wait: give up then."
+    "--wait-timeout",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    help="With --wait: wait at most TIME.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def trigger_command(
     node: NodeWiring,
     nodes: tuple[str, ...],
-    tags: tuple[str, ...],
+    labels: tuple[str, ...],
     ttl: str,
     wait: bool,
-    timeout: str,
+    wait_timeout: str,
     as_json: bool,
 ) -> int:
-    """Trigger a run on each NODE: a run that starts after this, or a logged drop."""
+    """Trigger a run on each node.
+
+    Each node that accepts the trigger starts a run after it. A node that drops the trigger logs the
+    reason.
+    """
     from localpuppet.fleet.triggers.sending import Outgoing
     from localpuppet.fleet.triggers.trigger import MAX_TTL
     from localpuppet.fleet.wiring.fleet import FleetWiring
@@ -74,12 +91,12 @@ def trigger_command(
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
     call = Outgoing(
         hosts=tuple(NodeName.parse(name) for name in nodes),
-        tags=tuple(parse_tag(tag, where="--tag") for tag in tags),
+        tags=tuple(parse_tag(label, where="--label") for label in labels),
         ttl=int(seconds),
         keyprefix=fleet_settings(node).agent.keyprefix,
         keyttl=int(seconds),
     )
-    patience = parse_duration(timeout, what="timeout") if wait else None
+    patience = parse_duration(wait_timeout, what="--wait-timeout") if wait else None
     sent, ends = run(_trigger(fleet, call, patience, quiet=as_json))
     problems = [name for name, end in ends.items() if end is None or not _good(end)]
     if as_json:

@@ -105,7 +105,7 @@ def choose(
             raise InvalidInputError(
                 f"{offer.node} exports it, and no line of the policy is about {kind}",
                 where=_short(resource.ref),
-                hint="localpuppet exports --policy prints the line for policies/collect.policy: "
+                hint="'localpuppet inventory exports --policy' prints a line for collect.policy: "
                 + line_for([offer.node], kind).replace("\t", "<TAB>"),
             )
         found = _taken(offer, policy, named)

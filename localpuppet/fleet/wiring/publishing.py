@@ -146,7 +146,8 @@ class PublishingWiring:
         from localpuppet.fleet.wiring.puppet_environment import own_words
 
         start_apart(
-            [*own_words(), "--root", str(node.settings.root), "publish"], env=program_environment()
+            [*own_words(), "--root", str(node.settings.root), "inventory", "publish"],
+            env=program_environment(),
         )
 
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:

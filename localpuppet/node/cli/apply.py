@@ -12,6 +12,7 @@ from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import Command, options
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_attempts
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _REST = "localpuppet.rest"
 
 
-class RestCommand(click.Command):
+class RestCommand(Command):
     """Keeps the words behind `--` in `ctx.meta[_REST]`: they are options for Puppet."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,41 +56,55 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
 @click.command(
     "apply",
     cls=RestCommand,
-    epilog="""\b
-Examples:
-  localpuppet apply                              input.yaml of the root
-  localpuppet apply other-input.yaml --noop      show what would change
-  localpuppet apply --noop --despite-hold        also while a hold is in force
-  curl … | localpuppet apply -                   input from standard input
-  localpuppet apply https://enc.example.com/web01.yaml
-  localpuppet apply userdata:                    input from the cloud
-  run=$(localpuppet apply --detach); localpuppet status --wait "$run"
-  localpuppet apply --timeout 10m -- --debug     options for Puppet
+    examples="""
+localpuppet apply                              input.yaml of the root
+localpuppet apply other-input.yaml --noop      show what would change
+localpuppet apply --noop --despite-hold        also if the node is on hold
+curl … | localpuppet apply -                   input from standard input
+localpuppet apply https://enc.example.com/web01.yaml
+localpuppet apply userdata:                    input from the cloud
+run=$(localpuppet apply --detach); localpuppet status --wait "$run"
+localpuppet apply --timeout 10m -- --debug     options for Puppet
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
-@click.option(
-    "--install",
-    metavar="PACKAGE",
-    type=click.Path(path_type=Path),
-    help="Install this .deb or .rpm of the release first, and take the release from it.",
+@options(
+    "Run",
+    click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
+    click.option(
+        "--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b)."
+    ),
+    click.option("--timeout", metavar="TIME", help="End Puppet after TIME."),
+    click.option(
+        "--install",
+        metavar="PACKAGE",
+        type=click.Path(path_type=Path),
+        help="First install this .deb or .rpm, and take the release from it.",
+    ),
+    click.option(
+        "--allow-older", is_flag=True, help="Accept a release that is older than the last one."
+    ),
+    click.option(
+        "--despite-hold", is_flag=True, help="With --noop: run although the node is on hold."
+    ),
+    click.option(
+        "--cause", default="manual", metavar="TEXT", help="The reason for this run, for 'why'."
+    ),
 )
-@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
-@click.option("--despite-hold", is_flag=True, help="With --noop: also while a hold is in force.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the whole command on a terminal, too.")
-@click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
-@click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
-@click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
-@click.option(
-    "--detailed-exitcodes",
-    is_flag=True,
-    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+@options(
+    "Output",
+    click.option("--detach", is_flag=True, help="Print the run's id and return at once."),
+    click.option(
+        "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
+    ),
+    click.option(
+        "--detailed-exitcodes",
+        is_flag=True,
+        help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, only."),
 )
-@click.option(
-    "--allow-rollback", is_flag=True, help="Apply a release that is older than the last one."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
-@click.option("--cause", default="manual", metavar="TEXT", help="What led to this run, for 'why'.")
 @click.pass_context
 def apply_command(
     ctx: click.Context,
@@ -102,24 +117,26 @@ def apply_command(
     tags: str | None,
     detach: bool,
     detailed_exitcodes: bool,
-    allow_rollback: bool,
+    allow_older: bool,
     as_json: bool,
     cause: str,
 ) -> int:
     """Apply the release that INPUT names to this node.
 
-    INPUT is a file (default: input.yaml in the root), '-' for standard input, an https URL, or
-    'userdata:' for the cloud's user data. A release that is not on the node is staged first. The
-    node is locked meanwhile, and the run is recorded: see status, logs and why.
+    INPUT is a file (default: input.yaml in the root directory), '-' for standard input, an https
+    URL, or 'userdata:' for the cloud's user data. If the release is not on this node, localpuppet
+    fetches and verifies it first. One run at a time is active on a node.
+
+    localpuppet records the run: see 'status', 'logs', 'report' and 'why'.
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring
 
     node: NodeWiring = ctx.obj
     if despite_hold and not noop:
-        raise click.UsageError("--despite-hold goes with --noop: a hold is in force for changes")
+        raise click.UsageError("--despite-hold requires --noop")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    options = RunOptions(
+    run_options = RunOptions(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
         extra=rest(ctx),
@@ -130,9 +147,9 @@ def apply_command(
     )
     shown = RunDisplay(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
     wiring = RunWiring(node)
-    with open_attempts(node).noted(options, source=source or str(node.settings.input)) as named:
+    with open_attempts(node).noted(run_options, source=source or str(node.settings.input)) as named:
         prepared = wiring.preparation().prepare(
-            options, source=source, package=install, allow_rollback=allow_rollback, named=named
+            run_options, source=source, package=install, allow_older=allow_older, named=named
         )
         status = supervise(node, wiring, prepared, shown)
     return tell(status, shown)
@@ -197,7 +214,9 @@ def tell(status: Status, shown: RunDisplay) -> int:
 
 def _short(release: str, noop: bool) -> str:
     """Return a short form of the command, for people."""
-    return f"# puppet apply{' --noop' if noop else ''} of {release} (whole command: -v, or 'why')"
+    noop_option = " --noop" if noop else ""
+    hint = "whole command: -v, or 'localpuppet why --full'"
+    return f"# puppet apply{noop_option} of {release} ({hint})"
 
 
 def exit_code(status: Status, *, detailed: bool) -> int:

@@ -7,6 +7,7 @@ import click
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import rollback_in_force
@@ -17,31 +18,30 @@ if TYPE_CHECKING:
 
 @click.command(
     "check",
-    short_help="Validate the settings, an input and what it names; run nothing.",
-    epilog="""\b
-Examples:
-  localpuppet check                  the root's input
-  localpuppet check new-input.yaml   before it is put in place
-  localpuppet check --parse          and check it with its classes
+    cls=Command,
+    examples="""
+localpuppet check                  the root's input
+localpuppet check new-input.yaml   before you install it
+localpuppet check --parse          compare it with the release's classes
 """,
+    exits={1: "", 3: "", 69: ""},
 )
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
-@click.option("--parse", is_flag=True, help="Have Puppet parse the release's files now.")
+@click.option("--parse", is_flag=True, help="Run Puppet's parser on the release now.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
-    """Validate settings, INPUT, its release, layers and node document; run nothing.
+    """Validate settings, input and release; run nothing.
 
-    Like 'apply', it rejects a release that is older than the last applied one.
+    INPUT is as for 'apply'. Like 'apply', check rejects a release that is older than the last
+    applied one.
 
-    The document must fit the classes and parameters that Puppet's parser found in a staged release,
-    or finds in any release now (with --parse).
+    The classes and parameters of the input must exist in the release. Puppet's parser found them
+    when the release was staged, or finds them now (--parse). Missing classes, types, functions and
+    modules are warnings, and so is a missing bus for puppetdb_query.
 
-    Missing requirements of the release's code are warnings: classes, types and functions that
-    nothing defines, modules that some Puppets do not bundle, a bus for puppetdb_query.
-
-    If the newest run collected exported resources, it shows what the collectors would take from
-    which node by the current policy, from this node's copy; it does not ask the bus.
+    If the newest run collected exported resources, check shows which resources of which nodes the
+    current policy accepts. It uses this node's copy of the inventory, not the bus.
     """
     from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger

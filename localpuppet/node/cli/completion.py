@@ -7,10 +7,11 @@ from click.shell_completion import get_completion_class
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-class RunCommand(click.Command):
+class RunCommand(Command):
     """A command that takes a RUN; `-1` is the run before the newest and not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -63,17 +64,17 @@ def _node(ctx: click.Context) -> NodeWiring:
 
 @click.command(
     "completion",
-    epilog="""\b
-Examples, which install it:
-  localpuppet completion bash > /etc/bash_completion.d/localpuppet
-  localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
-  localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
+    cls=Command,
+    examples="""
+localpuppet completion bash > /etc/bash_completion.d/localpuppet
+localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
+localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
 """,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script for SHELL."""
+    """Print the completion script for a shell."""
     shell_class = get_completion_class(shell)
     if shell_class is None:
         raise click.UsageError(f"no completion for {shell}")

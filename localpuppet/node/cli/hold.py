@@ -10,7 +10,8 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.node_options import node_option, only_here
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.node_options import nodes_argument, only_here
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.wiring.node import NodeWiring
@@ -27,20 +28,20 @@ def _holds(node: NodeWiring) -> Holds:
 
 @click.command(
     "disable",
-    short_help="Put this node on hold: nothing runs Puppet here.",
-    epilog="""\b
-Examples:
-  localpuppet disable -m 'database migration' --for 2h
-  localpuppet disable -m 'rollout 42' --owner release-bot
-  localpuppet disable -m 'rollout 42' --for 1h --node web01.example.com
+    cls=Command,
+    examples="""
+localpuppet disable -m 'database migration' --for 2h
+localpuppet disable -m 'change 42' --owner release-bot
+localpuppet disable web01.example.com -m 'change 42' --for 1h
 """,
+    exits={1: "a node refused", 69: "a node did not answer"},
 )
-@click.option("-m", "--message", required=True, metavar="TEXT", help="Why: one line, shown to all.")
+@nodes_argument(required=False)
 @click.option(
-    "--for", "length", metavar="TIME", help="End the hold by itself after 90, 30m, 2h, 3d."
+    "-m", "--message", required=True, metavar="TEXT", help="The reason, one line, which all see."
 )
+@click.option("--for", "length", metavar="TIME", help="End the hold after TIME.")
 @click.option("--owner", metavar="NAME", help="The owner of the hold.  [default: you]")
-@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
 @click.pass_obj
 def disable_command(
@@ -51,9 +52,10 @@ def disable_command(
     nodes: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Put this node on hold: neither localpuppet nor a Puppet agent runs.
+    """Put this node, or other nodes, on hold.
 
-    With --node, put other nodes on hold in your name; their policies must allow you `disable`.
+    On a node on hold, neither localpuppet nor a Puppet agent runs. Without NODE, the hold is on
+    this node. Other nodes are put on hold in your name; their policies must allow you `disable`.
     """
     only_here(nodes, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
@@ -82,32 +84,33 @@ def disable_command(
 
 @click.command(
     "enable",
-    short_help="End your own hold on this node, or all with --all.",
-    epilog="""\b
-Examples:
-  localpuppet enable                       end yours, and name the others
-  localpuppet enable --owner release-bot   end another's
-  localpuppet enable --all                 end every hold
-  localpuppet enable --node web01.example.com    end yours there
+    cls=Command,
+    examples="""
+localpuppet enable                       end your hold, list the others
+localpuppet enable --owner release-bot   end the hold of another owner
+localpuppet enable --all-owners          end every hold on this node
+localpuppet enable web01.example.com     end your hold on another node
 """,
+    exits={1: "a node refused", 69: "a node did not answer"},
 )
-@click.option("--owner", metavar="NAME", help="End this owner's hold.  [default: yours]")
-@click.option("--all", "everyone", is_flag=True, help="End the holds of all owners.")
-@node_option(required=False)
+@nodes_argument(required=False)
+@click.option("--owner", metavar="NAME", help="End the hold of this owner.  [default: you]")
+@click.option("--all-owners", "everyone", is_flag=True, help="End the holds of all owners.")
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
     node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """End your own hold on this node, and list the remaining ones.
+    """End your hold on this node, or on other nodes.
 
-    With --all, end every hold, including damaged ones and that of 'puppet agent --disable'.
+    The command lists the holds that remain; Puppet runs again when there is none. With
+    --all-owners, it also ends damaged holds and that of 'puppet agent --disable'.
 
-    With --node, end your own hold on other nodes; their policies must allow you `enable`.
+    With NODE, it ends your own hold on other nodes; their policies must allow you `enable`.
     """
-    only_here(nodes, __owner=owner, __all=everyone)
+    only_here(nodes, __owner=owner, __all_owners=everyone)
     if everyone and owner is not None:
-        raise click.UsageError("--owner does not go with --all")
+        raise click.UsageError("--owner and --all-owners exclude each other")
     if nodes:
         return node.additions.ask(nodes, "enable", as_json=as_json)
     holds = _holds(node)
@@ -135,7 +138,9 @@ def enable_command(
     for hold in left:
         render.emit(click.style(f"still on hold: {hold.shown(now)}", fg="yellow"))
     if left:
-        render.emit("'localpuppet enable --owner NAME' or '--all' ends them")
+        render.emit(
+            "'localpuppet enable --owner NAME' or 'localpuppet enable --all-owners' ends them"
+        )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Groups of verbs that import a verb's module only when the verb is called."""
+"""Groups of commands that import a command's module only when the command is called."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,22 +6,30 @@ from typing import Any
 
 import click
 
-from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.names import suggest
+from localpuppet.node.cli.command import EXITS, Command
 
-SENTENCE = 200
+MAX_WORD = 60
 
 
-class Verbs(click.Group):
-    """A group of verbs.
+class CommandGroup(Command, click.Group):
+    """A group of commands.
 
     Args:
-        verbs: Verb → module in `localpuppet`; its command is named `VERB_command`.
+        sections: Title in the help → command → module in `localpuppet`, in which the command is
+            named `COMMAND_command`.
         arguments: Arguments for click.Group.
     """
 
-    def __init__(self, *, verbs: Mapping[str, str], **arguments: Any) -> None:  # noqa: ANN401
-        super().__init__(**arguments)
-        self._verbs = verbs
+    def __init__(
+        self,
+        *,
+        sections: Mapping[str, Mapping[str, str]],
+        **arguments: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(exits=dict.fromkeys(EXITS, ""), no_args_is_help=True, **arguments)
+        self.sections = sections
+        self._modules = {name: file for part in sections.values() for name, file in part.items()}
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what click returns
         """Run the command; if an optional library is missing, name its extra."""
@@ -37,32 +45,48 @@ class Verbs(click.Group):
             raise explained from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs."""
-        return sorted(self._verbs)
+        """Return the names of the commands, in the order of the help."""
+        return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command for a verb."""
-        if cmd_name not in self._verbs:
+        """Return the command of a name."""
+        if cmd_name not in self._modules:
             return None
-        module = import_module(f"localpuppet.{self._verbs[cmd_name]}")
+        module = import_module(f"localpuppet.{self._modules[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the whole short help of each verb, which click would cut."""
-        rows = []
-        for verb in self.list_commands(ctx):
-            command = self.get_command(ctx, verb)
-            if command is not None and not command.hidden:
-                rows.append((verb, command.get_short_help_str(limit=SENTENCE)))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their titles, and then the options."""
+        width = max(map(len, self._modules))
+        for title, names in self.sections.items():
+            found = {name: self.get_command(ctx, name) for name in names}
+            rows = [
+                (name.ljust(width), command.get_short_help_str())
+                for name, command in found.items()
+                if command is not None and not command.hidden
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        super().format_options(ctx, formatter)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb, or suggest a similar one."""
-        if args[0] not in self._verbs and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], list(self._verbs))
-            raise click.UsageError(f"unknown command {args[0][:60]!r} ({hint})", ctx)
+        """Return the command, or suggest up to three."""
+        word = args[0]
+        if word not in self._modules and not word.startswith("-"):
+            below = [path for path in self._paths_below(ctx) if path.endswith(f" {word}")]
+            hint = suggest(below[0], below) if below else suggest(word, list(self._modules))
+            raise click.UsageError(f"unknown command {word[:MAX_WORD]!r}{hint and ': '}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _paths_below(self, ctx: click.Context) -> list[str]:
+        """Return the commands of the groups in this one, each with its group's name."""
+        groups = {name: self.get_command(ctx, name) for name in self._modules}
+        return [
+            f"{name} {below}"
+            for name, group in groups.items()
+            if isinstance(group, click.Group)
+            for below in group.list_commands(ctx)
+        ]

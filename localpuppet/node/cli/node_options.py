@@ -1,27 +1,30 @@
-"""The option `--node` of commands that can ask other nodes, and its exclusions."""
+"""The other nodes on which a command acts: an argument, or `--node` beside another argument."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
-Decorator = Callable[[Any], Any]
+from localpuppet.node.cli.command import Decorator
+
+node_option = click.option(
+    "-n", "--node", "nodes", multiple=True, metavar="NODE", help="Ask this node (repeatable)."
+)
 
 
-def node_option(*, required: bool) -> Decorator:
-    """Return the option `--node`."""
-    text = "The node to ask (repeatable)." if required else "Ask this node (repeatable)."
-    return click.option(
-        "-n", "--node", "nodes", multiple=True, required=required, metavar="NODE", help=text
-    )
+def nodes_argument(*, required: bool) -> Decorator:
+    """Return the argument for nodes."""
+    metavar = "NODE..." if required else "[NODE]..."
+    return click.argument("nodes", nargs=-1, required=required, metavar=metavar)
 
 
 def only_here(nodes: Sequence[str], **options: object) -> None:
-    """Reject options that apply only to this node if `--node` is given.
+    """Reject options that apply only to this node if other nodes are named.
 
     Raises:
         click.UsageError: Such an option is given.
     """
     given = [name for name, value in options.items() if value]
     if nodes and given:
-        raise click.UsageError(f"{given[0].replace('_', '-')} does not go with --node")
+        raise click.UsageError(
+            f"{given[0].replace('_', '-')} works on this node only: leave out the other nodes"
+        )

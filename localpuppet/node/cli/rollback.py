@@ -4,6 +4,7 @@ import click
 
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
@@ -14,30 +15,32 @@ from localpuppet.node.wiring.state import open_good_runs
 
 @click.command(
     "rollback",
-    short_help="Switch this node to an earlier release.",
-    epilog="""\b
-Examples:
-  localpuppet rollback && localpuppet apply
-  localpuppet rollback --to r1
-  localpuppet rollback --end               follow input.yaml again
+    cls=Command,
+    examples="""
+localpuppet rollback && localpuppet apply
+localpuppet rollback --to r1
+localpuppet rollback --end               follow input.yaml again
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.option(
     "--to",
     "tag",
     metavar="TAG",
     shell_complete=complete_tag,
-    help="A certain release.  [default: the last good one before]",
+    help="Switch to this release.  [default: the previous good one]",
 )
-@click.option("--end", is_flag=True, help="End a rollback; the input decides again.")
+@click.option("--end", is_flag=True, help="End the rollback: the input decides again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
-    """Switch this node to an earlier release; 'localpuppet apply' then runs it.
+    """Switch this node to an earlier release.
 
-    A second rollback goes further back. The node document is the one of the release's last good run
-    on this node. If the release is no longer on the node, it is staged first. The rollback stays in
-    force, also for the timer, until the input changes or you run 'localpuppet rollback --end'.
+    The next run applies that release, with the classes and parameters of its last good run on this
+    node. The rollback stays in force, also for the timer, until the input changes or you run
+    'localpuppet rollback --end'. A second rollback switches to the release before.
+
+    If the release is no longer on this node, localpuppet fetches and verifies it first.
     """
     ledger = Ledger(node.settings.state)
     if end:

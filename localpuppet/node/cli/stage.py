@@ -7,6 +7,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
@@ -17,29 +18,33 @@ if TYPE_CHECKING:
 
 @click.command(
     "stage",
-    short_help="Bring a release onto this node and verify it; apply nothing.",
-    epilog="""\b
-Examples:
-  localpuppet stage                  what input.yaml names
-  localpuppet stage foo/tags/r2      another one, before the input names it
-  localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
+    cls=Command,
+    examples="""
+localpuppet stage                  the release that input.yaml names
+localpuppet stage foo/tags/r2      another one, before the input names it
+localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
-@click.argument("app", required=False, shell_complete=complete_release)
-@click.option("--refresh", is_flag=True, help="Ask the repository again; a moved tag is an alarm.")
-@click.option("--accept-moved", is_flag=True, help="Take a tag that has moved as it is now.")
+@click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
+@click.option(
+    "--refresh", is_flag=True, help="Compare the tag with the repository; fail if it moved."
+)
+@click.option(
+    "--accept-moved", is_flag=True, help="Replace the release if its tag moved to other code."
+)
 @click.option(
     "--pack",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Take it from this release pack; nothing is fetched.",
+    help="Take the release from this release pack, without network.",
 )
 @click.option(
     "--no-parse",
     is_flag=True,
-    help="Leave Puppet's parser to the first apply; only bring the code.",
+    help="Do not run Puppet's parser: the first apply does.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what is staged as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the staged release as JSON.")
 @click.pass_obj
 def stage_command(
     node: NodeWiring,
@@ -50,18 +55,20 @@ def stage_command(
     no_parse: bool,
     as_json: bool,
 ) -> None:
-    """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
+    """Fetch and verify a release; apply nothing.
 
-    It comes from git if localpuppet.yaml declares its source, else from an installed package. A
-    verified release on the node needs no network. Puppet's parser reads it once, so that inputs can
-    be checked later. The exit code is 3 if a tag moved or a signature or digest is wrong, and 2 if
-    Puppet cannot parse a file; the release's name is not switched then.
+    RELEASE is SOURCE/tags/TAG; the default is the release that the input names. It comes from git
+    if localpuppet.yaml declares the source, else from an installed package. A verified release on
+    this node needs no network.
+
+    Puppet's parser reads the release once, so that 'check' and 'apply' can compare inputs with its
+    classes. If a check fails, the release is not staged.
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
     own = node.settings.input
-    path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
+    path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
     if not path.is_tag and pack is None:
         _stage_mutable(releases, path, as_json=as_json)
         return

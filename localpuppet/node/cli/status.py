@@ -33,43 +33,44 @@ if TYPE_CHECKING:
 @click.command(
     "status",
     cls=RunCommand,
-    short_help="Show the current or last run, and the node's holds.",
-    epilog="""\b
-Examples:
-  localpuppet status                          the newest run, and the holds
-  localpuppet status --wait --timeout 10m     wait for it
-  localpuppet status --json | jq -r .run.outcome
-  localpuppet status --node web01.example.com     ask its agent
-
-Exit code: 0 during a run, after a success, or before the first run; 1 after a failure.
-With --wait and --timeout, 75 if the run is still active. Of other nodes: 0 if every one answered, 1
-if one refused, 69 if one did not answer.
+    examples="""
+localpuppet status                             the newest run, and the holds
+localpuppet status --wait --wait-timeout 10m   wait for the run
+localpuppet status --json | jq -r .run.outcome
+localpuppet status --node web01.example.com    ask another node's agent
 """,
+    exits={
+        0: "the run is active or succeeded, or there is none; every node answered",
+        1: "the run failed; a node refused to answer",
+        69: "a node did not answer",
+        75: "the run is still active after --wait-timeout",
+    },
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait", is_flag=True, help="Wait until the run has finished.")
-@click.option("--timeout", metavar="TIME", help="With --wait: give up after this time (90, 30m).")
-@node_option(required=False)
+@click.option("--wait-timeout", metavar="TIME", help="With --wait: wait at most TIME.")
+@node_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def status_command(
     node: NodeWiring,
     run: str | None,
     wait: bool,
-    timeout: str | None,
+    wait_timeout: str | None,
     nodes: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show the status of RUN (default: the newest), and the holds on this node.
+    """Show the current or last run, and the holds.
 
-    With --node, show the status of other nodes; their policies must allow you `status`.
+    RUN is the id of a run, the end of an id, or -1 for the run before the newest. With --node, show
+    the status of other nodes; their policies must allow you `status`.
     """
-    only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
+    only_here(nodes, RUN=run, __wait=wait, __wait_timeout=wait_timeout)
     if nodes:
         return node.additions.ask(nodes, "status", as_json=as_json)
-    if timeout is not None and not wait:
-        raise click.UsageError("--timeout goes with --wait")
-    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
+    if wait_timeout is not None and not wait:
+        raise click.UsageError("--wait-timeout requires --wait")
+    seconds = None if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
     records = open_records(node)
     status: Status | None = None
     directory: RunDirectory | None = None
@@ -120,7 +121,9 @@ def _around(
     """Return the labelled rows besides those of the run."""
     rows = [("On hold", click.style(hold.shown(now), fg="yellow")) for hold in holds]
     if any(hold.is_misdated(now) for hold in holds):
-        rows.append(("Warning", "a hold has a wrong deadline: 'localpuppet enable --all' ends it"))
+        rows.append(
+            ("Warning", "a hold has a wrong deadline: 'localpuppet enable --all-owners' ends it")
+        )
     if rollback is not None:
         rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
     if attempt is not None:

@@ -13,16 +13,13 @@ from localpuppet.node.wiring.state import open_attempts
 @click.command(
     "try",
     cls=apply.RestCommand,
-    short_help="Run a work tree as it is, before it is a release.",
-    epilog="""\b
-Examples:
-  localpuppet try --noop              this work tree: what would change
-  localpuppet try ../control --noop
-  localpuppet try --input web01.yaml --noop
-  localpuppet try -- --debug          options for Puppet
-
-The next 'apply' goes back to the release that the input names: 'disable' keeps it away.
+    examples="""
+localpuppet try --noop              show what this work tree would change
+localpuppet try ../control --noop
+localpuppet try --input web01.yaml --noop
+localpuppet try -- --debug          options for Puppet
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument(
     "directory",
@@ -35,16 +32,19 @@ The next 'apply' goes back to the release that the input names: 'disable' keeps 
     "--input",
     "source",
     metavar="INPUT",
-    help="ENC data for it: a file, '-' or https://…  [default: the node's, if it has one]",
+    help="Take classes and parameters from this input: a file, '-' or https://…  "
+    "[default: the node's input, if it has one]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Show the whole command on a terminal, too.")
-@click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
+@click.option("--timeout", metavar="TIME", help="End Puppet after TIME.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
+)
 @click.option(
     "--detailed-exitcodes",
     is_flag=True,
     help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, only.")
 @click.pass_context
 def try_command(
     ctx: click.Context,
@@ -54,11 +54,14 @@ def try_command(
     timeout: str | None,
     **flags: bool,
 ) -> int:
-    """Run the work tree DIR (default: this one) on this node, uncommitted changes included.
+    """Run an unreleased work tree on this node.
 
-    Its lock pins its modules. The run is supervised and recorded, but the work tree does not count
-    as a release: a rollback does not return to it, and it does not make other nodes run. The
-    release in the input is ignored.
+    DIR (default: the current directory) is the work tree; uncommitted changes count. Its
+    manifest.lock pins its modules. localpuppet ignores the release that the input names.
+
+    localpuppet supervises and records the run, but a work tree is not a release: 'rollback' never
+    returns to it, and the run triggers no other node. The next 'apply' applies the release of the
+    input again; 'disable' prevents that.
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring

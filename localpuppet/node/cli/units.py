@@ -5,6 +5,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 
 TIMER = ("localpuppet.service", "localpuppet.timer")
 AGENT = ("localpuppet-agent.service",)
@@ -19,28 +20,30 @@ NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 
 @click.command(
     "units",
-    epilog="""\b
-Three forms, of which a node has one:
-  localpuppet.service              a run every half hour, and no agent
-  localpuppet.timer
-  localpuppet-agent.service        the agent in one process
-  localpuppet-agent-run.socket     the agent in two, one without rights
-  localpuppet-agent-run.service
-  localpuppet-agent-net.service
-Beside them, where people look at the fleet:
-  localpuppet-web.service          the page, over TLS
-
-\b
-Examples:
-  cd /etc/systemd/system
-  localpuppet units localpuppet-agent.service > localpuppet-agent.service
-  systemctl daemon-reload && systemctl enable --now localpuppet-agent.service
+    cls=Command,
+    examples="""
+localpuppet units localpuppet-agent.service > localpuppet-agent.service
+localpuppet units --json | jq -r '.units | keys[]'
 """,
 )
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def units_command(name: str | None, as_json: bool) -> None:
-    """Print the unit NAME, or all."""
+    """Print the systemd units of localpuppet.
+
+    Without NAME, the command prints all units. Write those of one form to /etc/systemd/system, then
+    run 'systemctl daemon-reload' and 'systemctl enable --now NAME'.
+
+    Forms, of which a node has one:
+      localpuppet.service              a run every half hour, without agent
+      localpuppet.timer
+      localpuppet-agent.service        the agent in one process
+      localpuppet-agent-run.socket     the agent in two processes; the one
+      localpuppet-agent-run.service      on the network has no privileges
+      localpuppet-agent-net.service
+    Also, where people use the dashboard:
+      localpuppet-web.service          the dashboard, over TLS
+    """
     try:
         texts = {
             unit: shared_file(f"units/{unit}").read_text("utf-8")

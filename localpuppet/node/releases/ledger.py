@@ -166,7 +166,7 @@ class Ledger:
             raise InvalidInputError(
                 f"{app} is older than {current}, {why}",
                 where="app",
-                hint="'localpuppet rollback' goes back, or 'apply --allow-rollback'",
+                hint="run 'localpuppet rollback', or 'localpuppet apply --allow-older'",
             )
 
     def _check_elsewhere(self, app: ReleasePath, before: AppliedElsewhere) -> None:
@@ -177,7 +177,7 @@ class Ledger:
                 f"{app} is older, by the times of their tags, than {before.release}, which this"
                 " node said on the bus that it applied last",
                 where="app",
-                hint="'apply --allow-rollback', if going back is meant",
+                hint="to accept it, run 'localpuppet apply --allow-older'",
             )
 
     def note(self, app: ReleasePath) -> None:

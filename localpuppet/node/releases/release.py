@@ -114,7 +114,7 @@ def resolve(
         raise InvalidInputError(
             f"no release of {app.source} is assigned to this node",
             where="app",
-            hint=f"localpuppet assign NODE {app.source}/tags/…, from where requests are made",
+            hint=f"assign a release: 'localpuppet assign NODE {app.source}/tags/TAG'",
         )
     inside = [modules, store / "objects", store / "releases"]
     name = _directory(app, inside, where="app", sources=sources)

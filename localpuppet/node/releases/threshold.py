@@ -82,5 +82,5 @@ def refuse_unsigned(
         f"{source.name} asks for the signatures of {source.signatures} people, and the tag {tag} is"
         f" signed by {', '.join(names)}: {missing} more must sign{void}",
         where=where,
-        hint=f"'localpuppet release sign APP_DIR {tag}' signs; then stage again",
+        hint=f"'localpuppet release sign DIR {tag}' signs; then stage again",
     )

@@ -159,7 +159,7 @@ class RunPreparation:
         *,
         source: str | None = None,
         package: Path | None = None,
-        allow_rollback: bool = False,
+        allow_older: bool = False,
         named: Callable[[ReleasePath], None] = lambda _: None,
     ) -> PreparedRun:
         """Read the input, provide its release, and refuse the run if it cannot succeed.
@@ -170,7 +170,7 @@ class RunPreparation:
             options: How to run Puppet.
             source: The input; the node's own for `None`.
             package: A package to install first, and to take the release from.
-            allow_rollback: Whether the input may name an older release.
+            allow_older: Whether the input may name an older release.
             named: Takes the release, as soon as it is known.
 
         Raises:
@@ -183,14 +183,14 @@ class RunPreparation:
             loaded = self._input.read(source)
             named(loaded.input.app)
             rollback = self._ledger.rollback() if source is None else None
-            stands = rollback is not None and _stands(rollback, loaded) and not allow_rollback
+            stands = rollback is not None and _stands(rollback, loaded) and not allow_older
             try:
                 if rollback is not None and stands:
                     loaded, options = self._overruled(loaded, options, rollback)
                     named(loaded.input.app)
                 # After a rollback the next input decides, even if its release is older.
                 assigned_older = loaded.assignment is not None and loaded.assignment.allow_older
-                decided = allow_rollback or rollback is not None or assigned_older
+                decided = allow_older or rollback is not None or assigned_older
                 release = self._release(loaded.input.app, package, decided=decided)
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error

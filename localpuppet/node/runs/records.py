@@ -187,7 +187,9 @@ class Records:
         if name is None:
             if not ids:
                 raise InvalidInputError(
-                    "there is no run yet", where=str(self.directory), hint="localpuppet apply"
+                    "there is no run yet",
+                    where=str(self.directory),
+                    hint="start one: 'localpuppet apply'",
                 )
             return RunDirectory(self.directory / ids[0])
         matches = _meant(name, ids)

@@ -99,7 +99,7 @@ class RollbackService:
         what = f"a release of {current.source!r} before {current}" if tag is None else wanted
         raise InvalidInputError(
             f"there is no good run of {what} in the record",
-            hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
+            hint="see 'localpuppet history'; 'localpuppet apply --allow-older' accepts any release",
         )
 
     def _run_up_to(self, current: ReleasePath, until: str) -> GoodRun:

@@ -8,6 +8,7 @@ import click
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -27,18 +28,18 @@ _WORDS = {
 
 @click.command(
     "kicks",
-    short_help="Show which roles make which others run, and the cycles.",
-    epilog="""\b
-Examples:
-  localpuppet kicks
-  localpuppet kicks --check                              for a pipeline
-  localpuppet kicks --check --by kick --by trigger       without answers
-  localpuppet kicks --svg > kicks.svg
-  localpuppet kicks --json | jq .cycles
-
-Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be queried,
-or, with --check, not completely within a minute; or Graphviz is not installed.
+    cls=Command,
+    examples="""
+localpuppet kicks
+localpuppet kicks --check                              in a pipeline
+localpuppet kicks --check --by kick --by trigger
+localpuppet kicks --svg > kicks.svg
+localpuppet kicks --json | jq .cycles
 """,
+    exits={
+        1: "with --check: there is a cycle",
+        69: "the inventory is unreachable, --check took too long, or Graphviz is missing",
+    },
 )
 @click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
 @click.option(
@@ -46,20 +47,23 @@ or, with --check, not completely within a minute; or Graphviz is not installed.
     "reasons",
     multiple=True,
     type=click.Choice(REASONS),
-    help="Only what runs for this reason (repeatable).  [default: all]",
+    help="Show only relations of this kind (repeatable).  [default: all]",
 )
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture, which Graphviz lays out.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture (requires Graphviz).")
 @click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
 @click.pass_obj
 def kicks_command(
     node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
 ) -> None:
-    """Show which roles make which others run: by kicks, queries, collectors and triggers.
+    """Show which roles make which others run, and cycles.
 
-    Kicks, queries and collectors are those of each node's last good run, whether it sent anything
-    or not; triggers are those that caused that run. In a cycle, nodes make each other run. Every
-    chain ends by itself, but each new chain of kicks runs round its cycle once.
+    A node makes another run by a kick, by data that the other queries or collects, or by a trigger.
+    The command reads kicks, queries and collectors from each node's last good run, and the triggers
+    that caused that run.
+
+    In a cycle, nodes make each other run. Each chain of runs ends by itself, but a new kick starts
+    another round.
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
 
@@ -14,40 +15,41 @@ if TYPE_CHECKING:
 
 @click.command(
     "plan",
-    short_help="Show in which order the nodes of a site run.",
-    epilog="""\b
-Examples:
-  localpuppet plan
-  localpuppet plan --role web --role haproxy
-  localpuppet plan --site site.yaml
-  localpuppet plan --site environment.json --instance 'Lamp[app1]'
-  localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
-  localpuppet plan --site site.yaml --svg > plan.svg
-  localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
-
-\b
-site.yaml:
-  applications:
-    shop:
-      database: {node: db01.example.com, produces: [sql/shop]}
-      web: {node: web01.example.com, consumes: [sql/shop]}
-
-Exit codes: 0 there is a plan; 2 the site is rejected, has no order, or the selection
-matches no node; 69 the inventory could not be queried, or Graphviz is not installed.
+    cls=Command,
+    examples="""
+localpuppet plan
+localpuppet plan --role web --role haproxy
+localpuppet plan --site site.yaml
+localpuppet plan --site environment.json --instance 'Lamp[app1]'
+localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
+localpuppet plan --site site.yaml --svg > plan.svg
+localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
 """,
+    exits={
+        2: "the site is invalid or has no order, or no node is selected",
+        69: "the inventory is unreachable, or Graphviz is missing",
+    },
 )
 @site_options
 @click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture, which Graphviz lays out.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture (requires Graphviz).")
 @click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
-@click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
+@click.option("--text", "form", flag_value="text", help="Print the text that a pipe gets.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
-    """Show the order in which the nodes of a site run, in groups that are free to run together.
+    """Show in which order the nodes of a site run.
 
-    Every node that consumes something runs after all nodes that produce it. Without --site, the
-    order comes from the inventory: from the components that catalogs declare, and from what nodes
-    collect from, query about and kick each other. Nothing is run.
+    The plan has groups; the nodes of a group can run at the same time. A node that consumes
+    something is in a later group than all nodes that produce it. The command runs nothing.
+
+    Without --site, the order comes from the inventory: from the components that catalogs declare,
+    and from what nodes collect from, query about and kick each other.
+
+    A site file:
+      applications:
+        shop:
+          database: {node: db01.example.com, produces: [sql/shop]}
+          web: {node: web01.example.com, consumes: [sql/shop]}
     """
     with without_collector():
         show(read_plan(node, given), form)

@@ -2,10 +2,9 @@
 
 import click
 
-from localpuppet.node.cli.lazy_group import Verbs
+from localpuppet.node.cli.lazy_group import CommandGroup
 
-# Command → module, as in `main.py`.
-VERBS = {
+MODULES = {
     "approve": "rollout.cli.rollout_approve",
     "continue": "rollout.cli.rollout_continue",
     "list": "rollout.cli.rollout_reported",
@@ -18,22 +17,20 @@ VERBS = {
     "stop": "rollout.cli.rollout_stop",
 }
 
-EPILOG = """\b
-Examples:
-  localpuppet rollout run --site site.yaml --canary 1 --window 5
-  localpuppet rollout run --query role=web --order none --batch 25%
-  localpuppet rollout plan --catalogs --release shop/tags/r7
-  localpuppet rollout status --watch
-  localpuppet rollout list
-  localpuppet rollout report 20261122T110000Z-0a1b --json
-  localpuppet rollout resume 20261122T110000Z-0a1b
-  localpuppet rollout continue
-  localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
-  localpuppet rollout rollback
-  localpuppet rollout stop
+EXAMPLES = """
+localpuppet rollout plan --catalogs --release shop/tags/r7
+localpuppet rollout run --site site.yaml --canary 1 --window 5
+localpuppet rollout run --query role=web --order none --batch 25%
+localpuppet rollout status --watch
+localpuppet rollout resume 20261122T110000Z-0a1b
+localpuppet rollout stop
 """
 
 
-@click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
+@click.group(cls=CommandGroup, sections={"Commands": MODULES}, examples=EXAMPLES)
 def rollout_command() -> None:
-    """Run many nodes in order; a rollout survives its operator."""
+    """Run many nodes in order, and control such a rollout.
+
+    The process of 'rollout run' controls the rollout. If it ends, 'rollout resume' continues the
+    rollout, on this machine or on another.
+    """

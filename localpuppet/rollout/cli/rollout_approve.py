@@ -8,8 +8,9 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import of_option, say_where_it_goes_on
+from localpuppet.rollout.cli.rollout_commands import operator_option, say_where_it_goes_on
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
 
 @click.command(
     "approve",
-    short_help="Approve changes of a node beyond the approved ones.",
-    epilog="""\b
-Examples:
-  localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
-  localpuppet rollout approve --difference 1d899382700659a1 \\
-      20261122T110000Z-0a1b web01.example.com
-
-Exit codes: 0 it is approved; 2 the node waits for no approval; 69 the controller did not
-reply.
+    cls=Command,
+    examples="""
+localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
+localpuppet rollout approve --difference 1d899382700659a1 \\
+    20261122T110000Z-0a1b web01.example.com
 """,
+    exits={
+        0: "the changes are approved",
+        2: "the node does not wait for an approval",
+        69: "the controller did not answer",
+    },
 )
 @click.argument("rollout", metavar="ID")
 @click.argument("node_name", metavar="NODE")
@@ -34,24 +36,24 @@ reply.
     "--difference",
     "wanted",
     metavar="DIGEST",
-    help="Approve only this difference, as 'status' and 'report' name it.",
+    help="Approve only this difference, which 'status' and 'report' show.",
 )
-@of_option
+@operator_option
 @click.pass_obj
 def approve_command(
-    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, owner: str | None
+    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, operator: str | None
 ) -> None:
-    """Approve what NODE would change in the rollout ID beyond the approved changes.
+    """Approve changes of a node beyond the approved ones.
 
-    The command shows what it approves. The node then compares once more. If it would change more by
-    then, the rollout waits again. The controller may run on this machine or on another. The
-    rollout's journal records your name.
+    The command shows what it approves: the changes of NODE in the rollout ID. The node then
+    compares once more. If it would change even more, the rollout waits again. The rollout's journal
+    records your name.
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
-    say_where_it_goes_on(node, RolloutCommand.APPROVE, rollout, owner, about=about)
+    say_where_it_goes_on(node, RolloutCommand.APPROVE, rollout, operator, about=about)
     render.emit("approved: the node compares once more, and runs if nothing else differs")
 
 

@@ -1,4 +1,4 @@
-"""`localpuppet rollout status|list --of NAME`: print the rollout checkpoints on the bus."""
+"""`localpuppet rollout status|list --operator NAME`: print the rollout checkpoints on the bus."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

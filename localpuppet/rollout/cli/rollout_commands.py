@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
-of_option = click.option(
-    "--of",
-    "owner",
+operator_option = click.option(
+    "--operator",
     metavar="NAME",
     help="The operator of the rollout, if not you; policies must allow you `takeover`.",
 )
@@ -90,7 +89,7 @@ def say_where_it_goes_on(
             raise InvalidInputError(
                 "no process controls it",
                 where=str(state.began.id),
-                hint=f"localpuppet rollout resume {state.began.id}",
+                hint=f"run 'localpuppet rollout resume {state.began.id}'",
             )
         journal.close()
         rollout, journal = str(state.began.id), None

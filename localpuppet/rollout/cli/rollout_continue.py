@@ -2,60 +2,117 @@
 
 import click
 
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import of_option, say_where_it_goes_on
+from localpuppet.rollout.cli.rollout_commands import (
+    journal_here,
+    operator_option,
+    say_where_it_goes_on,
+)
 
 _ID = click.argument("rollout", required=False, metavar="[ID]")
-_EXITS = """
-Exit codes: 0 the controller recorded it, 2 it is rejected, 69 the controller did not reply.
-"""
+EXITS = {
+    0: "the controller accepted it",
+    2: "there is no such rollout, or its controller rejected the command",
+    69: "the controller did not answer",
+}
 
 
 @click.command(
     "continue",
-    short_help="Continue a paused rollout.",
-    epilog=f"""\b
-Examples:
-  localpuppet rollout continue
-  localpuppet rollout continue 20261122T110000Z-0a1b
-  localpuppet rollout continue 20261122T110000Z-0a1b --of alice
-{_EXITS}""",
+    cls=Command,
+    examples="""
+localpuppet rollout continue
+localpuppet rollout continue 20261122T110000Z-0a1b
+localpuppet rollout continue 20261122T110000Z-0a1b --operator alice
+""",
+    exits=EXITS,
 )
 @_ID
-@of_option
+@operator_option
 @click.pass_obj
-def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -> None:
-    """Continue the rollout ID, or the newest that is paused, and accept its failures so far.
+def continue_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
+    """Continue a paused rollout.
 
-    Its controller may run on this machine or on another. The alternatives are 'localpuppet rollout
-    stop' and 'localpuppet rollout rollback'.
+    ID is the rollout; the default is the newest paused one. The command accepts its failures so
+    far. The alternatives are 'rollout stop' and 'rollout rollback'.
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 
-    say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, owner, about=identify_pause)
+    say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, operator, about=identify_pause)
     render.emit("continued")
 
 
 @click.command(
     "rollback",
-    short_help="Roll the nodes of a rollout back.",
-    epilog=f"""\b
-Examples:
-  localpuppet rollout rollback
-  localpuppet rollout rollback 20261122T110000Z-0a1b --of alice
-{_EXITS}""",
+    cls=Command,
+    examples="""
+localpuppet rollout rollback
+localpuppet rollout rollback 20261122T110000Z-0a1b --yes
+localpuppet rollout rollback 20261122T110000Z-0a1b --dry-run
+""",
+    exits={**EXITS, 1: "you answered no"},
 )
 @_ID
-@of_option
+@operator_option
+@confirmation_options
 @click.pass_obj
-def rollback_command(node: NodeWiring, rollout: str | None, owner: str | None) -> None:
-    """Roll back the nodes that took the release of the rollout ID, or of the newest.
+def rollback_command(
+    node: NodeWiring, rollout: str | None, operator: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Roll the nodes of a rollout back.
 
-    The rollout must have been started with --release, and be running. No further nodes start,
-    running ones finish, and then the nodes go back to their previous release.
+    ID is the rollout; the default is the newest running one. It must have been started with
+    --release. No further nodes start, active runs finish, and then each node that took the release
+    runs its previous one.
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand
 
-    say_where_it_goes_on(node, RolloutCommand.ROLLBACK, rollout, owner)
+    if dry_run or not yes:
+        rollout, step = _describe_rollback(node, rollout, operator)
+        if dry_run:
+            render.emit(f"would {step}")
+            return
+        confirm(step, yes=yes)
+    say_where_it_goes_on(node, RolloutCommand.ROLLBACK, rollout, operator)
     render.emit("rollback requested: running nodes finish first")
+
+
+def _describe_rollback(
+    node: NodeWiring, rollout: str | None, operator: str | None
+) -> tuple[str, str]:
+    """Return the id of the rollout, and what a rollback does.
+
+    Raises:
+        InvalidInputError: There is no such rollout, or nothing to roll back.
+        UnavailableError: The bus is unreachable.
+    """
+    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.rollout.execution.commands.command import (
+        RolloutCommand,
+        SentCommand,
+        refusal,
+    )
+    from localpuppet.rollout.execution.state import RolloutState
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts, known_head
+
+    rollouts = FleetRollouts(node)
+    journal = journal_here(rollouts, rollout, operator, wanted=lambda state: state.over is None)
+    if journal is not None and (journal.taken or journal.state().over is not None):
+        state = journal.state()
+    else:
+        wanted = None if rollout is None else RolloutId.parse(rollout)
+        whose = None if operator is None else SignerName.parse(operator)
+        checkpoint = run(known_head(rollouts, wanted, whose))
+        if not checkpoint.events:  # its journal is too large for the bus
+            return str(checkpoint.rollout), f"roll back rollout {checkpoint.rollout}"
+        state = RolloutState.of(event for _, event in checkpoint.events)
+    sent = SentCommand(command=RolloutCommand.ROLLBACK, caller="", machine="")
+    if reason := refusal(sent, state):
+        raise InvalidInputError(reason, where=str(state.began.id))
+    nodes = render.counted(len(state.took), "node")
+    return str(state.began.id), f"roll back rollout {state.began.id} ({nodes} started so far)"

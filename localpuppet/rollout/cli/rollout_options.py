@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, parse_tag
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.node.cli.command import options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.plans.check import Check
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
-# The options that --failed-of takes from the earlier rollout.
+# The options that --failed-in takes from the earlier rollout.
 _TAKEN = (
     "canary",
     "batch",
@@ -28,7 +29,7 @@ _TAKEN = (
     "max_failures",
     "noop",
     "tags",
-    "timeout",
+    "wait_timeout",
     "skip_unready",
     "checks",
     "on_failure",
@@ -38,22 +39,28 @@ _TAKEN = (
     "one_at_a_time_by",
     "release",
     "values",
-    "older",
+    "allow_older",
 )
-_HOW = (
+_RELEASE = options(
+    "Release",
     click.option(
         "--release",
         metavar="RELEASE",
         shell_complete=complete_release,
-        help="Deliver this release to the nodes, and run it.",
+        help="Give this release (SOURCE/tags/TAG) to the nodes, and run it.",
     ),
     click.option(
         "--values",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Layers and class parameters for the release: see 'assign'.",
+        help="Layers and class parameters for the release: see 'localpuppet assign --help'.",
     ),
-    click.option("--older", is_flag=True, help="The release may be older than what nodes run."),
+    click.option(
+        "--allow-older", is_flag=True, help="Accept a release that is older than the nodes'."
+    ),
+)
+_PACE = options(
+    "Order and speed",
     click.option(
         "--canary",
         type=click.IntRange(min=1),
@@ -67,13 +74,22 @@ _HOW = (
         "--window",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Run N nodes of a group at a time.",
+        help="Run at most N nodes of a group at a time.",
     ),
     click.option(
         "--one-at-a-time-by",
         metavar="FACT",
-        help="Do not run nodes with different values of this fact together, such as zones.",
+        help="Do not run nodes with different values of this fact (such as a zone) together.",
     ),
+    click.option(
+        "--until",
+        metavar="WHEN",
+        help="Start no run that would end after WHEN, by the length of the node's last good runs: "
+        "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
+    ),
+)
+_FAILURES = options(
+    "Failures and pauses",
     click.option(
         "--check",
         "checks",
@@ -85,19 +101,19 @@ _HOW = (
     click.option(
         "--on-failure",
         type=click.Choice(["stop", "pause", "rollback"]),
-        help="If more nodes fail: stop, pause until you decide, or stop and roll the release"
-        " back.  [default: stop]",
+        help="If more nodes fail: stop; pause until you decide; or stop, and roll the release "
+        "back.  [default: stop]",
     ),
     click.option(
         "--pause",
         multiple=True,
         type=click.Choice(["canaries", "groups"]),
-        help="Pause after each group's canaries, or after each group (repeatable).",
+        help="Pause after the canaries of each group, or after each group (repeatable).",
     ),
     click.option(
         "--pause-at-most",
         metavar="TIME",
-        help="Stop a rollout that was paused for TIME.  [default: 1h]",
+        help="Stop the rollout after a pause of TIME.  [default: 1h]",
     ),
     click.option(
         "--investigate",
@@ -105,33 +121,26 @@ _HOW = (
         help="Keep failed nodes on hold for TIME after the end, up to 1d.",
     ),
     click.option(
-        "--until",
+        "--wait-timeout",
         metavar="TIME",
-        help="Start no run that would end later, by the node's last good run: "
-        "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
+        help="Wait at most TIME for the result of each run.  [default: 1h]",
     ),
+    click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
+)
+_PUPPET = options(
+    "Puppet runs",
     click.option(
         "--noop", is_flag=True, help="Change nothing; show what would change, and its digest."
     ),
     click.option(
-        "--tag",
-        "tags",
-        multiple=True,
-        metavar="TAG",
-        help="Apply only resources with this tag (repeatable).",
+        "--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b)."
     ),
-    click.option(
-        "--timeout", metavar="TIME", help="Wait TIME for the result of each run.  [default: 1h]"
-    ),
-    click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
 )
 
 
 def how_options(command: Any) -> Any:  # noqa: ANN401
     """Add the options for how a rollout runs to a command."""
-    for option in reversed(_HOW):
-        command = option(command)
-    return command
+    return _RELEASE(_PACE(_FAILURES(_PUPPET(command))))
 
 
 def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
@@ -159,8 +168,8 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
         if failures is None
         else Amount.parse(failures, what="--max-failures", minimum=0),
         noop=given["noop"],
-        tags=tuple(parse_tag(tag, where="--tag") for tag in given["tags"]),
-        timeout=_seconds(given, "timeout") or TIMEOUT,
+        tags=split_tags(given["tags"]),
+        timeout=_seconds(given, "wait_timeout") or TIMEOUT,
         skip_unready=given["skip_unready"],
         checks=_checks(given["checks"]),
         on_failure=OnFailure(on_failure or OnFailure.STOP),
@@ -183,14 +192,16 @@ def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
     from localpuppet.rollout.execution.delivery import Delivery
 
     if given["release"] is None:
-        if given["values"] is not None or given["older"]:
-            raise click.UsageError("--values and --older go with --release")
+        if given["values"] is not None or given["allow_older"]:
+            raise click.UsageError("--values and --allow-older require --release")
         return None
     from localpuppet.fleet.cli.assign import read_values
 
     layers, classes = read_values(node, given["values"])
     release = ReleasePath.parse(given["release"], where="--release")
-    return Delivery(release=release, layers=layers, classes=classes, allow_older=given["older"])
+    return Delivery(
+        release=release, layers=layers, classes=classes, allow_older=given["allow_older"]
+    )
 
 
 def _seconds(given: dict[str, Any], name: str) -> float | None:
@@ -210,7 +221,7 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 def options_of_parent(
     node: NodeWiring, rollouts: "FleetRollouts", given: dict[str, Any]
 ) -> "tuple[RolloutOptions, RolloutBegan, frozenset[NodeName]]":
-    """Return the options and first event of the `--failed-of` rollout, and the nodes to repeat.
+    """Return the options and first event of the `--failed-in` rollout, and the nodes to repeat.
 
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
@@ -219,7 +230,7 @@ def options_of_parent(
     from localpuppet.rollout.execution.report import RolloutReport
 
     if any(given[name] for name in _TAKEN):
-        raise click.UsageError("--failed-of takes the options of the earlier rollout")
+        raise click.UsageError("--failed-in takes the options of the earlier rollout")
     parent = RolloutId.parse(given["parent"])
     journal = rollouts.journals.open(parent)
     report = RolloutReport.of(journal.events(), taken=journal.taken)
@@ -232,5 +243,5 @@ def options_of_parent(
     nodes = frozenset(node for node, result in report.state.results().items() if result in again)
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
-    options = replace(report.state.began.options, until=_until(node, given["until"]))
-    return options, report.state.began, nodes
+    again_options = replace(report.state.began.options, until=_until(node, given["until"]))
+    return again_options, report.state.began, nodes

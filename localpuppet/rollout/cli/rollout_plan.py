@@ -7,6 +7,7 @@ import click
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.plan import show
@@ -21,56 +22,66 @@ PATIENCE = "30m"
 
 @click.command(
     "plan",
-    short_help="Show what a release would change on which node.",
-    epilog="""\b
-Examples:
-  localpuppet rollout plan --role web
-  localpuppet rollout plan --release shop/tags/r7 --catalogs
-  localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
-  localpuppet rollout plan --release shop/tags/r7 --catalogs --json
-
-Exit codes: 0 every node reported; 1 not every node did; 2 the selection matches no node,
-or is rejected; 69 the bus is unreachable.
+    cls=Command,
+    examples="""
+localpuppet rollout plan --role web
+localpuppet rollout plan --release shop/tags/r7 --catalogs
+localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
+localpuppet rollout plan --release shop/tags/r7 --catalogs --json
 """,
+    exits={
+        0: "every node reported",
+        1: "a node failed or did not report",
+        2: "an option or the site is invalid, or no node is selected",
+        69: "the bus is unreachable",
+    },
 )
 @what_options
-@click.option(
-    "--release", metavar="RELEASE", shell_complete=complete_release, help="The candidate, a tag."
-)
-@click.option(
-    "--catalogs",
-    is_flag=True,
-    help="Have each node compile its catalog with its own release and with --release.",
-)
-@click.option(
-    "--timeout",
-    metavar="TIME",
-    default=PATIENCE,
-    show_default=True,
-    help="How long a node may take, including the time to fetch the release.",
+@options(
+    "Comparison",
+    click.option(
+        "--catalogs",
+        is_flag=True,
+        help="Compile two catalogs on each node: with its own release, and with --release.",
+    ),
+    click.option(
+        "--release",
+        metavar="RELEASE",
+        shell_complete=complete_release,
+        help="Compare with this release.",
+    ),
+    click.option(
+        "--wait-timeout",
+        metavar="TIME",
+        default=PATIENCE,
+        show_default=True,
+        help="Wait at most TIME for a node, which may have to fetch the release.",
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Show the order of a rollout; with --catalogs, show what would change on which node.
+    """Show what a release would change on which node.
+
+    Without --catalogs, the command shows the order of the nodes, as 'localpuppet plan' does.
 
     With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
-    resources differ: their types and titles and the names of parameters, never a value. Nothing is
-    applied. Each node's policy must allow you `compile`.
+    resources differ: their types, titles and parameter names, never values. The command applies
+    nothing. Each node's policy must allow you `compile`.
     """
     release, catalogs = given["release"], given["catalogs"]
     if catalogs != (release is not None):
-        raise click.UsageError("--catalogs and --release go together")
+        raise click.UsageError("--catalogs and --release require each other")
     if not catalogs:
         if given["order"] != "site":
-            raise click.UsageError(f"--order {given['order']} is for --catalogs: there is no order")
+            raise click.UsageError(f"--order {given['order']} requires --catalogs")
         with without_collector():
             show(read_plan(node, given), "json" if as_json else None)
         return 0
     with without_collector():
         found = selected(node, given, None)
     nodes = sorted({one for group in found.groups for one in group})
-    seconds = parse_duration(given["timeout"], what="--timeout")
+    seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
     told = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
     if as_json:
         rows = [{"node": one, **_to_dict(answer)} for one, answer in told.items()]

@@ -9,6 +9,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -27,43 +28,44 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command(
     "status",
-    short_help="Show the state of a rollout.",
-    epilog="""\b
-Examples:
-  localpuppet rollout status
-  localpuppet rollout status --watch
-  localpuppet rollout status --of alice
-
-Exit codes: 0 it is running or paused, or every node succeeded; 1 not every node
-did, or no process controls it; 69 the bus is unreachable (with --of).
+    cls=Command,
+    examples="""
+localpuppet rollout status
+localpuppet rollout status --watch
+localpuppet rollout status --operator alice
 """,
+    exits={
+        0: "the rollout is running or paused, or every node succeeded",
+        1: "a node did not succeed, or no process controls the rollout",
+        69: "the bus is unreachable",
+    },
 )
 @_ID
 @click.option(
-    "--of",
-    "owner",
+    "--operator",
     metavar="NAME",
-    help="The operator of the rollout; shows its checkpoint on the bus.",
+    help="The operator of the rollout: show its checkpoint on the bus.",
 )
-@click.option("--watch", is_flag=True, help="Keep showing it until it is over.")
+@click.option("--watch", is_flag=True, help="Show every change until the rollout is over.")
 @_JSON
 @click.pass_obj
 def status_command(
-    node: NodeWiring, rollout: str | None, owner: str | None, watch: bool, as_json: bool
+    node: NodeWiring, rollout: str | None, operator: str | None, watch: bool, as_json: bool
 ) -> int:
-    """Show the state of the rollout ID, or the newest of this machine; with --of from the bus.
+    """Show the state of a rollout.
 
-    If its process was killed here and it continued elsewhere, the state comes from the bus, too.
-    The bus does not know whether a process still controls it: a rollout command finds out.
+    ID is the rollout; the default is the newest on this machine. The state comes from the journal
+    on this machine. With --operator, or if the rollout continued on another machine, it comes from
+    the bus, which does not know whether a process controls the rollout.
     """
     from localpuppet.rollout.cli import rollout_bus
     from localpuppet.rollout.cli.rollout_text import head, how_far, outcome
     from localpuppet.rollout.execution.report import INTERRUPTED, OVERTAKEN
 
-    if watch and (as_json or owner is not None):
-        raise click.UsageError("--watch goes with neither --json nor --of")
-    if owner is not None:
-        return rollout_bus.show(node, rollout, SignerName.parse(owner), as_json=as_json)
+    if watch and (as_json or operator is not None):
+        raise click.UsageError("--watch excludes --json and --operator")
+    if operator is not None:
+        return rollout_bus.show(node, rollout, SignerName.parse(operator), as_json=as_json)
     journal = _journal(node, rollout)
     if watch:
         _watch(journal)
@@ -85,33 +87,31 @@ def status_command(
 
 @click.command(
     "list",
-    epilog="""\b
-Examples:
-  localpuppet rollout list
-  localpuppet rollout list --json | jq '.rollouts[].state'
-  localpuppet rollout list --of alice
-
-Exit codes: 0 whatever their results; 69 the bus is unreachable (with --of).
+    cls=Command,
+    examples="""
+localpuppet rollout list
+localpuppet rollout list --json | jq '.rollouts[].state'
+localpuppet rollout list --operator alice
 """,
+    exits={0: "success, whatever the results", 69: "the bus is unreachable"},
 )
 @click.option(
-    "--of",
-    "owner",
+    "--operator",
     metavar="NAME",
-    help="The operator of the rollouts; lists their checkpoints on the bus.",
+    help="The operator of the rollouts: list their checkpoints on the bus.",
 )
 @_JSON
 @click.pass_obj
-def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
-    """List the rollouts of this machine, the newest first.
+def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
+    """List the rollouts of this machine, newest first.
 
-    With --of, list those on the bus, which has a rollout while it can be resumed, and its result
-    for a week. An unreadable journal is reported, and the others are listed.
+    With --operator, list those on the bus. The bus has a rollout while it can be resumed, and its
+    result for a week. A journal that localpuppet cannot read is shown as damaged.
     """
     from localpuppet.rollout.cli import rollout_bus
 
-    if owner is not None:
-        rollout_bus.show_all(node, SignerName.parse(owner), as_json=as_json)
+    if operator is not None:
+        rollout_bus.show_all(node, SignerName.parse(operator), as_json=as_json)
         return
     journals = _journals(node)
     ids = journals.ids()
@@ -143,14 +143,13 @@ def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
 
 @click.command(
     "report",
-    epilog="""\b
-Examples:
-  localpuppet rollout report
-  localpuppet rollout report 20261122T110000Z-0a1b --json
-  localpuppet rollout report --html > report.html
-
-Exit codes: 0 it is shown, whatever its result ('status' has a code for that); 2 not found.
+    cls=Command,
+    examples="""
+localpuppet rollout report
+localpuppet rollout report 20261122T110000Z-0a1b --json
+localpuppet rollout report --html > report.html
 """,
+    exits={0: "success, whatever the result of the rollout"},
 )
 @_ID
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
@@ -159,7 +158,8 @@ Exit codes: 0 it is shown, whatever its result ('status' has a code for that); 2
 def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
     """Show which node ran when, and the results.
 
-    The rollout is ID, or the newest of this machine.
+    ID is the rollout; the default is the newest on this machine. 'rollout status' has an exit code
+    for the result.
     """
     from localpuppet.rollout.cli.rollout_text import full
 

@@ -8,8 +8,9 @@ import click
 
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import of_option
+from localpuppet.rollout.cli.rollout_commands import operator_option
 from localpuppet.rollout.cli.rollout_options import (
     how_options,
     new_options,
@@ -33,33 +34,31 @@ if TYPE_CHECKING:
     from localpuppet.rollout.wiring.rollout import RolloutController
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-_EXITS = """
-Exit codes: 0 every node succeeded, 1 not every node did, 2 it is rejected or selects no
-node, 69 the bus is unreachable, 75 another process controls it, here or elsewhere,
-130 ^C before it began.
-"""
+EXITS = {
+    0: "every node succeeded",
+    1: "a node did not succeed",
+    2: "an option or the site is invalid, or no node is selected",
+    69: "the bus is unreachable",
+    75: "another process controls the rollout, here or on another machine",
+    130: "^C before the rollout began",
+}
 
 
 @click.command(
     "run",
-    short_help="Run the nodes of a plan, in its order.",
-    epilog=f"""\b
-Examples:
-  localpuppet rollout run
-  localpuppet rollout run --role web --window 5
-  localpuppet rollout run --site site.yaml
-  localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
-  localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
-  localpuppet rollout run --site site.yaml --noop
-  localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
-  localpuppet rollout run --site site.yaml --release shop/tags/r7
-  localpuppet rollout run --query role=web --order none --window 5
-  localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
-
-\b
-^C: no further nodes start, running ones finish, and all are released.
-Twice: do not wait for running nodes.
-{_EXITS}""",
+    cls=Command,
+    examples="""
+localpuppet rollout run
+localpuppet rollout run --role web --window 5
+localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
+localpuppet rollout run --site site.yaml --check 'http://%{node}/health'
+localpuppet rollout run --site site.yaml --noop
+localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
+localpuppet rollout run --site site.yaml --release shop/tags/r7
+localpuppet rollout run --query role=web --order none --window 5
+localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
+""",
+    exits=EXITS,
 )
 @what_options
 @earlier_options
@@ -67,14 +66,18 @@ Twice: do not wait for running nodes.
 @_JSON
 @click.pass_obj
 def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
-    """Run Puppet on the nodes of a plan, one group after the other.
+    """Run Puppet on many nodes, in the order of a plan.
 
-    The plan is that of 'localpuppet plan' with the same options: of the inventory, or of --site.
+    The plan is that of 'localpuppet plan' with the same options. The rollout asks all nodes whether
+    they are ready, puts them on hold, so that nothing else runs them, and then runs one group after
+    the other. A node that does not report its result has failed. With --release, all nodes fetch
+    and verify the release before one changes.
 
-    The rollout first asks all nodes whether they are ready. Then it puts all on hold, so that
-    nothing else makes them run until it is over. A node that does not report its result has failed.
-    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`. With --release,
-    the release is on all nodes before one changes; policies must allow `deploy:RELEASE`, too.
+    On ^C, no further nodes start, active runs finish, and all nodes are released. On a second ^C,
+    the command does not wait for active runs.
+
+    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`, and
+    `deploy:RELEASE` for --release.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.execution.events import RolloutBegan
@@ -137,39 +140,41 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
 
 @click.command(
     "resume",
-    short_help="Resume a rollout that was interrupted or stopped.",
-    epilog=f"""\b
-Examples:
-  localpuppet rollout resume
-  localpuppet rollout resume 20261122T110000Z-0a1b
-  localpuppet rollout resume 20261122T110000Z-0a1b --of alice
-{_EXITS}""",
+    cls=Command,
+    examples="""
+localpuppet rollout resume
+localpuppet rollout resume 20261122T110000Z-0a1b
+localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
+""",
+    exits=EXITS,
 )
 @click.argument("rollout", required=False, metavar="[ID]")
-@of_option
+@operator_option
 @click.option(
     "--run-checks",
     is_flag=True,
-    help="With --of: run the check commands of that rollout as you.",
+    help="With --operator: run the check commands of that rollout as you.",
 )
 @_JSON
 @click.pass_obj
 def resume_command(
-    node: NodeWiring, rollout: str | None, owner: str | None, run_checks: bool, as_json: bool
+    node: NodeWiring, rollout: str | None, operator: str | None, run_checks: bool, as_json: bool
 ) -> int:
-    """Resume the rollout ID, or the newest that can be resumed, with its original options.
+    """Resume a rollout that was interrupted or stopped.
 
-    A run that was started is not started again: its node is asked for the result. This works on
-    another machine with your key, too: the bus has the checkpoint. A process that still controls
-    the rollout elsewhere ends. To take over another person's rollout, use --of; the policies of its
-    nodes must allow you `takeover`.
+    ID is the rollout; the default is the newest that can be resumed. It keeps its options. A node
+    whose run was started does not run again: the command asks it for the result.
+
+    With your key, this also works on another machine, because the bus has a checkpoint of the
+    rollout. A process that still controls the rollout elsewhere ends. With --operator, you take
+    over the rollout of another person; the policies of its nodes must allow you `takeover`.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
     from localpuppet.rollout.wiring.rollout import RolloutController
 
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    whose = None if owner is None else SignerName.parse(owner)
+    whose = None if operator is None else SignerName.parse(operator)
     controller = RolloutController(node, FleetRollouts(node))
     return run(_resume(controller, wanted, whose, commands=run_checks, as_json=as_json))
 

@@ -5,31 +5,36 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.node.cli.command import options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
-from localpuppet.rollout.cli.site_options import names_in, read_plan, site_options
+from localpuppet.rollout.cli.site_options import SITE, names_in, read_plan, site_options
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.selecting import Groups, RolloutSelection
 
-_ORDER = click.option(
-    "--order",
-    type=click.Choice(["site", "none"]),
-    default="site",
-    show_default=True,
-    help="none: the nodes of --query, --role and --nodes are one group.",
+_ORDER = options(
+    SITE,
+    click.option(
+        "--order",
+        type=click.Choice(["site", "none"]),
+        default="site",
+        show_default=True,
+        help="none: all selected nodes are one group; requires --query, --role or --nodes.",
+    ),
 )
-_EARLIER = (
+earlier_options = options(
+    "Earlier rollout",
     click.option(
         "--approve",
         metavar="DIGEST",
-        help="Allow only the changes of the rollout with --noop that has this digest.",
+        help="Allow only changes that the rollout with --noop of this digest showed.",
     ),
     click.option(
-        "--failed-of",
+        "--failed-in",
         "parent",
         metavar="ID",
-        help="Only the nodes that did not succeed in rollout ID, with its options.",
+        help="Run only nodes that did not succeed in rollout ID, with its options.",
     ),
 )
 
@@ -37,13 +42,6 @@ _EARLIER = (
 def what_options(command: Any) -> Any:  # noqa: ANN401
     """Add the options that select nodes to a command."""
     return site_options(_ORDER(command))
-
-
-def earlier_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options that name an earlier rollout to a command."""
-    for option in reversed(_EARLIER):
-        command = option(command)
-    return command
 
 
 def selected(
@@ -82,9 +80,9 @@ def _one_group(
 
     query, roles, nodes = given["query"], given["roles"], given["nodes"]
     if given["source"] is not None or given["instances"]:
-        raise click.UsageError("--order none does not go with --site and --instance")
+        raise click.UsageError("--order none excludes --site and --instance")
     if query is None and not roles and not nodes and again is None:
-        raise click.UsageError("--order none needs --query, --role or --nodes")
+        raise click.UsageError("--order none requires --query, --role or --nodes")
     found = [] if again is None else [again]
     if query is not None:
         found.append(answer(node, query))

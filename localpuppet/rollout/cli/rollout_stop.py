@@ -4,34 +4,38 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import journal_here, of_option, say
+from localpuppet.rollout.cli.rollout_commands import journal_here, operator_option, say
 
 
 @click.command(
     "stop",
-    epilog="""\b
-Examples:
-  localpuppet rollout stop
-  localpuppet rollout stop 20261122T110000Z-0a1b
-  localpuppet rollout stop 20261122T110000Z-0a1b --of alice
-
-Exit codes: 0 the controller recorded it, or all nodes are released; 1 not all nodes
-confirmed their release: these are named; 2 it was over already, or is rejected;
-69 the bus is unreachable, or the controller did not reply.
+    cls=Command,
+    examples="""
+localpuppet rollout stop
+localpuppet rollout stop 20261122T110000Z-0a1b
+localpuppet rollout stop 20261122T110000Z-0a1b --operator alice
 """,
+    exits={
+        0: "the controller accepted it, or all nodes are released",
+        1: "some nodes did not confirm their release: the output names them",
+        2: "the rollout is over, or an option is invalid",
+        69: "the bus is unreachable, or the controller did not answer",
+    },
 )
 @click.argument("rollout", required=False, metavar="[ID]")
-@of_option
+@operator_option
 @click.pass_obj
-def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> int:
+def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) -> int:
     """Stop a rollout and release its nodes.
 
-    The rollout is ID, or the newest to stop: no further nodes start, running ones finish, and all
-    are released. Its controller may run on this machine or on another. If the controller was
-    killed, this command releases the nodes itself, on the machine where the rollout began. If ID is
-    over, this command releases the nodes that are still on hold: failed ones that were kept, and
-    those that did not confirm their release. The hold of an unreachable node expires by itself.
+    ID is the rollout; the default is the newest that can be stopped. No further nodes start, active
+    runs finish, and all nodes are released. The controller may be on another machine.
+
+    If the controller was killed, the command releases the nodes itself, on the machine where the
+    rollout began. If the rollout is over, the command releases nodes that are still on hold. The
+    hold of an unreachable node expires by itself.
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
@@ -43,14 +47,14 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     journal = journal_here(
         rollouts,
         rollout,
-        owner,
+        operator,
         wanted=lambda state: state.over is None or bool(state.over.held_for_investigation),
     )
     here = journal
     if journal is not None and not journal.taken and run(rollouts.elsewhere(journal)):
         rollout, here = str(journal.state().began.id), None
     if journal is None or here is None or here.taken:
-        say(rollouts, RolloutCommand.STOP, rollout, owner, journal=here)
+        say(rollouts, RolloutCommand.STOP, rollout, operator, journal=here)
         render.emit("stop requested: running nodes finish first")
         return 0
     state = here.state()

@@ -271,7 +271,7 @@ def _what_goes_on(report: RolloutReport) -> str:
         return f"'localpuppet rollout resume {state.began.id}' continues it"
     if not state.resumable and (state.goes_back or not state.failed):
         return ""  # the release failed: repeating it would fail again
-    again = f"'localpuppet rollout run --failed-of {state.began.id}', with the same --site if any,"
+    again = f"'localpuppet rollout run --failed-in {state.began.id}', with the same --site if any,"
     return f"{again} does what did not succeed"
 
 

@@ -11,57 +11,62 @@ import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.settings import node_name
+from localpuppet.node.cli.command import options
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.rollout.plans.plan import Plan
 
-_OPTIONS = (
-    click.option(
-        "--site",
-        "source",
-        metavar="FILE|URL",
-        help="The site: a site file, or Puppet's environment graph (JSON); "
-        "'-' for standard input, the server's https URL, or srv:ENVIRONMENT.  "
-        "[default: the inventory]",
-    ),
-    *(
-        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
-        for name, text in (
-            ("cert", "The client certificate for that server.  [default: the node's identity]"),
-            ("key", "Its key."),
-            ("ca", "The authority of that server.  [default: that of the identity, or https_ca]"),
-        )
-    ),
-    click.option(
-        "--instance",
-        "instances",
-        multiple=True,
-        metavar="NAME",
-        help="Only this application instance (repeatable).",
-    ),
+SITE = "Site"  # the title of these options in the help
+_SELECTION = options(
+    "Nodes",
     click.option(
         "--nodes",
         multiple=True,
         metavar="NODE,…",
-        help="Only these nodes; what others produce counts as done (repeatable).",
+        help="Only these nodes; what other nodes produce counts as done (repeatable).",
     ),
     click.option(
         "--role",
         "roles",
         multiple=True,
         metavar="ROLE",
-        help="Only nodes of the inventory that have this role (repeatable).",
+        help="Only nodes of the inventory with this role (repeatable).",
     ),
-    click.option("--query", metavar="QUERY", help="Only nodes that match in the inventory."),
+    click.option(
+        "--query", metavar="QUERY", help="Only nodes that match: see 'localpuppet query --help'."
+    ),
+    click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        metavar="NAME",
+        help="Only nodes of this application instance (repeatable).",
+    ),
+)
+_SITE = options(
+    SITE,
+    click.option(
+        "--site",
+        "source",
+        metavar="FILE|URL",
+        help="A site file, Puppet's environment graph (JSON), '-' for standard input, an https "
+        "URL of a Puppet server, or srv:ENVIRONMENT.  [default: the inventory]",
+    ),
+    *(
+        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
+        for name, text in (
+            ("cert", "Client certificate for that server.  [default: the node's identity]"),
+            ("key", "Its private key."),
+            ("ca", "CA of that server.  [default: that of the identity, or https_ca]"),
+        )
+    ),
 )
 
 
 def site_options(command: Any) -> Any:  # noqa: ANN401
     """Add the options for a site and a selection to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return _SELECTION(_SITE(command))
 
 
 def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
@@ -92,11 +97,11 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
             node, instances=instances, named=named, roles=given["roles"], query=given["query"]
         )
     if given["roles"] or given["query"] is not None:
-        raise click.UsageError("--role and --query are for the inventory, without --site")
+        raise click.UsageError("--role and --query select nodes of the inventory: leave out --site")
     selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=named)
     certificate, key = given["site_cert"], given["site_key"]
     if (certificate is None) != (key is None):
-        raise click.UsageError("--site-cert and --site-key go together")
+        raise click.UsageError("--site-cert and --site-key require each other")
     server, default = None, ""
     if source.startswith(OWN):
         source, default = site_url(source, partial(node_name, node)), DEFAULT

@@ -79,14 +79,14 @@ def refuse_other(approved: RolloutBegan, groups: Groups, options: RolloutOptions
     """
     rollout = approved.id
     if options.noop:
-        raise InvalidInputError("--approve and --noop do not go together")
+        raise InvalidInputError("--approve and --noop exclude each other")
     if options.delivery is not None:
         raise InvalidInputError(
-            f"--release does not go with --approve: {rollout} ran what nodes have by themselves"
+            f"--release and --approve exclude each other: rollout {rollout} had no release"
         )
     if options.tags != approved.options.tags:
         tags = ", ".join(approved.options.tags) or "no tags"
-        raise InvalidInputError(f"rollout {rollout} was approved with {tags}", where="--tag")
+        raise InvalidInputError(f"rollout {rollout} was approved with {tags}", where="--tags")
     now = [node for group in groups for node in group]
     before = [node for group in approved.groups for node in group]
     if more := sorted({*now} - {*before}):

@@ -113,7 +113,7 @@ class RolloutCheckpoints:
                 "the bus does not know "
                 f"{mine if rollout else f'a rollout of {self.owner} that can be resumed'}",
                 where="rollout",
-                hint="name whose it is: --of NAME",
+                hint="name its operator: --operator NAME",
             )
         if found.head.over:
             raise InvalidInputError("is over", where=str(found.head.rollout))

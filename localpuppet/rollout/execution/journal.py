@@ -121,7 +121,7 @@ class JournalWriter(JournalReader):
         if lock is None:
             raise BusyError(
                 f"another process of this machine controls rollout {path.stem}",
-                hint=f"localpuppet rollout status {path.stem} --watch",
+                hint=f"see 'localpuppet rollout status {path.stem} --watch'",
             )
         self._lock = lock
 
@@ -189,7 +189,7 @@ def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
         raise InvalidInputError(
             f"is over: {state.over.ending}",
             where=str(began.id),
-            hint=f"localpuppet rollout run --failed-of {began.id} takes what did not succeed",
+            hint=f"to repeat failed nodes, run 'localpuppet rollout run --failed-in {began.id}'",
         )
     return began
 
@@ -204,8 +204,7 @@ def owned(began: RolloutBegan, caller: str) -> RolloutBegan:
         raise InvalidInputError(
             f"is a rollout of {began.caller}, not of {caller}",
             where=str(began.id),
-            hint=f"--of {SignerName.parse_caller(began.caller)} takes it over, where policies allow"
-            " you to",
+            hint=f"take it over: --operator {SignerName.parse_caller(began.caller)}",
         )
     return began
 

@@ -76,19 +76,19 @@ class RolloutOptions:
     def __post_init__(self) -> None:
         """Reject options that contradict each other."""
         if self.batch is not None and self.window is not None:
-            raise InvalidInputError("--batch and --window do not go together")
+            raise InvalidInputError("--batch and --window exclude each other")
         if self.batch is not None and self.batch.number < 1:
             raise InvalidInputError("is 0, must be 1 or more", where="--batch")
         if self.noop and self.checks:
             raise InvalidInputError(
-                "--noop and --check do not go together: where nothing changes, nothing is checked"
+                "--noop and --check exclude each other: a check needs a changed node"
             )
         if self.delivery is not None and (self.noop or self.tags):
             raise InvalidInputError(
-                "--release does not go with --noop and --tag: a release is run as a whole"
+                "--release excludes --noop and --tags: nodes run a whole release"
             )
         if self.delivery is None and self.on_failure is OnFailure.ROLLBACK:
-            raise InvalidInputError("--on-failure rollback needs --release")
+            raise InvalidInputError("--on-failure rollback requires --release")
         if self.investigate is not None and self.investigate > MAX_HOLD:
             raise InvalidInputError(
                 f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",

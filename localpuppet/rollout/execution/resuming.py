@@ -82,7 +82,7 @@ async def take_up(
             if wanted
             else f"neither this machine nor the bus has a rollout of {caller} that can be resumed",
             where="rollout",
-            hint="localpuppet rollout list, on the machine where it began",
+            hint="run 'localpuppet rollout list' on the machine where it began",
         )
     here = wanted in journals.ids()
     if problem is not None:

@@ -91,7 +91,7 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
         raise InvalidInputError(
             f"the inventory knows no single value of the fact {fact!r} of {shown_names(missing)}",
             where="--one-at-a-time-by",
-            hint="see 'localpuppet facts NODE'",
+            hint="see 'localpuppet inventory facts NODE'",
         )
     return found
 

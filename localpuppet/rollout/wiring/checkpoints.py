@@ -131,9 +131,11 @@ class FleetRollouts:
 
 
 async def known_head(
-    rollouts: FleetRollouts, rollout: RolloutId | None, owner: SignerName
+    rollouts: FleetRollouts, rollout: RolloutId | None, owner: SignerName | None
 ) -> RolloutCheckpoint:
     """Return the checkpoint of a rollout; of the newest that can be resumed for `None`.
+
+    The owner is this signer for `None`.
 
     Raises:
         InvalidInputError: The bus does not have it.

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 LISTEN = "127.0.0.1:8141"
@@ -12,50 +13,48 @@ LISTEN = "127.0.0.1:8141"
 
 @click.command(
     "web",
-    short_help="Show the fleet in a browser.",
-    epilog="""\b
-Examples:
-  localpuppet web                        prints a link, good once
-  localpuppet web --open                 and opens it
-  localpuppet web --listen 127.0.0.1:0   a port that is free
-  localpuppet web --actions              nodes can be asked
-  localpuppet web --listen 0.0.0.0:8443  over TLS, for web.people
-  ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
-
-Exit codes: 0 ended by ^C; 2 it is refused, or something is not installed: the extra `web`.
+    cls=Command,
+    examples="""
+localpuppet web                        print a link, valid once
+localpuppet web --open                 and open it in a browser
+localpuppet web --listen 127.0.0.1:0   on a free port
+localpuppet web --actions              allow requests to nodes
+localpuppet web --listen 0.0.0.0:8443  over TLS, for the people in web.people
+ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
 """,
+    exits={0: "ended by ^C", 1: "", 69: ""},
 )
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
     default=LISTEN,
     show_default=True,
-    help="An address and a port; off loopback over TLS, for the people in web.people.",
+    help="Listen here; on other than loopback addresses over TLS, for the people in web.people.",
 )
 @click.option(
     "--actions",
     is_flag=True,
-    help="Have nodes and rollouts do something from the page, in your name.",
+    help="Allow the dashboard to send requests and rollout commands in your name.",
 )
 @click.option(
     "--site",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The site whose plan is shown.  [default: the inventory]",
+    help="Show the plan of this site.  [default: the inventory]",
 )
-@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
     node: NodeWiring, listen: str, actions: bool, site: Path | None, opens: bool
 ) -> None:
-    """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, kicks.
+    """Serve the dashboard of the fleet.
 
-    Without --actions the dashboard is read-only. With it, the dashboard sends requests to nodes in
-    your name, and their policies decide. It keeps results of runs for 90 days. If the bus is
-    unreachable, it shows when its data were last updated.
+    The dashboard shows nodes, runs, holds, facts, kicks and rollouts, live, until ^C. It keeps the
+    results of runs for 90 days. If the bus is unreachable, it shows when its data was last updated.
 
-    On another address than loopback the dashboard is read-only, over TLS, for people in web.people
-    with a certificate of identity.ca.
+    Without --actions, the dashboard is read-only. With it, the dashboard sends requests in your
+    name, and the policies of the nodes decide. On an address other than loopback, it uses TLS and
+    is read-only; people in web.people need a certificate of identity.ca.
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.wiring.fleet import FleetWiring

@@ -47,7 +47,7 @@ def call(member: Member, line: object) -> Done:
 
 def test_trigger_without_waiting(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("trigger", b.name, "--tag", "haproxy")
+    done = a.run("trigger", b.name, "--label", "haproxy")
     assert done.code == 0, done.err
     assert done.out.startswith(f"sent to {b.name}\nuuid: ")
     b.wait_log("history .*ended")
@@ -67,7 +67,7 @@ def test_trigger_with_waiting(two: Sequence[Member]) -> None:
 def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> None:
     """The bus keeps the last one only, and a node that was away hears of no other."""
     a, b, c = fleet.add("a", "b", "c")
-    waiting = a.node.start("trigger", b.name, "--wait", "--timeout", "60", "--json")
+    waiting = a.node.start("trigger", b.name, "--wait", "--wait-timeout", "60", "--json")
     later = fleet.replace(a, b)
     fleet.start()
     fleet.accepted(b, later)
@@ -84,7 +84,7 @@ def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> N
 
 def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
     a, _ = two
-    done = a.run("trigger", "nobody.example.com", "--wait", "--timeout", "0.2")
+    done = a.run("trigger", "nobody.example.com", "--wait", "--wait-timeout", "0.2")
     assert (done.code, done.out) == (
         75,
         "nobody.example.com  unknown: no result arrived in time\n",
@@ -117,7 +117,7 @@ def test_trigger_of_a_node_that_is_not_believed(fleet: Fleet) -> None:
     (a,) = fleet.add("a")
     (eve,) = fleet.add("eve", trusted=False)
     fleet.start()
-    done = a.run("trigger", eve.name, "--wait", "--timeout", "0.2")
+    done = a.run("trigger", eve.name, "--wait", "--wait-timeout", "0.2")
     assert done.code == 75
     assert done.err == f"# {eve.name} is not trusted here: its outcome will be rejected\n"
 
@@ -136,20 +136,20 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
         ["trigger", "*"],
         ["trigger", "b.example.com", "--ttl", "2h"],
         ["trigger", "b.example.com", "--ttl", "-1"],
-        ["trigger", "b.example.com", "--wait", "--timeout", "0"],
-        ["trigger", "b.example.com", "--tag", "a b"],
+        ["trigger", "b.example.com", "--wait", "--wait-timeout", "0"],
+        ["trigger", "b.example.com", "--label", "a b"],
         ["runonce"],
-        ["runonce", "-n", "b..example.com"],
-        ["runonce", "-n", "b.example.com", "--timeout", "6m"],
-        ["last-run", "-n", "B_"],
+        ["runonce", "b..example.com"],
+        ["runonce", "b.example.com", "--wait-timeout", "6m"],
+        ["last-run", "B_"],
         ["status", "-n", "b.example.com", "--wait"],
         ["status", "20261120T000000", "-n", "b.example.com"],
-        ["disable", "-n", "b.example.com", "-m", "x", "--owner", "y"],
-        ["disable", "-n", "b.example.com", "-m", "x\ny"],
-        ["disable", "-n", "b.example.com", "-m", "x", "--for", "soon"],
-        ["enable", "-n", "b.example.com", "--owner", "y"],
+        ["disable", "b.example.com", "-m", "x", "--owner", "y"],
+        ["disable", "b.example.com", "-m", "x\ny"],
+        ["disable", "b.example.com", "-m", "x", "--for", "soon"],
+        ["enable", "b.example.com", "--owner", "y"],
         ["lease", "a/b", "--", "true"],
-        ["lease", "a", "--wait", "x", "--", "true"],
+        ["lease", "a", "--wait-timeout", "x", "--", "true"],
         ["lease", "a", "--", "/nonexistent"],
         ["lease", "a"],
         ["nodes", "extra"],
@@ -219,7 +219,7 @@ def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> 
             ["nodes"],
             ["nodes", "--watch", "--json"],
             ["trigger", "b.example.com"],
-            ["runonce", "-n", "b.example.com"],
+            ["runonce", "b.example.com"],
             ["status", "-n", "b.example.com"],
             ["lease", "x", "--", "true"],
         )
@@ -237,10 +237,10 @@ def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> 
 
 def test_runonce_and_last_run(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("runonce", "--node", b.name)
+    done = a.run("runonce", b.name)
     assert (done.code, done.out) == (0, f"{b.name}: accepted\n"), done.err
     b.wait_log("history .*ended")
-    asked = a.run("last-run", "-n", b.name, "--json")
+    asked = a.run("last-run", b.name, "--json")
     assert asked.code == 0, "a run_cmd has no record"
     assert asked.json["replies"][b.name] == {"ok": True, "result": {}, "error": None}
 
@@ -252,14 +252,14 @@ def test_requests_to_many(two: Sequence[Member]) -> None:
     assert list(done.json["replies"]) == [b.name, a.name]
     assert done.json["replies"][b.name]["result"]["state"] == "idle"
     assert "denied" in done.json["replies"][a.name]["error"], "no policy denies"
-    silent = a.run("runonce", "-n", "nobody.example.com", "--timeout", "0.3")
+    silent = a.run("runonce", "nobody.example.com", "--wait-timeout", "0.3")
     assert silent.code == 69
     assert "did not answer in time" in silent.err
 
 
 def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     a, b = two
-    done = a.run("disable", "-m", "rollout 42", "--for", "1h", "-n", b.name)
+    done = a.run("disable", b.name, "-m", "rollout 42", "--for", "1h")
     assert done.code == 0, done.err
     (hold,) = b.run("status", "--json").json["holds"]
     assert (hold["owner"], hold["reason"]) == ("choria=a.example.com", "rollout 42")
@@ -267,7 +267,7 @@ def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     a.run("trigger", b.name)
     b.wait_log("accepted a trigger")
     assert b.run("disable", "-m", "another's").code == 0
-    ended = a.run("enable", "-n", b.name, "--json")
+    ended = a.run("enable", b.name, "--json")
     assert [one["reason"] for one in ended.json["replies"][b.name]["result"]["ended"]] == [
         "rollout 42"
     ], "only its own"
@@ -296,7 +296,7 @@ def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) 
     assert (busy.code, busy.out) == (75, "")
     assert f"{a.name} has it" in busy.err
     assert b.run("lease", "other", "--", "echo", "free").out == "free\n"
-    waiting = b.node.start("lease", "db", "--wait", "1m", "--", "echo", "at last")
+    waiting = b.node.start("lease", "db", "--wait-timeout", "1m", "--", "echo", "at last")
     open_fifo(tmp_path / "gate")
     assert a.node.finish(held).code == 7
     done = b.node.finish(waiting)
@@ -357,8 +357,7 @@ def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
     assert request["cause"] == f"trigger from {a.name}"
     assert request["causes"]["paths"] == [[a.name]]
     assert (
-        a.run("last-run", "-n", b.name, "--json").json["replies"][b.name]["result"]["id"]
-        == (end["run"])
+        a.run("last-run", b.name, "--json").json["replies"][b.name]["result"]["id"] == (end["run"])
     )
     b.node.write("input.yaml", "app: nonsense\n")
     dropped = a.run("trigger", b.name, "--wait")

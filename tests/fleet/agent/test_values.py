@@ -29,7 +29,7 @@ def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
     assert last["category"] == "no_report"
     assert last["failure_cause"]["error"].startswith("…: parameter … expects a match for")
     assert last["run"] == b.node.runs()[-1]
-    told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", "-n", b.name)]
+    told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", b.name)]
     for other in told:
         assert CANARY not in other.out + other.err, other
     assert CANARY not in b.log, "nor is it in the journal"

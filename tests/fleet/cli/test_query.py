@@ -30,7 +30,7 @@ def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
     first = asking.run("apply")
     assert first.code == 0, first.err
     assert "web: []" in first.out, "nobody has published yet: that is an answer"
-    assert asking.run("publish").code == 0
+    assert asking.run("inventory", "publish").code == 0
 
     second = asking.run("apply")
     assert "web: [web01.example.com]" in second.out, second.out
@@ -43,8 +43,8 @@ def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
     assert told in asking.run("report").out
     assert "no node (revision" in asking.run("why", "-1").out
 
-    assert asking.run("publish").code == 0
-    entry = asking.run("facts", "web01.example.com", "--json").json["entry"]
+    assert asking.run("inventory", "publish").code == 0
+    entry = asking.run("inventory", "facts", "web01.example.com", "--json").json["entry"]
     assert [one["text"] for one in entry["queries"]] == [query["text"]]
     assert "app" in entry["classes"]
     assert asking.run("query", "Class[App]", "--count").out == "1\n"
@@ -87,7 +87,7 @@ def test_usage(node: Node) -> None:
     for arguments, error in (
         (("a =",), "could not parse the query at its end"),
         (("Package[x]",), "resources of type Package are not answered"),
-        (("a=1", "--json", "--count"), "cannot go together"),
+        (("a=1", "--json", "--count"), "exclude each other"),
     ):
         done = node.run("query", *arguments)
         assert done.code == 2

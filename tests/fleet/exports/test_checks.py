@@ -38,14 +38,18 @@ def test_an_inventory_that_cannot_be_asked_is_no_empty_list(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)
     for words in ([], ["--json"], ["--policy"]):
-        done = node.run("exports", *words)
+        done = node.run("inventory", "exports", *words)
         assert (done.code, done.out) == (69, ""), done.err
-    assert node.run("exports", "--type", "/etc").code == 2
+    assert node.run("inventory", "exports", "--type", "/etc").code == 2
 
 
 def test_without_a_bus_other_nodes_cannot_be_asked(node: Node) -> None:
     node.app("")
-    for words in (["query", "role=web"], ["exports"], ["exports", "--policy"]):
+    for words in (
+        ["query", "role=web"],
+        ["inventory", "exports"],
+        ["inventory", "exports", "--policy"],
+    ):
         done = node.run(*words)
         assert (done.code, done.out) == (69, ""), words
         assert "cannot ask other nodes: no bus is configured (write 'bus:' there" in done.err

@@ -52,7 +52,7 @@ def test_fragments_are_collected_with_the_lines_that_the_page_appends(fleet: Fle
     balancer.node.app(f"Concat::Fragment <<| |>> {{ target => '{target}' }}")
     balancer.node.write("modules/app/trunk/concat/manifests/fragment.pp", FRAGMENT)
     assert balancer.run("apply").code == 1  # no line yet
-    proposed = balancer.run("exports", "--policy").out
+    proposed = balancer.run("inventory", "exports", "--policy").out
     assert f"# guarded leaves out Concat::Fragment[{several.name}] of {several.name}" in proposed
     balancer.node.write("policies/collect.policy", proposed)
     done = applied(balancer)

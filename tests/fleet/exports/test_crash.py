@@ -1,4 +1,4 @@
-"""`localpuppet publish` is killed at one system call after another: others read old or new, whole.
+"""`localpuppet inventory publish` is killed at system calls: others read old or new, whole.
 
 A bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
 """
@@ -61,8 +61,9 @@ class Publishing:
 
     def publish(self, *strace: str) -> "subprocess.CompletedProcess[str]":
         """Publish under strace, which kills it."""
+        trace = self.member.root / "trace"
         return subprocess.run(
-            ["strace", "-f", "-qq", "-o", self.member.root / "trace", *strace, *COMMAND, "publish"],
+            ["strace", "-f", "-qq", "-o", trace, *strace, *COMMAND, "inventory", "publish"],
             env=self.member.node.environment(PYTHONPATH=str(REPOSITORY)),
             cwd="/",
             capture_output=True,

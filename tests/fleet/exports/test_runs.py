@@ -41,7 +41,7 @@ def recorded(member: Member, name: str) -> dict[str, Any]:
 
 
 def exports(member: Member, *words: str) -> list[str]:
-    done = member.run("exports", *words, "--json")
+    done = member.run("inventory", "exports", *words, "--json")
     assert done.code == 0, done.err
     return [f"{one['node'][0]} {one['type']}[{one['title']}]" for one in done.json["exports"]]
 
@@ -83,7 +83,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     assert exports(b) == ["a App::Known[host a]"]
     asked = b.run("query", '@@App::Known[~"^host"]{path="/etc/shadow"}')
     assert (asked.code, asked.out) == (0, f"NODE\n{a.name}\n"), asked.err
-    shown = b.run("exports", str(a.name), "--type", "app::known", "--title", "host a")
+    shown = b.run("inventory", "exports", str(a.name), "--type", "app::known", "--title", "host a")
     assert shown.out.split() == ["NODE", "TYPE", "TITLE", a.name, "App::Known", "host", "a"]
 
     # What is pasted publishes nothing, and a failed run changes nothing.
@@ -91,14 +91,14 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     shell(command)
     a.node.app('@@notify { "failed": } exec { "/bin/false": }')
     assert a.run("apply").code == 1
-    assert a.run("publish").out == "the others know it already\n"
+    assert a.run("inventory", "publish").out == "the others know it already\n"
     assert exports(b) == ["a App::Known[host a]"]
 
     exporting(b, "App::Known <<| |>>")
     refused = b.run("apply", "--noop")
     assert (refused.code, "no line of the policy is about App::Known" in refused.out) == (1, True)
     assert "no line of the policy" in recorded(b, "collected.json")["collectors"][0]["reason"]
-    lines = b.run("exports", "--policy").out
+    lines = b.run("inventory", "exports", "--policy").out
     assert lines == f"# guarded drops path\n{a.name}\tApp::Known\t*\tguarded\n"
     b.node.write("policies/collect.policy", lines)
     done = applied(b)
@@ -118,12 +118,12 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
         told = b.run(verb).out
         assert f"1 resource of {a.name}" in told
         assert "    guarded, does not count of them: path\n" in told
-    assert b.run("exports", "--policy").out == ""
+    assert b.run("inventory", "exports", "--policy").out == ""
 
     a.node.app("notify { 'nothing to offer': }")
     applied(a)
     assert exports(b) == []
-    assert b.run("exports").out == "no node exports that\n"
+    assert b.run("inventory", "exports").out == "no node exports that\n"
 
 
 def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:
@@ -134,9 +134,9 @@ def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:
     exporting(a, '@@server { "web": hostname => "a" }')
     applied(a)
     assert exports(b) == ["a Server[web]"]
-    assert a.run("forget", str(a.name)).code == 0
+    assert a.run("inventory", "forget", str(a.name), "--yes").code == 0
     assert exports(b) == []
-    assert b.run("exports", str(a.name)).code == 2
+    assert b.run("inventory", "exports", str(a.name)).code == 2
 
 
 def test_a_key_that_is_revoked_takes_exports_away(fleet: Fleet) -> None:
@@ -152,5 +152,5 @@ def test_a_key_that_is_revoked_takes_exports_away(fleet: Fleet) -> None:
         """
     )
     assert "to a 10.0.0.1:8080" in applied(b).out
-    assert b.run("keys", "revoke", str(a.name)).code == 0
+    assert b.run("keys", "revoke", str(a.name), "--yes").code == 0
     assert exports(b) == []

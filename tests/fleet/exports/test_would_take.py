@@ -39,10 +39,10 @@ def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
     ):
         assert text in shown, shown
 
-    lines = me.run("exports", "--policy")
+    lines = me.run("inventory", "exports", "--policy")
     assert "Host <<| tag == 'web' |>>" in lines.err
     assert "Host <<|" not in lines.out
-    assert len(me.run("exports", "--policy", "--json").json["collectors"]) == 2
+    assert len(me.run("inventory", "exports", "--policy", "--json").json["collectors"]) == 2
 
     (me.node.state / FILE).write_bytes(b"rubbish" * 1000)
     damaged = me.run("check")  # a copy of what others say makes no input of this node invalid

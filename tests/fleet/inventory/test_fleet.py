@@ -49,12 +49,12 @@ def test_what_a_node_tells_is_known_to_others_and_forgotten_by_who_allows_it(
     any_fleet.start()
     tell(b.root, b.name, "web")
     wait_known(a.node, "web", b.name)
-    shown = a.run("facts", b.name, "--json")
+    shown = a.run("inventory", "facts", b.name, "--json")
     assert shown.json["entry"]["facts"]["fqdn"] == b.name
     assert shown.json["revision"] > 0
     assert 0 <= shown.json["age"] < 900
 
-    b.run("forget", b.name)
+    b.run("inventory", "forget", b.name, "--yes")
     wait_known(a.node, "web")
     wait_known(b.node, "web", b.name)  # its own policy does not allow it
     assert "is not forgotten" in b.log
@@ -67,7 +67,7 @@ def test_a_key_that_is_revoked_takes_its_node_away(fleet: Fleet) -> None:
     fleet.start()
     tell(b.root, b.name, "web")
     wait_known(a.node, "web", b.name)
-    assert a.run("keys", "revoke", b.name).code == 0
+    assert a.run("keys", "revoke", b.name, "--yes").code == 0
     wait_known(a.node, "web")
     a.wait_log(f"{b.name} is out of the inventory")
 
@@ -75,8 +75,8 @@ def test_a_key_that_is_revoked_takes_its_node_away(fleet: Fleet) -> None:
 def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     tell(b.root, b.name, "web")
-    assert b.run("publish").out == "told the others\n"
-    assert b.run("publish").out == "the others know it already\n"
+    assert b.run("inventory", "publish").out == "told the others\n"
+    assert b.run("inventory", "publish").out == "the others know it already\n"
     assert known(a.node, "web", "db") == [b.name]
     assert known(a.node, "db") == []
 
@@ -89,10 +89,10 @@ def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
     facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
     said = entry(b.name, at=time.time(), roles=("web",), facts=facts)
     Outbox(b.root / "var").offer(said, refresh=0)
-    assert b.run("publish").code == 0
+    assert b.run("inventory", "publish").code == 0
     for words in (
-        ("facts", b.name),
-        ("facts", "--summary", "kernel"),
+        ("inventory", "facts", b.name),
+        ("inventory", "facts", "--summary", "kernel"),
         ("query", "role=web", "--facts", "kernel"),
         ("nodes", "--role", "web"),
     ):
@@ -107,7 +107,11 @@ def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
 def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -> None:
     (a,) = fleet.add("a")
     (a.root / "var/inventory/view.sqlite").mkdir(parents=True)
-    for words in (("nodes", "--role", "web"), ("facts", a.name), ("query", "role=web")):
+    for words in (
+        ("nodes", "--role", "web"),
+        ("inventory", "facts", a.name),
+        ("query", "role=web"),
+    ):
         done = a.run(*words)
         assert (done.code, done.out) == (69, ""), done
 
@@ -130,7 +134,9 @@ def test_an_agent_of_two_sides_tells_and_knows(split: Split) -> None:
     tell(split.node.root, "a.example.com", "db")
     wait_known(split.other, "db", NodeName("a.example.com"))
     tell(split.other.root, "b.example.com", "web")
-    assert split.other.run("publish").code == 0
+    assert split.other.run("inventory", "publish").code == 0
     wait_known(split.node, "web", NodeName("b.example.com"))
-    listed = json.loads(split.node.run("facts", "--summary", "role", "--json").out)["values"]
+    listed = json.loads(split.node.run("inventory", "facts", "--summary", "role", "--json").out)[
+        "values"
+    ]
     assert [one["value"] for one in listed] == ["db", "web"]

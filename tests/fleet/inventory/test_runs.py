@@ -51,13 +51,13 @@ def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> 
 
     # Nobody's agent is there: a process of its own brought it to the bus.
     node.wait_until(Outbox(node.state).is_published)
-    said = node.run("facts", "web01.example.com", "--json")
+    said = node.run("inventory", "facts", "web01.example.com", "--json")
     assert said.json["entry"] == entry, said.err
     shown = node.run("nodes", "--role", "cache", "--json").json
     listed = shown["nodes"]
     assert (shown["revision"], shown["age"]) > (0, 0)
     assert [one["node"] for one in listed] == ["web01.example.com"]
-    counted = node.run("facts", "--summary", "role", "--json").json["values"]
+    counted = node.run("inventory", "facts", "--summary", "role", "--json").json["values"]
     assert counted == [{"value": "cache", "nodes": 1}, {"value": "web", "nodes": 1}]
 
     assert node.run("apply").code == 0
@@ -70,10 +70,10 @@ def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> 
 def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)
-    for words in (["facts", "--summary", "role"], ["nodes", "--role", "web"]):
+    for words in (["inventory", "facts", "--summary", "role"], ["nodes", "--role", "web"]):
         done = node.run(*words, "--json")
         assert (done.code, done.out) == (69, ""), done.err
-    assert node.run("publish").out.startswith("there is nothing to tell")
+    assert node.run("inventory", "publish").out.startswith("there is nothing to tell")
 
 
 def test_check_says_that_a_policy_lets_this_node_follow_nobody(node: Node) -> None:

@@ -89,7 +89,7 @@ def test_an_agent_that_was_killed_goes_on_with_the_lock_of_a_run_that_lives(
     assert f"{b.name} has it" in busy.err
     b.node.app("notify { 'hello': }")  # what the run after this one does
     open_fifo(tmp_path / "gate")
-    done = a.run("lease", "migrate", "--wait", "1m", "--", "echo", "mine")
+    done = a.run("lease", "migrate", "--wait-timeout", "1m", "--", "echo", "mine")
     assert (done.code, done.out) == (0, "mine\n"), done.err
     fleet.settle()
     status = json.loads((b.node.state / "runs" / run / "status.json").read_text())
@@ -109,7 +109,7 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     b.wait_log(f"took up the lock migrate again for run {record['id']}")
     os.kill(record["puppet"]["pid"], signal.SIGKILL)
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
 
@@ -125,7 +125,7 @@ def test_an_agent_gives_back_the_lock_of_a_run_that_ended_with_the_one_before(
     open_fifo(tmp_path / "gate")
     b.start()
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
 
 
 @pytest.mark.parametrize("supervised", [True, False])
@@ -181,7 +181,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path:
     assert a.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     b.wait_log(f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert a.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
 
@@ -220,7 +220,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     assert split.other.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert split.other.run("lease", "migrate", "--wait", "1m", "--", "true").code == 0
+    assert split.other.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
 
 
 def test_leader_does_not_take_what_a_command_on_its_node_has(fleet: Fleet, tmp_path: Path) -> None:

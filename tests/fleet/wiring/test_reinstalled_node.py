@@ -72,7 +72,7 @@ def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node
     assert "as this node said on the bus, its last is web/tags/r2" in refused.err
     assert "web/tags/r1 is older, by the times of their tags, than web/tags/r2" in refused.err
     assert applied.run("check").code == 2
-    allowed = applied.run("apply", "--allow-rollback")
+    allowed = applied.run("apply", "--allow-older")
     assert allowed.code == 0, allowed.err
     assert applied.run("apply").code == 0, "its own order counts from now on"
 

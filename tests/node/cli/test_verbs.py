@@ -1,16 +1,14 @@
 """The verbs that run no Puppet, as a user meets them."""
 
 import json
-import os
-import pty
 import re
-import select
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
+from tests.rigs.node import Node
+from tests.rigs.terminal import in_terminal
 
 
 @pytest.mark.parametrize(
@@ -31,8 +29,8 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
         (["disable", "-m", "x", "--owner", "a\nb"], "owner"),
         (["enc", "../x"], "node name"),
         (["units", "nope"], "nope"),
-        (["permissions", "nats", "/nonexistent.yaml"], "/nonexistent.yaml"),
-        (["permissions", "kafka", "roster.yaml"], "kafka"),
+        (["bus", "permissions", "nats", "/nonexistent.yaml"], "/nonexistent.yaml"),
+        (["bus", "permissions", "kafka", "roster.yaml"], "kafka"),
         (["apply", "http://enc.example.com/x"], "only https://"),
         (["apply", "https://bob:hunter2@enc.example.com/x"], "credentials"),
         (["apply", "/dev/zero"], "not a regular file"),
@@ -48,7 +46,7 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
         (["disable", "-m", "x", "--for", ""], "length of a hold"),
         (["disable", "-m", "x", "--owner", ""], "owner"),
         (["enable", "--owner", "nobody"], "no hold of 'nobody'"),
-        (["status", "--timeout", "5"], "--timeout goes with --wait"),
+        (["status", "--wait-timeout", "5"], "--wait-timeout requires --wait"),
         (["apply", "--", "--EXECUTE", "x"], "localpuppet sets it itself"),
         (["apply", "--", "--exe", "x"], "localpuppet sets it itself"),
         (["apply", "--", "-de", "x"], "localpuppet sets it itself"),
@@ -189,9 +187,9 @@ def test_status_and_enable_name_a_hold_that_was_made_while_the_clock_was_wrong(n
     warning = "the clock was wrong when this hold was made, and so is the deadline"
     status = node.run("status").out
     assert warning in status
-    assert "'localpuppet enable --all' ends it" in status
+    assert "'localpuppet enable --all-owners' ends it" in status
     assert warning in node.run("enable").out
-    ended = node.run("enable", "--all")
+    ended = node.run("enable", "--all-owners")
     assert ended.out.startswith("ended: x (held by cron since 2099-")
     assert warning in ended.out
 
@@ -204,60 +202,33 @@ def test_holds_are_lists_with_json(node: Node) -> None:
     assert [found["reason"] for found in holds] == ["first", "second"]
     told = node.run("enable", "--json").json
     assert (told["ended"], [found["owner"] for found in told["holds"]]) == ([], ["a", "b"])
-    assert node.run("enable", "--all", "--owner", "a").code == 2
-    assert len(node.run("enable", "--all", "--json").json["ended"]) == 2
+    assert node.run("enable", "--all-owners", "--owner", "a").code == 2
+    assert len(node.run("enable", "--all-owners", "--json").json["ended"]) == 2
     assert node.run("enable").out == "there was no hold\n"
-
-
-def in_terminal(node: Node, *arguments: str, **more: str) -> str:
-    """Run the program on a terminal; return the bytes that it wrote there as text."""
-    leader, follower = pty.openpty()
-    environment = node.environment(
-        **{"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", **more}
-    )
-    with subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env=environment,
-        cwd="/",
-    ) as process:
-        os.close(follower)
-        seen = b""
-        while select.select([leader], [], [], PATIENCE)[0]:
-            try:
-                chunk = os.read(leader, 65536)
-            except OSError:  # the terminal's other side is closed: the program has ended
-                break
-            seen += chunk
-        process.wait(PATIENCE)
-    os.close(leader)
-    return seen.decode()
 
 
 def test_colour_follows_terminal_option_and_no_color(node: Node) -> None:
     node.run("disable", "-m", "x")
     coloured = "\x1b[33m"
-    assert coloured in in_terminal(node, "status")
-    assert coloured not in in_terminal(node, "status", NO_COLOR="1")
-    assert coloured not in in_terminal(node, "--color", "never", "status")
+    assert coloured in in_terminal(node, "status").out
+    assert coloured not in in_terminal(node, "status", NO_COLOR="1").out
+    assert coloured not in in_terminal(node, "--color", "never", "status").out
     assert "\x1b" not in node.run("status").out
     assert coloured in node.run("--color", "always", "status").out
     in_red = "\x1b[31m"  # an error, told when the command is over
-    assert in_red in in_terminal(node, "logs", "none")
-    assert in_red not in in_terminal(node, "--color", "never", "logs", "none")
+    assert in_red in in_terminal(node, "logs", "none").out
+    assert in_red not in in_terminal(node, "--color", "never", "logs", "none").out
     assert in_red in node.run("--color", "always", "logs", "none").err
 
 
 def test_a_terminal_shows_that_a_run_goes_on(node: Node) -> None:
     node.app("exec { '/bin/sleep 2': }")
-    shown = in_terminal(node, "apply")
+    shown = in_terminal(node, "apply").out
     assert "applying app/trunk" in shown
     assert "# puppet apply of app/trunk" in shown
     assert "--modulepath" not in shown
-    assert "--modulepath" in in_terminal(node, "apply", "-v")
-    assert "applying" not in in_terminal(node, "apply", TERM="dumb")
+    assert "--modulepath" in in_terminal(node, "apply", "-v").out
+    assert "applying" not in in_terminal(node, "apply", TERM="dumb").out
 
 
 def test_completion_offers_releases_and_runs(node: Node) -> None:

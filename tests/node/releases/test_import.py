@@ -75,7 +75,7 @@ def test_check_asks_nobody_and_writes_nothing(shop: Node, forge: Forge) -> None:
         "mod 'puppetlabs/stdlib', :latest",
         f"mod 'gone', git: 'file://{forge.path}/gone', ref: '1.2.3'",
     )
-    done = make(shop, "import", "--check", str(file))
+    done = make(shop, "import", "--dry-run", str(file))
     assert done.code == 0, done.err
     assert done.out.splitlines()[-1] == "2 of 2 modules taken, 0 left"
     assert not (file.parent / "manifest.yaml").exists()
@@ -99,10 +99,10 @@ def test_ruby_is_run_only_when_asked_to(shop: Node, forge: Forge) -> None:
     file = shop.write(
         "control/Puppetfile", f'{text}  mod n, git: "#{{base}}/#{{n}}", tag: "v1"\nend\n'
     )
-    left = make(shop, "import", "--check", str(file))
+    left = make(shop, "import", "--dry-run", str(file))
     assert left.code == 1
     assert "is Ruby: --evaluate has Ruby read it" in left.out
-    done = make(shop, "import", "--check", "--evaluate", "--json", str(file))
+    done = make(shop, "import", "--dry-run", "--evaluate", "--json", str(file))
     assert done.code == 0, done.err
     assert list(done.json["modules"]) == ["a", "b"]
 
@@ -122,7 +122,7 @@ def test_ruby_is_shut_in(shop: Node, ruby: str, what: str) -> None:
     import re
 
     file = shop.write("control/Puppetfile", ruby + "\n")
-    refused = make(shop, "import", "--check", "--evaluate", str(file))
+    refused = make(shop, "import", "--dry-run", "--evaluate", str(file))
     assert refused.code == 2, refused.err
     assert re.search(what, refused.err), refused.err
     assert refused.err.count("\n") == 1
@@ -146,7 +146,7 @@ def test_a_reason_is_readable_on_a_narrow_terminal(shop: Node, forge: Forge) -> 
     assert "line 5: apt: names no ref: main is taken" in seen.out
     assert "localpuppet.yaml" not in seen.out, "the public Forge is the one that is asked"
     own = puppetfile(shop, "forge 'https://forge.example.com'")
-    assert "is a setting here" in make(shop, "import", "--check", str(own)).out
+    assert "is a setting here" in make(shop, "import", "--dry-run", str(own)).out
     offline = puppetfile(shop, module(forge, "apt"))
-    unasked = make(shop, "import", "--check", str(offline)).out
+    unasked = make(shop, "import", "--dry-run", str(offline)).out
     assert "apt: names no ref: master is taken, and its repository was not asked" in unasked

@@ -158,8 +158,8 @@ def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Fo
     refused = site.run("apply")
     assert refused.code == 2
     assert "web/tags/r1 is older than web/tags/r2" in refused.err
-    assert site.run("apply", "--noop", "--allow-rollback").code == 0
-    allowed = site.run("apply", "--allow-rollback")
+    assert site.run("apply", "--noop", "--allow-older").code == 0
+    allowed = site.run("apply", "--allow-older")
     assert "Notice: web r1" in allowed.out
     assert site.run("apply").code == 0, "allowed once, it is the newest now"
 
@@ -187,7 +187,7 @@ def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
 ) -> None:
     applied(site, forge, "r1", "r2", "r3")
     point_at(site, "r2")
-    assert site.run("apply", "--allow-rollback").code == 0
+    assert site.run("apply", "--allow-older").code == 0
     listed = site.run("release", "list", "--json").json["releases"]
     assert [row["applied"] for row in listed] == ["previous", "current", None]
     point_at(site, "r3")

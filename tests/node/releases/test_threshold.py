@@ -98,7 +98,7 @@ def test_one_signature_is_refused_and_a_second_person_is_enough(
     said = place.refused(source)
     assert "web asks for the signatures of 2 people" in said
     assert "the tag r1 is signed by alice@example.net: 1 more must sign" in said
-    assert "'localpuppet release sign APP_DIR r1'" in said
+    assert "'localpuppet release sign DIR r1'" in said
     assert "2 more must sign" in place.refused(replace(source, signatures=3))
     countersign(place.web, "r1", signing, "bob")
     assert place.bring(source).tag == "r1", "the tag is here: what came since is asked for"

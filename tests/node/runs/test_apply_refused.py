@@ -52,7 +52,7 @@ def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
     assert held.code == 75
     assert "by the agent" in held.err
     assert "still on hold: by the agent" in node.run("enable").out
-    assert "ended: by the agent" in node.run("enable", "--all").out
+    assert "ended: by the agent" in node.run("enable", "--all-owners").out
     assert node.run("apply").code == 0
 
 

@@ -250,7 +250,7 @@ def test_going_back_is_refused_before_the_older_release_is_looked_for(site: Site
 def test_going_back_can_be_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
-    prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
+    prepared = site.preparation().prepare(OPTIONS, allow_older=True)
     assert prepared.release.name == "app/tags/r1"
 
 
@@ -297,7 +297,7 @@ def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) 
 
 def test_a_rollback_is_ended_by_whoever_allows_what_the_input_says(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
-    prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
+    prepared = site.preparation().prepare(OPTIONS, allow_older=True)
     assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
@@ -340,7 +340,7 @@ def test_nobody_is_asked_where_the_node_knows_or_somebody_decided(site: Site) ->
     tag_time(site, ReleasePath("app/tags/r1"), 100)
     newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
-    site.preparation().prepare(OPTIONS, allow_rollback=True)
+    site.preparation().prepare(OPTIONS, allow_older=True)
     site.ledger.note(ReleasePath("app/tags/r1"))
     site.preparation().prepare(OPTIONS)
     site.write("app/trunk")

@@ -34,7 +34,7 @@ ALICE = "alice"
 def permissions(engine: str, roster: Path = ROSTER) -> str:
     """Return what the verb prints."""
     done = subprocess.run(
-        [sys.executable, "-m", "localpuppet", "permissions", engine, str(roster)],
+        [sys.executable, "-m", "localpuppet", "bus", "permissions", engine, str(roster)],
         capture_output=True,
         text=True,
         check=True,

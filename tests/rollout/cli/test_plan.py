@@ -10,8 +10,8 @@ import pytest
 
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.share.files import shared_file
-from tests.node.cli.test_verbs import in_terminal
 from tests.rigs.node import Node
+from tests.rigs.terminal import in_terminal
 
 LAMP = str(Path(__file__).parents[2] / "data" / "environment-lamp.json")
 CHORIA = """\
@@ -91,7 +91,7 @@ def test_an_empty_site_is_no_failure(node: Node) -> None:
         "Puppet Site Plan for the production Environment\n\n"
         "No site applications were found in the Puppet environment\n",
     )
-    assert "has no applications" in in_terminal(node, "plan", "--site", str(path))
+    assert "has no applications" in in_terminal(node, "plan", "--site", str(path)).out
 
 
 def test_a_site_comes_by_standard_input_too(node: Node) -> None:
@@ -104,11 +104,14 @@ def test_a_site_comes_by_standard_input_too(node: Node) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--site", LAMP, "--role", "web"], "--role and --query are for the inventory"),
+        (["--site", LAMP, "--role", "web"], "--role and --query select nodes of the inventory"),
         (["--site", "/nowhere.json"], "/nowhere.json: cannot be read"),
         (["--site", "https://me:pw@puppet:8140/x"], "puppet:8140/x: a URL must not hold cred"),
         (["--site", "http://me:pw@puppet:8140/x"], "puppet:8140/x: is not a file, nor an https"),
-        (["--site", LAMP, "--site-cert", "/c.pem"], "--site-cert and --site-key go together"),
+        (
+            ["--site", LAMP, "--site-cert", "/c.pem"],
+            "--site-key require each other",
+        ),
         (["--site", LAMP, "--instance", "Lamp[app9]"], "unknown application instance 'Lamp[app9]'"),
         (["--site", LAMP, "--nodes", "dev9.devco.net"], "unknown node 'dev9.devco.net'"),
         (["--site", LAMP, "--nodes", "dev1.devco.net,"], "node name ''"),
@@ -174,7 +177,7 @@ def test_json_of_narrowed_nodes_names_what_is_taken_as_it_stands(node: Node, sho
 
 
 def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
-    shown = in_terminal(node, "plan", "--site", shop, COLUMNS="60")
+    shown = in_terminal(node, "plan", "--site", shop, COLUMNS="60").out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
     assert max(map(len, plain.splitlines())) <= 60
     words = " ".join(plain.split())
@@ -190,7 +193,7 @@ def test_a_terminal_of_sixty_columns_is_enough(node: Node, shop: str) -> None:
 
 
 def test_a_terminal_gets_chorias_text_when_it_asks_for_it(node: Node) -> None:
-    shown = in_terminal(node, "--color", "never", "plan", "--text", "--site", LAMP)
+    shown = in_terminal(node, "--color", "never", "plan", "--text", "--site", LAMP).out
     assert shown.replace("\r\n", "\n") == CHORIA
 
 

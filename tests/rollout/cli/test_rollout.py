@@ -2,8 +2,9 @@
 
 import pytest
 
-from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
+from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
     NodeResult,
@@ -18,6 +19,7 @@ from localpuppet.rollout.execution.events import (
 from localpuppet.rollout.execution.journals import Journals
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import Node
+from tests.rigs.terminal import in_terminal
 from tests.rigs.waiting import wait_until
 from tests.rollout.execution.changes.foretold import SALT, approved
 from tests.rollout.execution.simulated import ID, began, node
@@ -33,11 +35,11 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
         ([], "the selection matches no node"),
         (["--order", "none"], "--order none needs --query, --role or --nodes"),
         (["--site", "@SITE@", "--query", "x"], "are for the inventory, without --site"),
-        (["--site", "@SITE@", "--window", "2", "--batch", "3"], "do not go together"),
+        (["--site", "@SITE@", "--window", "2", "--batch", "3"], "exclude each other"),
         (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),
-        (["--site", "@SITE@", "--check", "http://a/", "--noop"], "where nothing changes"),
+        (["--site", "@SITE@", "--check", "http://a/", "--noop"], "a check needs a changed node"),
         (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
-        (["--failed-of", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
+        (["--failed-in", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
         (["--query", "role=web", "--order", "none"], "matches no node"),
         (["--site", "@SITE@", "--pause-at-most", "0"], "the --pause-at-most must be positive"),
     ],
@@ -100,7 +102,7 @@ def test_what_is_told(node: Node) -> None:
         "stopped: by SIGINT (1 succeeded, 1 unresponsive, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
         "the hold expires then; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
-        "'localpuppet rollout run --failed-of 20261122T110000Z-0123', "
+        "'localpuppet rollout run --failed-in 20261122T110000Z-0123', "
         "with the same --site if any, does what did not succeed\n"
     )
     damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
@@ -137,7 +139,10 @@ def test_what_is_told(node: Node) -> None:
     assert found["held_until"] == {"n02.example.com": "2026-11-20T14:11:30.000000Z"}
     refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
     assert refused.code == 2
-    assert "is a rollout of choria=alice, not of choria=web01.example.com (--of" in refused.err
+    assert (
+        "is a rollout of choria=alice, not of choria=web01.example.com (take it over: --operator"
+        in refused.err
+    )
 
 
 def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
@@ -152,10 +157,27 @@ def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
-    process = node.start("rollout", "run", "--site", site, "--failed-of", ID)
+    process = node.start("rollout", "run", "--site", site, "--failed-in", ID)
     wait_until(lambda: len(journals.ids()) == 2, lambda: "it does not begin")
     process.kill()
     process.wait()
     again = journals.open(None).state().began
     assert (again.parent, again.approval, again.salt) == (ID, parent.approval, SALT)
     assert sorted(one for group in again.groups for one in group) == list(NODES)
+
+
+def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
+    delivery = Delivery(release=ReleasePath("shop/tags/r7"))
+    journal = Journals(node.state / "rollouts").begin(began([1, 2], [3], delivery=delivery), at=AT)
+    journal.append(NodeRunsStarted(node_runs=(NodeRun(1, NODES[0]),)), at=AT)
+    words = ("rollout", "rollback", "--operator", "alice")
+    step = f"roll back rollout {ID} (1 node started so far)"
+    shown = node.run(*words, "--dry-run")
+    assert (shown.code, shown.out) == (0, f"would {step}\n")
+    refused = node.run(*words, str(ID))
+    assert (refused.code, f"cannot {step} without a confirmation" in refused.err) == (2, True)
+    answered = in_terminal(node, *words, typed="n\n")
+    assert (answered.code, f"{step}? [y/N]:" in answered.out) == (1, True)
+    assert not journal.said(0)
+    journal.close()

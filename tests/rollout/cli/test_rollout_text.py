@@ -85,7 +85,7 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
 
     resume = "'localpuppet rollout resume 20261122T110000Z-0123' continues it"
     assert last_line() == resume
-    assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
+    assert "run --failed-in 20261122T110000Z-0123'" in last_line(silent)
     assert last_line(silent, on_failure=OnFailure.PAUSE) == resume
     ended = [
         NodeRunEnded(node_run=one, result=NodeResult.SUCCEEDED, outcome="changed")
@@ -106,10 +106,10 @@ def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> No
             RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False)
         )
 
-    assert "run --failed-of 20261122T110000Z-0123'" in told()
-    assert "--failed-of" in told(
+    assert "run --failed-in 20261122T110000Z-0123'" in told()
+    assert "--failed-in" in told(
         RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed")
     )
-    assert "--failed-of" not in told(
+    assert "--failed-in" not in told(
         RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="alice takes it back")
     )

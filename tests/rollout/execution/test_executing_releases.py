@@ -174,7 +174,7 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"delivery": RELEASE, "noop": True}, "--release does not go with --noop and --tag"),
+        ({"delivery": RELEASE, "noop": True}, "--release excludes --noop and --tags"),
         ({"delivery": RELEASE, "tags": ("a",)}, "--release does not go with"),
         ({"on_failure": OnFailure.ROLLBACK}, "--on-failure rollback needs --release"),
     ],

@@ -1,4 +1,4 @@
-"""`localpuppet exports`: lists exported resources, and the policy lines that this node lacks."""
+"""`localpuppet inventory exports`: lists exported resources, and missing policy lines."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 @click.command(
     "exports",
-    short_help="Show which resources nodes export, or the lines that a policy lacks.",
-    epilog="""\b
-Examples:
-  localpuppet exports
-  localpuppet exports web01.example.com --json | jq '.exports[].parameters'
-  localpuppet exports --type concat::fragment --title haproxy_web01
-  localpuppet exports --policy >> /etc/puppet/policies/collect.policy
+    cls=Command,
+    examples="""
+localpuppet inventory exports
+localpuppet inventory exports web01.example.com --json | jq .exports
+localpuppet inventory exports --type concat::fragment --title haproxy_web01
+localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
 """,
+    exits={69: "the inventory is unreachable"},
 )
 @click.argument("name", metavar="[NODE]", required=False)
 @click.option("--type", "kind", metavar="TYPE", help="Only of this type (concat::fragment).")
@@ -33,7 +34,7 @@ Examples:
     "--policy",
     "lines",
     is_flag=True,
-    help="Print the lines that policies/collect.policy lacks to take them.",
+    help="Print the missing lines of policies/collect.policy that would accept them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all parameters.")
 @click.pass_obj
@@ -46,14 +47,14 @@ def exports_command(
     lines: bool,
     as_json: bool,
 ) -> None:
-    """Show the resources that the last good run of each node, or of NODE, exports.
+    """Show the exported resources of nodes.
 
-    Exports count only with the node's signature, and stay until the node exports something else or
-    is forgotten. An unreachable inventory is an error, never an empty list.
+    They are from the last good run of each node, or of NODE. They count only with the node's
+    signature, and remain until the node exports something else or is forgotten.
 
-    With --policy, localpuppet prints lines and allows nothing. Types whose every resource is code
-    or a right on this node have a line for each title, and a mark. What the collectors of the
-    newest run would get by the current policy goes to standard error.
+    With --policy, the command prints lines and writes nothing. Resource types that always grant
+    code or a right on this node get one line for each title, with a mark. The resources that the
+    current policy accepts are listed on standard error.
     """
     from localpuppet.fleet.exports.resource import named_type
     from localpuppet.fleet.wiring.run_async import run

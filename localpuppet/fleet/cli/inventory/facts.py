@@ -1,4 +1,4 @@
-"""`localpuppet facts`: shows what a node published, and the values of a fact on all nodes."""
+"""`localpuppet inventory facts`: shows a node's facts, and the values of a fact."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -9,6 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -21,24 +22,24 @@ T = TypeVar("T")
 
 @click.command(
     "facts",
-    short_help="Show a node's facts, or the values of a fact on all nodes.",
-    epilog="""\b
-Examples:
-  localpuppet facts web01.example.com
-  localpuppet facts web01.example.com --json | jq .entry.facts.os
-  localpuppet facts --summary os.family      how many nodes have which value
-  localpuppet facts --summary role
+    cls=Command,
+    examples="""
+localpuppet inventory facts web01.example.com
+localpuppet inventory facts web01.example.com --json | jq .entry.facts.os
+localpuppet inventory facts --summary os.family      count nodes by value
+localpuppet inventory facts --summary role
 """,
+    exits={69: "the inventory is unreachable or too old"},
 )
 @click.argument("name", metavar="[NODE]", required=False)
-@click.option("--summary", "path", metavar="FACT", help="Count the values of a fact (os.family).")
+@click.option("--summary", "path", metavar="FACT", help="Count nodes by the value of this fact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
-    """Show the facts of NODE's last good run, or count the values of one fact on all nodes.
+    """Show the facts of a node, or the values of a fact.
 
-    Facts count only with the node's signature. An inventory that is unreachable or too old
-    (inventory.max_stale) is an error, never an empty answer.
+    The facts are from the last good run of NODE. They count only with the node's signature. If this
+    node's copy of the inventory is too old (inventory.max_stale), the command fails.
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
@@ -60,7 +61,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     if entry is None:
         raise InvalidInputError(
             f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
-            hint="a node's first good run adds it: 'localpuppet nodes --role' lists them",
+            hint="its first good run adds it; 'localpuppet nodes' lists the running agents",
         )
     if as_json:
         told = {"entry": entry.to_dict(), "refused": refused}

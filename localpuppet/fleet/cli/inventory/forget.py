@@ -1,31 +1,40 @@
-"""`localpuppet forget`: removes a node's entry from every inventory."""
+"""`localpuppet inventory forget`: removes a node's entry from every inventory."""
 
 import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "forget",
-    short_help="Have all nodes forget a node's published entry.",
-    epilog="""\b
-Examples:
-  localpuppet forget old01.example.com
+    cls=Command,
+    examples="""
+localpuppet inventory forget old01.example.com
+localpuppet inventory forget old01.example.com --yes     in a script
 """,
+    exits={1: "you answered no", 69: "the bus is unreachable"},
 )
 @click.argument("name", metavar="NODE")
+@confirmation_options
 @click.pass_obj
-def forget_command(node: NodeWiring, name: str) -> None:
-    """Have all nodes forget NODE: it is gone for good, or for now.
+def forget_command(node: NodeWiring, name: str, dry_run: bool, yes: bool) -> None:
+    """Remove a node's entry from the inventory of all nodes.
 
-    Each node takes it out of its inventory if its own policy allows you to (action 'forget', which
-    '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
+    Each node removes the entry if its own policy allows you `forget` ('*' does not include it). A
+    later good run of NODE adds an entry again, unless its key is revoked.
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run
 
     forgotten = NodeName.parse(name)
+    step = f"remove the entry of {forgotten} from the inventory of all nodes"
+    if dry_run:
+        render.emit(f"would {step}")
+        return
+    confirm(step, yes=yes)
     run(PublishingWiring(node).forget(forgotten))
-    render.emit(f"told all nodes to forget {forgotten}; each does if its policy allows 'forget'")
+    render.emit(f"sent: each node removes the entry of {forgotten} if its policy allows 'forget'")

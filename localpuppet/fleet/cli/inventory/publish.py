@@ -1,33 +1,35 @@
-"""`localpuppet publish`: publishes this node's last good run."""
+"""`localpuppet inventory publish`: publishes this node's last good run."""
 
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "publish",
-    short_help="Publish the last good run to other nodes.",
-    epilog="""\b
-Examples:
-  localpuppet publish          after an outage of the bus
-  localpuppet publish --show   what other nodes receive
+    cls=Command,
+    examples="""
+localpuppet inventory publish             after an outage of the bus
+localpuppet inventory publish --dry-run   show what other nodes receive
 """,
+    exits={1: "", 69: "the bus is unreachable"},
 )
-@click.option("--show", is_flag=True, help="Print the entry as JSON; publish nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the entry as JSON; publish nothing.")
 @click.pass_obj
-def publish_command(node: NodeWiring, show: bool) -> None:
-    """Publish this node's inventory entry: facts, roles and classes of the last good run.
+def publish_command(node: NodeWiring, dry_run: bool) -> None:
+    """Publish this node's inventory entry.
 
-    A running agent does so by itself. Without an agent, a finished run starts this command if the
-    settings name a bus.
+    The entry has the facts, roles, classes and exported resources of the last good run. A running
+    agent publishes it after each run. Without an agent, the run publishes it if localpuppet.yaml
+    names a bus. You need this command only after an outage.
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run
 
     telling = PublishingWiring(node)
-    if show:
+    if dry_run:
         entry = telling.outbox().entry()
         render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
         return

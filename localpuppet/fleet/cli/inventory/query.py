@@ -11,6 +11,7 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 FORMATS = ("table", "bolt")
@@ -18,24 +19,20 @@ FORMATS = ("table", "bolt")
 
 @click.command(
     "query",
-    short_help="Show the nodes that an expression finds, and facts of them.",
-    epilog="""\b
-Examples:
-  localpuppet query 'role=web and os.family=Debian'
-  localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
-  localpuppet query 'not role=web' --count
-  localpuppet query 'puppetversion<version("7.20")' --json
-  localpuppet query role=web --format bolt > inventory.yaml
-
-Conditions: FACT OPERATOR VALUE with = != ~ !~ < <= > >= (os.family=Debian), role=NAME,
-Class[NAME], @@Type[TITLE] for exported resources, or a part of a node's name. Combine them with
-not, and, or. An empty expression ('') finds every node.
+    cls=Command,
+    examples="""
+localpuppet query 'role=web and os.family=Debian'
+localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
+localpuppet query 'not role=web' --count
+localpuppet query 'puppetversion<version("7.20")' --json
+localpuppet query role=web --format bolt > inventory.yaml
+localpuppet query ''                                      every node
 """,
+    exits={69: "the inventory is unreachable or too old"},
 )
 @click.argument("expression")
-@click.option("--facts", "listed", metavar="A,B", help="Show these facts too (networking.ip).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with revision and age.")
-@click.option("--count", "only_count", is_flag=True, help="Print how many nodes there are.")
+@click.option("--facts", "listed", metavar="A,B", help="Show these facts, too (networking.ip).")
+@click.option("--count", "only_count", is_flag=True, help="Print the number of nodes.")
 @click.option(
     "--format",
     "form",
@@ -44,6 +41,7 @@ not, and, or. An empty expression ('') finds every node.
     show_default=True,
     help="bolt: an inventory file of Puppet Bolt, in YAML.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with revision and age.")
 @click.pass_obj
 def query_command(
     node: NodeWiring,
@@ -53,17 +51,20 @@ def query_command(
     only_count: bool,
     form: str,
 ) -> None:
-    """Show the nodes that EXPRESSION finds in the inventory.
+    """Show the nodes that match an expression.
 
-    Facts count only with the node's signature. An inventory that is unreachable or too old
-    (inventory.max_stale) is an error with exit code 69, never an empty answer.
+    EXPRESSION compares facts (os.family=Debian), roles (role=web), classes and resources
+    (Class[Ntp], File['/etc/motd']), combined with 'and', 'or', 'not' and parentheses.
+
+    Facts are from each node's last good run and count only with its signature. If this node's copy
+    of the inventory is too old (inventory.max_stale), the command fails.
     """
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
 
     if as_json + only_count + (form != "table") > 1:
-        raise click.UsageError("--json, --count and --format cannot go together")
+        raise click.UsageError("--json, --count and --format exclude each other")
     paths = [path.strip() for path in (listed or "").split(",") if path.strip()]
     if form == "bolt":
         paths.append("networking.ip")

@@ -2,10 +2,9 @@
 
 import click
 
-from localpuppet.node.cli.lazy_group import Verbs
+from localpuppet.node.cli.lazy_group import CommandGroup
 
-# Verb → module, as in main.
-VERBS = {
+MODULES = {
     "init": "fleet.cli.keys.own",
     "list": "fleet.cli.keys.trusted",
     "revoke": "fleet.cli.keys.trusted",
@@ -13,20 +12,18 @@ VERBS = {
     "trust": "fleet.cli.keys.trusted",
 }
 
-EPILOG = """\b
-Two nodes that know each other:
-  web01# localpuppet keys init
-  web01# localpuppet keys show > web01.pem        public: it may be mailed
-  lb01#  localpuppet keys trust web01.example.com web01.pem
-Through ssh:
-  ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
+EXAMPLES = """
+localpuppet keys init                          on web01: make its key
+localpuppet keys show > web01.pem              on web01: the file is public
+localpuppet keys trust web01.example.com web01.pem       on another node
+ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
 """
 
 
-@click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
+@click.group(cls=CommandGroup, sections={"Commands": MODULES}, examples=EXAMPLES)
 def keys_command() -> None:
-    """Make and show this node's key; pin the keys of others.
+    """Make this node's key; pin the keys of others.
 
-    Triggers, requests and replies are signed. A node trusts pinned keys and, if identity.ca is set,
-    certificates of that CA. See docs/keys.md.
+    Nodes and operators sign triggers, requests and replies. A node trusts pinned keys and, if
+    identity.ca is set in localpuppet.yaml, certificates of that CA.
     """

@@ -7,25 +7,29 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.render_run import moment
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "init",
-    epilog="""\b
-Examples:
-  localpuppet keys init
-  localpuppet keys init --replace      if the old key may have leaked
-
-Exit codes: 0 made, 1 the disk refused, 2 there is a key already.
+    cls=Command,
+    examples="""
+localpuppet keys init
+localpuppet keys init --replace      if the old key may have leaked
 """,
+    exits={2: "there is a key already, or a setting is invalid", 1: ""},
 )
 @click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
-    """Make this node's key, Ed25519, readable by root alone."""
+    """Make this node's key.
+
+    The key is an Ed25519 key that only root can read. Pin its public part on other nodes with 'keys
+    show' and 'keys trust'.
+    """
     from localpuppet.fleet.trust.keys import fingerprint
 
     identity = Identity(node)
@@ -49,19 +53,20 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
 
 @click.command(
     "show",
-    short_help="Print this node's public key, or its certificate.",
-    epilog="""\b
-Examples:
-  localpuppet keys show > web01.pem
-  localpuppet keys show --json
-
-Exit codes: 0 shown, 2 there is no key yet.
+    cls=Command,
+    examples="""
+localpuppet keys show > web01.pem
+localpuppet keys show --json
 """,
+    exits={2: "there is no key, or a setting is invalid"},
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show_command(node: NodeWiring, as_json: bool) -> None:
-    """Print this node's public key, or its certificate, as 'keys trust' reads it."""
+    """Print this node's public key, or its certificate.
+
+    The output is not secret. 'keys trust' on another node reads it.
+    """
     identity = _own(Identity(node))
     if as_json:
         render.emit_json({"schema": 1, **identity})

@@ -11,20 +11,20 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "trust",
-    short_help="Pin the public key in FILE as that of NAME.",
-    epilog="""\b
-Examples:
-  localpuppet keys trust web01.example.com web01.pem
-  ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
-  localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
-
-Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key is pinned.
+    cls=Command,
+    examples="""
+localpuppet keys trust web01.example.com web01.pem
+ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
+localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
 """,
+    exits={0: "the key is pinned", 1: "", 3: "another key of NAME is pinned, or FILE differs"},
 )
 @click.argument("name")
 @click.argument("file")
@@ -33,17 +33,17 @@ Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key
     "--fingerprint",
     "wanted",
     metavar="SHA256:…",
-    help="Refuse FILE unless this is its fingerprint.",
+    help="Reject FILE if it has another fingerprint.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def trust_command(
     node: NodeWiring, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
 ) -> None:
-    """Pin the public key in FILE ('-' for standard input) as that of NAME.
+    """Pin the public key of a node or a person.
 
-    NAME is a node's name, or a person's (alice, whose caller id is choria=alice). The policy file
-    decides what NAME may do.
+    FILE has the public key; '-' is standard input. NAME is a node's name, or a person's (the caller
+    id of 'alice' is choria=alice). The policy file of this node decides what NAME may do.
     """
     from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 
@@ -66,18 +66,16 @@ def trust_command(
 
 @click.command(
     "list",
-    epilog="""\b
-Examples:
-  localpuppet keys list
-  localpuppet keys list --json
-
-Exit codes: 0 listed, 2 a file is refused: the message names it.
+    cls=Command,
+    examples="""
+localpuppet keys list
+localpuppet keys list --json
 """,
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """Show whose keys are pinned on this node."""
+    """List the keys that are pinned on this node."""
     from localpuppet.fleet.trust.keys import fingerprint
 
     trusted = Identity(node).trusted
@@ -102,21 +100,32 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 @click.command(
     "revoke",
-    short_help="Forget the pinned key of NAME.",
-    epilog="""\b
-Examples:
-  localpuppet keys revoke web07.example.com
-
-Exit codes: 0 forgotten, 1 the disk refused, 2 no key of NAME is pinned.
+    cls=Command,
+    examples="""
+localpuppet keys revoke web07.example.com
+localpuppet keys revoke web07.example.com --yes     in a script
 """,
+    exits={1: "you answered no, or the disk refused", 2: "no key of NAME is pinned"},
 )
 @click.argument("name")
+@confirmation_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
-    """Forget the pinned key of NAME: its signatures are refused from now on."""
+def revoke_command(node: NodeWiring, name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Remove the pinned key of a node or a person.
+
+    This node then rejects all signatures of NAME. The command does not revoke a certificate:
+    the CA does.
+    """
     signer = SignerName.parse(name)
-    Identity(node).trusted.remove(signer)
+    trusted = Identity(node).trusted
+    if signer in trusted.names() and not yes:
+        step = f"remove the pinned key of {signer}"
+        if dry_run:
+            render.emit(f"would {step}")
+            return
+        confirm(step, yes=yes)
+    trusted.remove(signer)
     ca = peers(node).identity.ca
     if as_json:
         render.emit_json({"schema": 1, "name": signer, "certificates": ca is not None})

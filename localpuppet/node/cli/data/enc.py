@@ -3,25 +3,31 @@
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "enc",
-    short_help="Print the node document of a node, as JSON.",
-    epilog="""\b
-As the ENC of a Puppet server:
-  node_terminus = exec
-  external_nodes = /usr/local/bin/localpuppet --root /etc/puppet enc
-with an input per node in inputs/NAME.yaml.
+    cls=Command,
+    examples="""
+localpuppet enc
+localpuppet enc web01.example.com      as a Puppet server calls its ENC
 """,
+    exits={1: "", 3: "", 69: ""},
 )
 @click.argument("node", required=False)
 @click.pass_obj
 def enc_command(wiring: NodeWiring, node: str | None) -> None:
-    """Print the node document of NODE (default: this node), as JSON that is also YAML.
+    """Print the ENC output for a node, as JSON.
 
-    The input is inputs/NODE.yaml if the root has a directory inputs/, else input.yaml.
+    The output has the classes, parameters and environment of NODE (default: this node), in the
+    format of Puppet's external node classifiers (ENC). The input is inputs/NODE.yaml if the root
+    directory has a directory inputs/, else input.yaml.
+
+    To use it as the ENC of a Puppet server, with one input for each node:
+      node_terminus = exec
+      external_nodes = /usr/local/bin/localpuppet --root /etc/puppet enc
     """
     from localpuppet.node.enc.input import find_input
     from localpuppet.node.wiring.compiling import classifier

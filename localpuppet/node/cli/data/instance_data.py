@@ -3,34 +3,36 @@
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "instance-data",
-    short_help="Show which facts the cloud's instance data gives.",
-    epilog="""\b
-Examples:
-  localpuppet instance-data
-  localpuppet instance-data --ask-again    after the user data was changed
-
-Values are not shown: user data often holds secrets. Exit codes: 0 (also without data),
-2 a file is refused, 69 the metadata service does not answer.
+    cls=Command,
+    examples="""
+localpuppet instance-data
+localpuppet instance-data --refresh      after the user data changed
 """,
+    exits={0: "success, also if there is no data", 69: "the metadata service does not answer"},
 )
-@click.option("--ask-again", is_flag=True, help="Forget what the service answered in this boot.")
+@click.option(
+    "--refresh", is_flag=True, help="Ask the metadata service again, not the copy of this boot."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def instance_data_command(node: NodeWiring, ask_again: bool, as_json: bool) -> None:
-    """Show which facts a run gets from the cloud, their sources, and why others are missing.
+def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> None:
+    """Show which facts come from the cloud.
 
-    The source is cloud-init if it ran, else the metadata service in localpuppet.yaml.
+    The output names the facts, their source, and the reasons why others are missing. It has no
+    values, because user data often contains secrets. The source is cloud-init if it ran, else the
+    metadata service in localpuppet.yaml.
     """
     from localpuppet.node.enc.instance.facts import facts_of
 
     instance = NodeInputs(node).instance
-    if ask_again:
+    if refresh:
         instance.forget()
     data = instance.data
     found = None if data is None else facts_of(data)

@@ -9,6 +9,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -24,47 +25,53 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 
 @click.command(
     "lookup",
-    short_help="Show what Hiera has for a key, as a run would see it.",
-    epilog="""\b
-Examples:
-  localpuppet lookup ntp::servers
-  localpuppet lookup ntp::servers --explain
-  localpuppet lookup ntp::servers --dir .        an unreleased work tree
-  localpuppet lookup ntp::servers --node web01   facts of its inventory entry
-  localpuppet lookup role --dir . --node web01 --facts web01.json
-  localpuppet lookup users --merge deep --type Hash
-
-Values that eyaml decrypts are shown in clear. Exit codes: 0 found, 1 there is no value, 2 the key,
-the data, the type or the catalog is refused, 69 the inventory cannot be asked.
+    cls=Command,
+    examples="""
+localpuppet lookup ntp::servers
+localpuppet lookup ntp::servers --explain
+localpuppet lookup ntp::servers --dir .        in an unreleased work tree
+localpuppet lookup ntp::servers --node web01   with that node's facts
+localpuppet lookup role --dir . --node web01 --facts web01.json
+localpuppet lookup users --merge deep --type Hash
 """,
+    exits={
+        0: "Hiera has a value",
+        1: "Hiera has no value",
+        3: "",
+        69: "the inventory is unreachable",
+    },
 )
 @click.argument("key")
-@click.option("--explain", is_flag=True, help="Show where Hiera looked and what it took.")
+@click.option("--explain", is_flag=True, help="Show where Hiera searched, and what it found.")
 @click.option(
-    "--merge", type=click.Choice(["first", "unique", "hash", "deep"]), help="Merge levels this way."
+    "--merge",
+    type=click.Choice(["first", "unique", "hash", "deep"]),
+    help="Merge the values of all levels this way.",
 )
-@click.option("--type", "type_name", metavar="TYPE", help="Refuse a value of another Puppet type.")
+@click.option(
+    "--type", "type_name", metavar="TYPE", help="Reject a value that is not of this Puppet type."
+)
 @click.option(
     "--dir",
     "directory",
     metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Use this unreleased work tree in place of the release.",
+    help="Use this unreleased work tree instead of the release.",
 )
-@click.option("--node", "name", metavar="NAME", help="Look up as this node: its facts, its input.")
+@click.option("--node", "name", metavar="NODE", help="Use the facts and the input of this node.")
 @click.option(
     "--facts",
     "facts_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Override facts (JSON, or YAML in a file .yaml).",
+    help="Override facts with those in FILE (JSON, or YAML if its name ends with .yaml).",
 )
 @click.option(
     "--node-document",
     "document_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Use this node document (of 'enc') in place of the input's.",
+    help="Use this output of 'enc' instead of the input's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -75,11 +82,12 @@ def lookup_command(
     as_json: bool,
     **given: Any,  # noqa: ANN401
 ) -> int:
-    """Look up KEY in Hiera with the release, hiera.yaml, facts and node document of a run.
+    """Look up a Hiera key as a run would.
 
-    The release is the input's, on this node, or the work tree DIR. With --node the facts are those
-    of the node's inventory entry, and the input is inputs/NAME.yaml if the root has a directory
-    inputs/. Facts in FILE override those, or this machine's. Nothing is applied.
+    The lookup uses the release, hiera.yaml, facts and parameters of a run. The release is that of
+    the input, on this node, or the work tree DIR. With --node, the facts come from the node's
+    inventory entry, and the input is inputs/NODE.yaml if the root directory has a directory
+    inputs/. Values that eyaml decrypts are shown in clear text.
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.lookup import LookupRequest, look_up

@@ -8,6 +8,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.cli.record import queries
@@ -26,11 +27,12 @@ WIDE = 120
 
 @click.command(
     "history",
-    epilog="""\b
-Examples:
-  localpuppet history -n 5
-  localpuppet history --json | jq '.runs[] | select(.noop | not)'
+    cls=Command,
+    examples="""
+localpuppet history -n 5
+localpuppet history --json | jq '.runs[] | select(.noop | not)'
 """,
+    exits={1: ""},
 )
 @click.option(
     "-n",
@@ -38,14 +40,14 @@ Examples:
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Maximum number of runs.",
+    help="Show at most this number of runs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every field of each run.")
 @click.pass_obj
 def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
-    """List the runs of this node and refused applies, newest first.
+    """List the runs of this node, newest first.
 
-    A refused apply has no record and no id; its row shows the reason.
+    The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
     """
     records, refused = open_records(node), open_attempts(node)
     runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
@@ -113,28 +115,29 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 @click.command(
     "logs",
     cls=RunCommand,
-    short_help="Show what Puppet said during a run.",
-    epilog="""\b
-Examples:
-  localpuppet logs                   of the newest run
-  localpuppet logs -f                until it has ended
-  localpuppet logs 7f3a              a run by the end of its id
-  localpuppet logs -1                the run before the newest
-  localpuppet logs --node web01.example.com
+    examples="""
+localpuppet logs                   of the newest run
+localpuppet logs -f                until the run has finished
+localpuppet logs 7f3a              of a run by the end of its id
+localpuppet logs -1                of the run before the newest
+localpuppet logs --node web01.example.com
 """,
+    exits={1: "a node refused to answer", 69: "a node did not answer"},
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has finished.")
-@node_option(required=False)
+@node_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(
     node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show Puppet's output of RUN (default: the newest).
+    """Show Puppet's output of a run.
+
+    RUN is the id of a run, the end of an id, or -1 for the run before the newest.
 
     With --node, show the end of the log on other nodes, without the contents of files. Their
-    policies must allow you `log`, and RUN must be a full id.
+    policies must allow you `log`, and RUN must be a whole id.
     """
     only_here(nodes, __follow=follow)
     if nodes:
@@ -142,7 +145,7 @@ def logs_command(
     records = open_records(node)
     directory = records.get(run)
     if as_json and follow:
-        raise InvalidInputError("--json and --follow cannot go together")
+        raise InvalidInputError("--json and --follow exclude each other")
     if as_json:
         lines = _read(directory).splitlines()
         render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
@@ -196,14 +199,15 @@ def follow_log(
 @click.command(
     "why",
     cls=RunCommand,
-    short_help="Show who asked for a run, with which input and release.",
-    epilog="""\b
-Examples:
-  localpuppet why                    of the newest run
-  localpuppet why --json | jq .request.node_document
+    examples="""
+localpuppet why                    of the newest run
+localpuppet why -1 --full          of the run before it, with the command
+localpuppet why --json | jq .request.node_document
 """,
+    exits={1: ""},
 )
 @click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--full", is_flag=True, help="Show Puppet's whole command and its paths, too.")
 @click.option(
     "--json",
     "as_json",
@@ -211,11 +215,14 @@ Examples:
     help="Print JSON: request.json, status, queries, exports, kicks.",
 )
 @click.pass_obj
-def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
-    """Show why RUN (default: the newest) ran: user, cause, input, release and layers.
+def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
+    """Show what caused a run, and what it was based on.
 
-    Also show its queries about other nodes with their answers; its exported and collected
-    resources; the nodes that it kicked; and for a reaction, which node changed which answer.
+    RUN is the id of a run, the end of an id, or -1 for the run before the newest. The output has
+    the cause, the user, the input, the release, its layers, and the classes and parameters. If the
+    run asked about other nodes, the output has the queries and their answers, the exported and
+    collected resources, and the nodes that it kicked. For a reaction, the output has the node whose
+    change caused the run.
     """
     records = open_records(node)
     directory = records.get(run)
@@ -237,14 +244,25 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
             }
         )
         return
-    render.emit(_why(status, request, addition.rows))
-    if asked:
-        render.emit(queries.lines(asked))
+    render.emit(_why(status, request, addition.rows, full=full))
     for text in addition.paragraphs:
         render.emit(text)
+    if asked:
+        render.emit(queries.lines(asked))
+    document = request.get("node_document")
+    for title, key in (("Classes", "classes"), ("Parameters", "parameters")):
+        part = document.get(key) if isinstance(document, dict) else None
+        if isinstance(part, dict) and part:
+            render.emit(f"{click.style(title, dim=True)}\n{render.mapping_lines(part, '  ')}")
 
 
-def _why(status: Status, request: dict[str, object], more: Sequence[tuple[str, str]]) -> str:
+def _why(
+    status: Status,
+    request: dict[str, object],
+    more: Sequence[tuple[str, str]],
+    *,
+    full: bool,
+) -> str:
     def said(key: str) -> str:
         value = request.get(key)
         if isinstance(value, list):
@@ -253,30 +271,24 @@ def _why(status: Status, request: dict[str, object], more: Sequence[tuple[str, s
 
     digest = said("input_sha256")
     rows = [
+        ("Cause", said("cause")),
+        ("User", said("user")),
         ("Run", status.id),
         ("State", render.word(render_run.state_word(status))),
         ("Reason", render.user_text(status.reason)),
-        ("Cause", said("cause")),
-        ("User", said("user")),
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Assigned", _assigned(request.get("assignment"))),
         *more,
         render_run.code(status),
         ("Layers", said("layers")),
-        ("Modulepath", said("modulepath")),
+        ("Modulepath", said("modulepath") if full else ""),
         ("Environment", said("environment")),
         ("Instance facts", said("instance_facts")),
         ("Noop", "yes" if request.get("noop") else ""),
-        ("Command", said("command").replace(", ", " ")),
+        ("Command", said("command").replace(", ", " ") if full else ""),
     ]
-    text = render.pairs(rows)
-    document = request.get("node_document")
-    for title, key in (("Classes", "classes"), ("Parameters", "parameters")):
-        part = document.get(key) if isinstance(document, dict) else None
-        if isinstance(part, dict) and part:
-            text += f"\n{click.style(title, dim=True)}\n{render.mapping_lines(part, '  ')}"
-    return text
+    return render.pairs(rows)
 
 
 def _assigned(raw: object) -> str:

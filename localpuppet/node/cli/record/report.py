@@ -22,16 +22,17 @@ SLOWEST = 5
 @click.command(
     "report",
     cls=RunCommand,
-    short_help="Show what a run did: failed, changed, skipped and slowest resources.",
-    epilog="""\b
-Examples:
-  localpuppet report                 of the newest run
-  localpuppet report -1              of the one before it
-  localpuppet report --json | jq -r '.failed[] | "\\(.file):\\(.line)"'
-  localpuppet report --node web01.example.com
-
-Puppet's messages hold values of resources: what it prints is for the node's operators.
+    examples="""
+localpuppet report                 of the newest run
+localpuppet report -1              of the run before it
+localpuppet report --json | jq -r '.failed[] | "\\(.file):\\(.line)"'
+localpuppet report --node web01.example.com
 """,
+    exits={
+        0: "the report is shown, whatever the result of the run",
+        1: "a node refused to answer",
+        69: "a node did not answer",
+    },
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
@@ -40,18 +41,22 @@ Puppet's messages hold values of resources: what it prints is for the node's ope
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Maximum number of resources of a kind.",
+    help="Show at most this number of resources of a kind.",
 )
-@node_option(required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every resource of each kind.")
+@node_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every resource.")
 @click.pass_obj
 def report_command(
     node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what RUN (default: the newest) did to which resources, their places and durations.
+    """Show what a run did, resource by resource.
 
-    The exit code does not depend on the run's result: see status. With --node, ask other nodes,
-    whose policies must allow you `report`; RUN must be a full id.
+    RUN is the id of a run, the end of an id, or -1 for the run before the newest. The output has
+    failed, changed, skipped and slow resources with their files and lines. Puppet's messages may
+    contain values of resources, such as passwords.
+
+    With --node, ask other nodes; their policies must allow you `report`, and RUN must be a whole
+    id.
     """
     if nodes:
         return node.additions.ask(nodes, "report", as_json=as_json, run=run)

@@ -2,10 +2,9 @@
 
 import click
 
-from localpuppet.node.cli.lazy_group import Verbs
+from localpuppet.node.cli.lazy_group import CommandGroup
 
-# Verb → module, as in main.
-VERBS = {
+MODULES = {
     "check": "node.cli.release.check",
     "diff": "node.cli.release.diff",
     "gc": "node.cli.release.gc",
@@ -18,20 +17,20 @@ VERBS = {
     "verify": "node.cli.release.store",
 }
 
-EPILOG = """\b
-Examples:
-  localpuppet release import Puppetfile -o manifest.yaml
-  localpuppet release lock .             manifest.yaml → manifest.lock
-  localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
-  localpuppet release gc --dry-run       list what gc would remove
-  localpuppet release package foo/tags/r1 --format deb
-  localpuppet release check .            closed? parses? fits? for CI
-  localpuppet release sign . r2          one more person signs it
-  localpuppet release tag . r2           checked, annotated, pushed
-  localpuppet release verify --all       hash every byte of staged releases
+EXAMPLES = """
+localpuppet release lock               pin every module: write manifest.lock
+localpuppet release check .            in CI: can this become a release?
+localpuppet release tag . r2           check, tag and push
+localpuppet release diff web/tags/r1 web/tags/r2
+localpuppet release verify --all       compare releases with their locks
 """
 
 
-@click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
+@click.group(cls=CommandGroup, sections={"Commands": MODULES}, examples=EXAMPLES)
 def release_command() -> None:
-    """Make, check and keep releases."""
+    """Make, check and keep releases.
+
+    A release is a tag of a git repository with Puppet code, and a lock file that pins each module.
+    Most commands work in a clone of that repository; list, verify and gc work on the releases of
+    this node.
+    """

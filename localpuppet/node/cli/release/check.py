@@ -7,6 +7,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -18,25 +19,27 @@ REFUSED = InvalidInputError.exit_code
 
 @click.command(
     "check",
-    short_help="Check the release in a working copy.",
-    epilog="""\b
-Examples:
-  localpuppet release check .
-  localpuppet --root .ci-root release check . --json     in a pipeline
-  localpuppet release check . --compile web01.yaml --facts web01.json
-
-Exits 0 when all is well, 2 when the release is refused, 3 when a tag moved, bytes or a signature
-are wrong, or no node would stage the tree, 69 when a repository cannot be had, 75 while
-another process stages.
+    cls=Command,
+    examples="""
+localpuppet release check .
+localpuppet --root .ci-root release check . --json     in a pipeline
+localpuppet release check . --compile web01.yaml --facts web01.json
 """,
+    exits={
+        0: "it can become a release",
+        2: "it cannot: the message has the reason",
+        3: "",
+        69: "a repository is unreachable",
+        75: "another process stages releases",
+    },
 )
-@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--compile",
     "inputs",
     metavar="INPUT",
     multiple=True,
-    help="Compile the node of this input, too; what it says of a release does not count.",
+    help="Compile a catalog for this input with the code in DIR (repeatable).",
 )
 @click.option(
     "--facts",
@@ -44,7 +47,7 @@ another process stages.
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Compile with the facts of this machine (facter --json), and not with this one's.",
+    help="Compile with these facts (output of 'facter --json'), not this machine's (repeatable).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -55,15 +58,22 @@ def check_command(
     facts: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Check the release in the working copy APP_DIR; change nothing in it.
+    """Check whether a work tree can become a release.
 
-    Manifest and lock agree; every direct or indirect dependency is a tag that still matches the
-    lock; Puppet parses every file; Hiera data parse, and its levels have files; enc.yaml fits the
-    existing classes and parameters; with --compile, each INPUT compiles with each FILE's facts.
+    DIR is a clone of the repository of the release; the command changes nothing in it.
+
+    It checks that:
+      - manifest.yaml and manifest.lock agree;
+      - each dependency, direct or not, is a tag that still matches the lock;
+      - Puppet's parser accepts each file;
+      - Hiera data is valid YAML, and each level has a file;
+      - enc.yaml names only classes and parameters that exist;
+      - each INPUT compiles with the facts in each FILE.
+
     Unused code and data, and requirements that some nodes lack, are warnings.
     """
     if facts and not inputs:
-        raise click.UsageError("--facts goes with --compile: which input are they for?")
+        raise click.UsageError("--facts requires --compile")
     from localpuppet.node.releases.making.compiling import read_facts
     from localpuppet.node.wiring.release_making import ReleaseMaking
 

@@ -6,6 +6,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference, compare_catalogs
 from localpuppet.node.wiring.inputs import NodeInputs
@@ -22,31 +23,30 @@ SHOWN = 40
 
 @click.command(
     "diff",
-    short_help="Compare two releases: pins, files, compiled resources.",
-    epilog="""\b
-Examples:
-  localpuppet release diff web/tags/r1 web/tags/r2
-  localpuppet release diff web/tags/r1 web/tags/r2 --text
-  localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
-Exit code: 0, whether there are differences or not.
+    cls=Command,
+    examples="""
+localpuppet release diff web/tags/r1 web/tags/r2
+localpuppet release diff web/tags/r1 web/tags/r2 --text
+localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
 """,
+    exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("before", shell_complete=complete_release)
 @click.argument("after", shell_complete=complete_release)
-@click.option("--catalog", metavar="INPUT", help="Compile this input's catalog with both, too.")
-@click.option("--text", "as_text", is_flag=True, help="Show text files as unified diffs, too.")
+@click.option("--catalog", metavar="INPUT", help="Also compare compiled catalogs of this input.")
+@click.option("--text", "as_text", is_flag=True, help="Also show text files as unified diffs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def diff_command(
     node: NodeWiring, before: str, after: str, catalog: str | None, as_text: bool, as_json: bool
 ) -> None:
-    """Compare two releases: pins, files and, with --catalog, compiled resources.
+    """Compare two releases: pins, files and resources.
 
-    Files are those of the release, its single modules and its collections. --text shows files of up
-    to 256 KiB and 5,000 lines, and 1 MiB of diffs in all; other files are only named.
+    BEFORE and AFTER are SOURCE/tags/TAG. If one is not on this node, localpuppet fetches and
+    verifies it first. Catalogs are compiled with this node's facts; nothing is applied.
 
-    Releases that are not on this node are staged first. Catalogs are compiled with this node's
-    facts; nothing is applied.
+    The files are those of the release, its single modules and its collections. --text shows files
+    of up to 256 KiB and 5,000 lines, and 1 MiB of diffs in total; it only names other files.
     """
     from localpuppet.node.releases.comparing import differences as compared
     from localpuppet.node.releases.comparing import texts as texts_of

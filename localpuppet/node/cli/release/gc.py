@@ -3,27 +3,30 @@
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "gc",
-    epilog="""\b
-Examples:
-  localpuppet release gc --dry-run       what would go
-  localpuppet release gc
+    cls=Command,
+    examples="""
+localpuppet release gc --dry-run       list what gc would remove
+localpuppet release gc
 """,
+    exits={1: "", 75: ""},
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
-    """Remove staged releases and trees that are no longer needed.
+    """Remove releases that this node no longer needs.
 
-    gc keeps the releases that run, that input.yaml and inputs/ name, that were assigned or rolled
-    back to, and the last good releases of each source (keep.releases: 5). For gc.keep_staged (14
-    days) it also keeps unapplied releases, the modules of work trees and trunk, archives of the
-    Forge, and mirrors of single modules.
+    gc keeps running releases, those that input.yaml and inputs/ name, assigned ones, targets of a
+    rollback, and the last good releases of each source (keep.releases: 5).
+
+    For gc.keep_staged (14 days), it also keeps releases that were never applied, the modules of
+    work trees and trunk, archives of the Forge, and mirrors of single modules.
     """
     from localpuppet.node.wiring.staged_releases import remove_unneeded
 

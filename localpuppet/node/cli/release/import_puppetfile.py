@@ -8,6 +8,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.files import read_user_file, write_durably
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -23,16 +24,14 @@ SOME_LEFT = 1
 
 @click.command(
     "import",
-    short_help="Make a manifest from an r10k or g10k Puppetfile.",
-    epilog="""\b
-Examples:
-  localpuppet release import              Puppetfile: manifest.yaml
-  localpuppet release import --check      say what would be taken
-  localpuppet release import Puppetfile   show the manifest
-  localpuppet release import --evaluate   one that is a Ruby program
-
-Exits 0 when every module is taken, 1 when some are left, which are named.
+    cls=Command,
+    examples="""
+localpuppet release import              convert Puppetfile to manifest.yaml
+localpuppet release import --dry-run    show what would be converted
+localpuppet release import Puppetfile   print the manifest
+localpuppet release import --evaluate   for a Puppetfile with Ruby code
 """,
+    exits={0: "each module was converted", 1: "some modules were not: the output names them"},
 )
 @click.argument(
     "puppetfile", metavar="[PUPPETFILE]", required=False, type=click.Path(path_type=Path)
@@ -42,21 +41,23 @@ Exits 0 when every module is taken, 1 when some are left, which are named.
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the manifest to FILE.  [default: print it; manifest.yaml without PUPPETFILE]",
+    help="Write the manifest to FILE.  [default: manifest.yaml; with PUPPETFILE: print it]",
 )
-@click.option("--check", is_flag=True, help="Ask no repository and write nothing.")
-@click.option("--evaluate", is_flag=True, help="Have Ruby run the Puppetfile, shut in.")
-@click.option("--use-tags", is_flag=True, help="Take tags only: the tag at the same commit.")
+@click.option("--dry-run", is_flag=True, help="Contact no repository, and write nothing.")
+@click.option("--evaluate", is_flag=True, help="Run the Puppetfile with Ruby, in a sandbox.")
+@click.option(
+    "--use-tags", is_flag=True, help="Accept only tags: replace a commit by the tag on it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def import_command(
     node: NodeWiring, /, puppetfile: Path | None, output: Path | None, **options: bool
 ) -> None:
-    """Make a manifest from an r10k or g10k PUPPETFILE.
+    """Convert an r10k or g10k Puppetfile to a manifest.
 
-    Every module is taken with the pin of the Puppetfile, or left out with a reason. Ruby is
-    evaluated only with --evaluate: by another user, without network. Other keys of an existing
-    manifest.yaml (FILE, or beside PUPPETFILE) are kept.
+    Each module keeps the pin of the Puppetfile, or is left out with a reason. localpuppet runs the
+    file's Ruby code only with --evaluate, as another user and without network. Other keys of an
+    existing manifest stay.
     """
     from localpuppet.node.releases.puppetfile.choosing import ImportRules
     from localpuppet.node.releases.puppetfile.importing import import_modules
@@ -73,9 +74,9 @@ def import_command(
         allow_file=making.settings.allow_file_urls,
         use_tags=options["use_tags"] or making.settings.tags_only,
         paths=paths,
-        asking=not options["check"],
+        asking=not options["dry_run"],
     )
-    if options["check"]:
+    if options["dry_run"]:
         found = import_modules(said, rules=rules, old=old, repository=None)
     else:
         with making.sources.repository(f"importing {file}") as repository:
@@ -94,7 +95,7 @@ def import_command(
     if options["as_json"]:
         render.emit_json(_to_dict(said, found))
     else:
-        _show(said, found, output, check=options["check"], shown=output is not None)
+        _show(said, found, output, check=options["dry_run"], shown=output is not None)
     if found.left or said.notes:
         raise click.exceptions.Exit(SOME_LEFT)
 

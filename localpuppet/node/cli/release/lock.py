@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -19,28 +20,29 @@ MANIFEST = "manifest.yaml"
 
 @click.command(
     "lock",
-    short_help="Resolve every name in a manifest and write manifest.lock.",
-    epilog="""\b
-Examples:
-  localpuppet release lock                what is locked stays
-  localpuppet release lock --update       newest versions, heads
-  localpuppet release lock . stdlib --update
-  localpuppet release lock --outdated     what has something newer
-  localpuppet release lock --accept-moved
-  localpuppet release lock --path ntp=../ntp
+    cls=Command,
+    examples="""
+localpuppet release lock                keep what is locked, add the rest
+localpuppet release lock --update       newest versions, current branches
+localpuppet release lock . stdlib --update
+localpuppet release lock --outdated     list what has a newer version
+localpuppet release lock --accept-moved
+localpuppet release lock --path ntp=../ntp
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
-@click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
 @click.option("--update", is_flag=True, help="Resolve branches and version ranges again.")
 @click.option("--outdated", is_flag=True, help="List possible updates; write nothing.")
-@click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
+@click.option("--accept-moved", is_flag=True, help="If a tag moved, lock its new commit.")
 @click.option(
     "--path",
     "paths",
     metavar="NAME=DIR",
     multiple=True,
-    help="For 'try': module NAME from the work tree DIR, until it is locked without this.",
+    help="Take module NAME from the work tree DIR, for 'try' (repeatable).  "
+    "A lock without this option pins it again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -54,11 +56,14 @@ def lock_command(
     outdated: bool,
     **options: bool,
 ) -> None:
-    """Resolve every name in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock.
+    """Pin every module: write manifest.lock.
 
-    A tag resolves to its commit, a branch to its current commit, a version range to the newest
-    version in it. Locked entries stay until --update; if a locked tag or version has other bytes,
-    the command fails.
+    The command resolves each name in DIR/manifest.yaml: a tag to its commit, a branch to its
+    current commit, a version range to the newest version in it. With MODULE, it resolves only these
+    modules.
+
+    Locked entries stay until --update. If the bytes of a locked tag or version changed, the command
+    fails.
     """
     from localpuppet.node.releases.lockfile import EMPTY
     from localpuppet.node.releases.single.moves import moves

@@ -6,27 +6,28 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "package",
-    short_help="Build a package of a release: deb, rpm or tar.",
-    epilog="""\b
-Examples:
-  localpuppet release package --format deb             what input.yaml names
-  localpuppet release package foo/tags/r2 --format rpm -o dist
-  localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
+    cls=Command,
+    examples="""
+localpuppet release package --format deb               the input's release
+localpuppet release package foo/tags/r2 --format rpm -o dist
+localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
-@click.argument("app", required=False)
+@click.argument("app", metavar="[RELEASE]", required=False)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["deb", "rpm", "tar"]),
     required=True,
-    help="For dpkg, for rpm, or a release pack.",
+    help="deb for dpkg, rpm for rpm, tar for a release pack.",
 )
 @click.option(
     "-o",
@@ -34,7 +35,7 @@ Examples:
     metavar="DIR",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Where to put the file.  [default: here]",
+    help="Write the file to DIR.  [default: the current directory]",
 )
 @click.option("--version", metavar="V", help="The package's version.  [default: from the tag]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -42,15 +43,18 @@ Examples:
 def package_command(
     node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool
 ) -> None:
-    """Build a package of APP (default: the input's); stage it first if necessary.
+    """Build a package of a release: deb, rpm or tar.
 
-    The same release gives the same bytes. The package has everything that a node needs without git;
-    installing it applies nothing.
+    RELEASE is SOURCE/tags/TAG; the default is the release that the input names. If it is not on
+    this node, localpuppet fetches and verifies it first.
+
+    With the package, a node needs no git. To install it applies nothing. The same release always
+    gives the same bytes.
     """
     from localpuppet.node.wiring.staged_releases import build_package
 
     own = node.settings.input
-    path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
+    path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
     built = build_package(node, path, form=form, directory=output, version=version)
     node.documents.remember()
     if as_json:

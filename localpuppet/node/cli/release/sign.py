@@ -6,33 +6,36 @@ from pathlib import Path
 import click
 
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "sign",
-    short_help="Sign a release that another person has tagged.",
-    epilog="""\b
-Examples:
-  git fetch origin tag r2 && git diff r1 r2      look at what you sign
-  localpuppet release sign . r2                  sign, push to origin
-  localpuppet release sign . r2 --no-push        sign here only
+    cls=Command,
+    examples="""
+git fetch origin tag r2 && git diff r1 r2      read what you sign
+localpuppet release sign . r2                  sign, and push to origin
+localpuppet release sign . r2 --no-push        only sign
 """,
+    exits={1: "", 3: "", 69: ""},
 )
-@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
-@click.option("--source", metavar="NAME", help="The source that it must be a release of.")
-@click.option("--push/--no-push", default=True, show_default=True, help="Push it to origin.")
+@click.option("--source", metavar="NAME", help="Fail if TAG is a release of another source.")
+@click.option(
+    "--push/--no-push", default=True, show_default=True, help="Push the signature to origin."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def sign_command(
     node: NodeWiring, directory: Path, tag: str, source: str | None, push: bool, as_json: bool
 ) -> None:
-    """Countersign the release TAG of another person with your git signing key.
+    """Sign a release that another person tagged.
 
-    Nodes require this if their source sets 'signatures: 2' or more. Your signature covers the tag
-    object: its commit, its message, its time. APP_DIR is a clone that has the same tag as origin;
-    its checked-out commit does not matter.
+    The command signs TAG with your git signing key. Nodes require this if their source sets
+    'signatures: 2' or more. Your signature covers the tag object: its commit, message and time. DIR
+    is a clone that has the same tag as origin; any commit may be checked out.
     """
     from localpuppet.node.releases.making.countersigning import countersign
     from localpuppet.node.releases.making.tagging import parse_release_tag

@@ -5,6 +5,7 @@ import click
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
@@ -16,16 +17,17 @@ from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 @click.command(
     "list",
-    epilog="""\b
-Examples:
-  localpuppet release list
-  localpuppet release list --json | jq -r '.releases[].release'
+    cls=Command,
+    examples="""
+localpuppet release list
+localpuppet release list --json | jq -r '.releases[].release'
 """,
+    exits={1: ""},
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the staged releases of this node."""
+    """List the releases on this node."""
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
@@ -79,25 +81,26 @@ def _applied(node: NodeWiring) -> dict[str, str]:
 
 @click.command(
     "verify",
-    short_help="Hash every byte of a release and compare with its lock.",
-    epilog="""\b
-Examples:
-  localpuppet release verify                     what the input names
-  localpuppet release verify web/tags/r1
-  localpuppet release verify --all --quick       sizes, times and modes only
+    cls=Command,
+    examples="""
+localpuppet release verify                     the release in the input
+localpuppet release verify web/tags/r1
+localpuppet release verify --all --quick       sizes, times and modes only
 """,
+    exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"},
 )
-@click.argument("app", required=False, shell_complete=complete_release)
-@click.option("--all", "everything", is_flag=True, help="Every staged release.")
-@click.option("--quick", is_flag=True, help="Compare metadata only; do not hash bytes.")
+@click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
+@click.option("--all", "everything", is_flag=True, help="Verify every release on this node.")
+@click.option("--quick", is_flag=True, help="Compare sizes, times and modes, not contents.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def verify_command(
     node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool
 ) -> None:
-    """Hash every byte of APP (default: the input's) and compare it with the lock.
+    """Compare a release on this node with its lock.
 
-    The exit code is 3 if something changed; 'localpuppet stage' repairs it.
+    RELEASE is SOURCE/tags/TAG; the default is the release that the input names. The command hashes
+    every byte of it.
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 
@@ -107,7 +110,7 @@ def verify_command(
         releases_to_verify = staging.all()
     else:
         own = node.settings.input
-        path = ReleasePath.parse(app, where="APP") if app else NodeInputs(node).reader.app(own)
+        path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
         releases_to_verify = [_one(staging, path)]
     problems = {
         staged.release: staging.problems(staged, full=not quick) for staged in releases_to_verify

@@ -7,29 +7,30 @@ import click
 
 from localpuppet.base.formats.text import parse_line
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @click.command(
     "tag",
-    short_help="Tag what is committed as a release, and push the tag.",
-    epilog="""\b
-Examples:
-  localpuppet release tag . r2             check, tag, push to origin
-  localpuppet release tag . r2 --sign      with your git's user.signingkey
-  localpuppet release tag . r2 --sign --source web
-  localpuppet release tag . r2 --no-push   you push it: git push origin r2
+    cls=Command,
+    examples="""
+localpuppet release tag . r2             check, tag, push to origin
+localpuppet release tag . r2 --sign      with your git's user.signingkey
+localpuppet release tag . r2 --sign --source web
+localpuppet release tag . r2 --no-push   you push it: git push origin r2
 """,
+    exits={1: "", 3: "", 69: "", 75: ""},
 )
-@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
-@click.option("--sign", is_flag=True, help="Sign it with the key that your git is set up for.")
+@click.option("--sign", is_flag=True, help="Sign the tag with your git signing key.")
 @click.option(
     "--source",
     metavar="NAME",
-    help="The source it is a release of.  [default: the one with the URL of origin]",
+    help="Make it a release of this source.  [default: the source with the URL of origin]",
 )
-@click.option("--push/--no-push", default=True, show_default=True, help="Push it to origin.")
+@click.option("--push/--no-push", default=True, show_default=True, help="Push the tag to origin.")
 @click.option("-m", "--message", metavar="TEXT", help="The tag's message.  [default: release TAG]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -43,11 +44,12 @@ def tag_command(
     message: str | None,
     as_json: bool,
 ) -> None:
-    """Tag the commit in APP_DIR as the release TAG, and push the tag to origin.
+    """Tag the current commit as a release, and push the tag.
 
-    The work tree must be clean, manifest.lock committed, 'release check' must pass, and the tag
-    must be new here and at origin. If the push fails, the tag is removed here again. The tag's
-    message names its source; nodes that require signatures require that, too.
+    In DIR, the work tree must be clean, manifest.lock committed, and 'release check' must succeed.
+    TAG must be new, here and at origin. If the push fails, the command removes the tag again.
+
+    The tag's message names the source, which nodes that require signatures check.
     """
     from localpuppet.node.cli.release.check import as_dict, show
     from localpuppet.node.releases.making.tagging import (

@@ -161,7 +161,7 @@ def signature_kind(body: bytes, *, where: str) -> str:
     blocks = list(_BEGIN.finditer(body))
     if not blocks:
         raise IntegrityError(
-            "is not signed", where=where, hint="'localpuppet release tag --sign' signs tags"
+            "is not signed", where=where, hint="sign it: 'localpuppet release tag DIR TAG --sign'"
         )
     begin, kind = blocks[-1].start(), blocks[-1][1].decode()
     end = b"\n-----END %s-----\n" % kind.encode()

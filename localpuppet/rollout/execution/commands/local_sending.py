@@ -46,11 +46,11 @@ async def say_here(journal: JournalReader, said: SentCommand) -> None:
                     raise UnavailableError(
                         "its controller ended before it received the command",
                         where=where,
-                        hint=f"localpuppet rollout resume {where}",
+                        hint=f"run 'localpuppet rollout resume {where}'",
                     )
     except TimeoutError:
         raise UnavailableError(
             f"its controller did not receive the command within {PATIENCE:g} s, but still may",
             where=where,
-            hint=f"localpuppet rollout status {where}",
+            hint=f"see 'localpuppet rollout status {where}'",
         ) from None

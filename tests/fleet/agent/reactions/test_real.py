@@ -82,7 +82,9 @@ def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
     (web,) = any_fleet.add("web")
     any_fleet.start()
     offer(web.root, web.name, "10.0.0.1")
-    wait_until(lambda: "10.0.0.1" in lb.run("exports", "--json").out, lambda: "no export")
+    wait_until(
+        lambda: "10.0.0.1" in lb.run("inventory", "exports", "--json").out, lambda: "no export"
+    )
     lb.node.app("Server <<| |>>")
     assert lb.run("apply").code == 0
     offer(web.root, web.name, "10.0.0.2")
@@ -132,11 +134,11 @@ def test_an_agent_of_two_sides_reacts(split: Split) -> None:
     side = split.run_side()
     split.network_side()
     tell(split.other.root, "b.example.com", "10.0.0.1")
-    assert split.other.run("publish").code == 0
+    assert split.other.run("inventory", "publish").code == 0
     wait_answer(split.node, "10.0.0.1")
     assert split.node.run("apply").code == 0
     tell(split.other.root, "b.example.com", "10.0.0.2")
-    assert split.other.run("publish").code == 0
+    assert split.other.run("inventory", "publish").code == 0
     split.wait_for(side, "accepted a change of b.example.com")
     split.wait_for(side, "changed")
     remembered = json.loads((split.node.state / "agent" / "reactions.json").read_text())

@@ -84,7 +84,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     policies.chmod(0o700)  # the network side may not even read it
     run_side = split.run_side()
     split.network_side()
-    done = split.other.run("runonce", "--node", "a.example.com")
+    done = split.other.run("runonce", "a.example.com")
     assert done.code == 0, done.out + done.err + run_side.said()
     split.wait_for(run_side, " changed")
 
@@ -94,7 +94,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
         return bool(found["last_run"] and found["last_run"]["outcome"] == "changed")
 
     split.node.wait_until(told)
-    done = split.other.run("last-run", "--node", "a.example.com")
+    done = split.other.run("last-run", "a.example.com")
     assert done.code == 1
     assert "denied by policy line 1" in done.out + done.err
     done = split.other.run("trigger", "a.example.com")
@@ -111,7 +111,7 @@ def test_a_first_start_knows_its_own_key(split: Split) -> None:
     )
     run_side = split.run_side()
     split.network_side()
-    done = split.node.run("runonce", "--node", "a.example.com")
+    done = split.node.run("runonce", "a.example.com")
     assert done.code == 0, done.out + done.err + run_side.said()
     split.wait_for(run_side, " changed")
 

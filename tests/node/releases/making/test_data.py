@@ -278,4 +278,4 @@ def test_given_nodes_compile_or_say_why_not(node: Node, forge: Forge, tmp_path: 
     assert "sun01.example.com" in second["problem"]
     usage = make(node, "check", str(repo.path), *facts)
     assert usage.code == 2
-    assert "--facts goes with --compile" in usage.err
+    assert "--facts requires --compile" in usage.err

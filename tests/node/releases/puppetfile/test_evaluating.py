@@ -97,7 +97,7 @@ def test_ruby_that_is_stopped_does_not_outlive_the_command() -> None:
 def test_ruby_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "Puppetfile"
     file.write_text(LIVES_ON.format(name="kill") + "sleep\n")
-    command = [sys.executable, "-m", "localpuppet", "release", "import", "--check", "--evaluate"]
+    command = [sys.executable, "-m", "localpuppet", "release", "import", "--dry-run", "--evaluate"]
     with subprocess.Popen([*command, file]) as process:
         wait_until(lambda: running("kill"), lambda: "Ruby was not started")
         process.kill()
@@ -110,7 +110,7 @@ def test_ruby_cannot_end_the_first_process_of_its_namespace() -> None:
 
 
 def test_a_user_other_than_root_gets_a_refusal_and_not_a_weaker_child() -> None:
-    command = [sys.executable, "-m", "localpuppet", "release", "import", "--check", "--evaluate"]
+    command = [sys.executable, "-m", "localpuppet", "release", "import", "--dry-run", "--evaluate"]
     with tempfile.TemporaryDirectory() as name:  # that others can read
         Path(name).chmod(0o755)
         file = Path(name) / "Puppetfile"

@@ -1,0 +1,108 @@
+"""Commands whose help has one form: sentence, description, options, examples, exit codes.
+
+- The first line of a command's docstring is its short help.
+- click keeps the lines of a paragraph of the docstring that has indented lines.
+- Examples are lines of commands; two or more blanks separate a command from its comment.
+
+Example:
+    @click.command("run", cls=Command, examples="localpuppet run    now", exits={69: ""})
+"""
+
+from collections.abc import Callable, Mapping
+from inspect import cleandoc
+from typing import Any
+
+import click
+
+Decorator = Callable[[Any], Any]
+
+# Exit code → what it means, if a command does not describe it.
+EXITS = {
+    0: "success",
+    1: "the run or a file operation failed",
+    2: "the command line, a file or a setting is invalid",
+    3: "a tag moved, or a digest or signature is wrong",
+    69: "a server, the bus or a node does not answer",
+    70: "a bug in localpuppet",
+    75: "another process is busy, or the node is on hold: try again later",
+    130: "stopped by ^C",
+}
+OPTIONS = "Options"
+TIME = "TIME is in seconds, or has units (s, m, h, d, w): 90, 30m, 1h30m, 3d."
+_titles: dict[click.Parameter, str] = {}
+
+
+def options(title: str, *declared: Decorator) -> Decorator:
+    """Return a decorator that adds options to a command, under a title of its help."""
+
+    def add(function: Any) -> Any:  # noqa: ANN401 - what click decorates
+        for option in reversed(declared):
+            option(function)
+            _titles[function.__click_params__[-1]] = title
+        return function
+
+    return add
+
+
+class Command(click.Command):
+    """A command with its examples and exit codes.
+
+    Args:
+        examples: Lines of commands.
+        exits: Exit code → meaning; empty text takes it from `EXITS`. 0 and 2 need no entry.
+        arguments: Arguments for click.Command.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401
+        examples: str = "",
+        exits: Mapping[int, str] | None = None,
+        **named: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*arguments, **named)
+        paragraphs = cleandoc(self.help or "").split("\n\n")
+        self.help = "\n\n".join(f"\b\n{one}" if "\n " in one else one for one in paragraphs)
+        self.examples = examples.strip("\n")
+        codes = {0: "", 2: "", **(exits or {})}
+        self.exit_codes = {code: codes[code] or EXITS[code] for code in sorted(codes)}
+
+    def option_groups(self, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
+        """Return the visible options under their titles; those without a title are the last."""
+        groups: dict[str, list[click.Option]] = {}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and not option.hidden:
+                groups.setdefault(_titles.get(option, OPTIONS), []).append(option)
+        return sorted(groups.items(), key=lambda group: group[0] == OPTIONS)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of the help, never cut."""
+        return (self.help or "").partition("\n")[0].removesuffix(".")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; an error names this command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their titles."""
+        groups = self.option_groups(ctx)
+        for title, listed in groups:
+            records = [option.get_help_record(ctx) for option in listed]
+            with formatter.section(title):
+                formatter.write_dl([record for record in records if record])
+        if any(option.metavar == "TIME" for _, listed in groups for option in listed):
+            formatter.write_paragraph()
+            formatter.write_text(TIME)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and exit codes."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples.splitlines():
+                    formatter.write(f"{' ' * formatter.current_indent}{line}".rstrip() + "\n")
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in self.exit_codes.items()])
