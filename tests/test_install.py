@@ -118,9 +118,14 @@ def test_the_table_of_extras_is_what_pip_installs() -> None:
         assert installed == named(wanted[extra]) - {"localpuppet"} | fleet, extra
 
 
-def test_nobody_is_told_to_install_the_other_project_that_has_our_name_on_pypi() -> None:
-    told = [*(REPOSITORY / "localpuppet").rglob("*.py"), *(REPOSITORY / "docs").rglob("*.md")]
-    wrong = re.compile(r"install ['\"]?localpuppet\b")
-    assert [
-        file for file in [*told, REPOSITORY / "README.md"] if wrong.search(file.read_text())
-    ] == []
+def test_no_text_recommends_to_install_from_pypi() -> None:
+    """A path, a file or a URL follows `pip install`; the name alone only in a warning."""
+    texts = [
+        REPOSITORY / "README.md",
+        *(REPOSITORY / "localpuppet").rglob("*.py"),
+        *(REPOSITORY / "docs").rglob("*.md"),
+    ]
+    name = re.compile(
+        r"(?<!not run `)(?<!never `)\bpipx? install ['\"]?localpuppet\b(?!\[\w+\] @ )"
+    )
+    assert [text for text in texts if name.search(text.read_text())] == []
