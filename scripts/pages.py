@@ -64,7 +64,7 @@ def find_problems(path: str, text: str, rules: Mapping[str, Any]) -> Iterator[st
 
 def list_pages(rules: Mapping[str, Any]) -> list[str]:
     """Return the Markdown pages for which the rules hold."""
-    skipped = ("tests/", "modules/", "docs/examples/", "changelog.d/", ".github/")
+    skipped = ("tests/", "modules/", "docs/examples/", "changelog.d/", ".github/", ".gitlab/")
     return [
         path
         for path in list_files()
