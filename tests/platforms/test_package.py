@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.long import with_sample
 from localpuppet.main import SECTIONS
+from tests.rigs.long import with_sample
 from tests.rigs.node import REPOSITORY
 from tests.rigs.systemd import (
     COMMAND,
