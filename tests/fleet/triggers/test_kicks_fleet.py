@@ -57,7 +57,7 @@ def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
     assert kicks_of(web) == ALL
     assert not waits(web)
     assert web.run("why", "--json").json["kicks"] == [lb.name]
-    assert web.run("why").out.endswith(f"Kicks\n  {lb.name}\n")
+    assert f"Kicks\n  {lb.name}\n" in web.run("why").out
 
 
 def test_without_an_agent_the_process_that_tells_the_others_kicks(fleet: Fleet) -> None:

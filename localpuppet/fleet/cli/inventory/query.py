@@ -53,8 +53,9 @@ def query_command(
 ) -> None:
     """Show the nodes that match an expression.
 
-    EXPRESSION compares facts (os.family=Debian), roles (role=web), classes and resources
-    (Class[Ntp], File['/etc/motd']), combined with 'and', 'or', 'not' and parentheses.
+    EXPRESSION has conditions: FACT OPERATOR VALUE with = != ~ !~ < <= > >= (os.family=Debian),
+    role=NAME, Class[NAME], @@Type[TITLE] for exported resources, or a part of a node's name.
+    Combine them with not, and, or. An empty expression ('') matches every node.
 
     Facts are from each node's last good run and count only with its signature. If this node's copy
     of the inventory is too old (inventory.max_stale), the command fails.
