@@ -67,19 +67,10 @@ SECTIONS = {
     },
 }
 
-EXAMPLES = """
-localpuppet check                      validate the input and its release
-localpuppet apply --noop               show what would change
-localpuppet apply                      run Puppet, and record the result
-localpuppet status --wait              wait for the run, exit by its result
-localpuppet disable -m 'db migration' --for 2h
-"""
-
 
 @click.group(
     cls=CommandGroup,
     sections=SECTIONS,
-    examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -103,6 +94,13 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     A node applies the release of Puppet code that its input.yaml names, and records the result of
     each run. Over a bus, nodes can trigger and query each other, and a rollout runs many nodes in
     order. 'localpuppet COMMAND --help' describes a command.
+
+    Examples:
+      localpuppet check                      validate the input and its release
+      localpuppet apply --noop               show what would change
+      localpuppet apply                      run Puppet, and record the result
+      localpuppet status --wait              wait for the run, exit by its result
+      localpuppet disable -m 'db migration' --for 2h
     """
     from localpuppet.node.wiring.node import NodePorts, NodeWiring
 

@@ -35,7 +35,7 @@ KINDS = (
     "comments",
     "tests",
 )
-HELP_ARGUMENTS = {"help", "examples", "exits"}
+HELP_ARGUMENTS = {"help", "exits"}
 SKIPPED = ("tests/data/", "tests/test_style.py", "docs/examples/")
 
 

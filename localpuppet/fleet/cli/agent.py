@@ -9,19 +9,9 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "agent",
     cls=Command,
-    examples="""
-localpuppet agent                   in the foreground, with its log
-localpuppet agent --debug           with a more detailed log
-localpuppet units --help            how to run it as a service
-""",
     exits={0: "the agent ended on a signal", 1: "", 69: "the bus is unreachable", 75: ""},
 )
-@click.option(
-    "--side",
-    type=click.Choice(["both", "network", "run"]),
-    default="both",
-    hidden=True,
-)
+@click.option("--side", type=click.Choice(["both", "network", "run"]), default="both", hidden=True)
 @click.option("--now", is_flag=True, help="On SIGTERM, end a Puppet run at once.")
 @click.option("--debug", is_flag=True, help="Log routine drops, too, and limit no lines.")
 @click.pass_obj
@@ -34,6 +24,11 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
 
     On SIGTERM or SIGINT, the agent waits for the current run and ends. A second signal ends the
     run, too.
+
+    Examples:
+      localpuppet agent                   in the foreground, with its log
+      localpuppet agent --debug           with a more detailed log
+      localpuppet units --help            how to run it as a service
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.settings.fleet import require_server_bus

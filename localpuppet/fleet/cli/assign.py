@@ -24,16 +24,7 @@ PATIENCE = "10m"
 @click.command(
     "assign",
     cls=Command,
-    examples="""
-localpuppet assign web01.example.com web02.example.com shop/tags/r7
-localpuppet assign web01.example.com shop/tags/r7 --stage
-localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
-""",
-    exits={
-        0: "every node accepted the release",
-        1: "a node refused",
-        69: "a node did not answer",
-    },
+    exits={0: "every node accepted the release", 1: "a node refused", 69: "a node did not answer"},
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.argument("release", shell_complete=complete_release)
@@ -68,6 +59,11 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
       layers: [canary]
       classes:
         shop: {port: 8081}
+
+    Examples:
+      localpuppet assign web01.example.com web02.example.com shop/tags/r7
+      localpuppet assign web01.example.com shop/tags/r7 --stage
+      localpuppet assign web01.example.com shop/tags/r7 --values canary.yaml
     """
     from localpuppet.fleet.requests.deploy import Deploy, DeployAction
     from localpuppet.fleet.requests.deploying import deploy_to

@@ -26,10 +26,6 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 @click.command(
     "lease",
     cls=Command,
-    examples="""
-localpuppet lease db-migrate -- /usr/local/bin/migrate
-localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
-""",
     exits={
         0: "COMMAND succeeded; otherwise its own exit code",
         1: "the lease was lost, and COMMAND was ended",
@@ -51,6 +47,10 @@ def lease_command(
     The command takes the lease NAME, which one holder in the fleet can have at a time, and runs
     COMMAND. If it loses the lease, or is killed or hangs, COMMAND and its children are ended before
     another holder can get the lease.
+
+    Examples:
+      localpuppet lease db-migrate -- /usr/local/bin/migrate
+      localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
     """
     from localpuppet.fleet.bus.layout import parse_lease_name
     from localpuppet.fleet.wiring.fleet import FleetWiring, guarded

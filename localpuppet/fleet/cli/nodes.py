@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 @click.command(
     "nodes",
     cls=Command,
-    examples="""
-localpuppet nodes
-localpuppet nodes --watch
-localpuppet nodes --role web              also nodes without a running agent
-localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
-""",
     exits={69: "the bus or the inventory is unreachable"},
 )
 @click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
@@ -50,6 +44,12 @@ def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_
 
     With --role, the table has the nodes whose last good run published one of these roles, also
     those without a running agent.
+
+    Examples:
+      localpuppet nodes
+      localpuppet nodes --watch
+      localpuppet nodes --role web              also nodes without a running agent
+      localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run

@@ -18,10 +18,6 @@ HOW = """\
 @click.command(
     "permissions",
     cls=Command,
-    examples="""
-localpuppet bus permissions nats roster.yaml > /etc/nats/accounts.conf
-localpuppet bus permissions etcd roster.yaml | sh
-""",
 )
 @click.argument("engine", type=click.Choice(["nats", "etcd"]))
 @click.argument("roster", type=click.Path(path_type=Path))
@@ -40,6 +36,10 @@ def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
         lb01.example.com: {}
       people:
         alice: {triggers: ['*'], asks: ['*']}
+
+    Examples:
+      localpuppet bus permissions nats roster.yaml > /etc/nats/accounts.conf
+      localpuppet bus permissions etcd roster.yaml | sh
     """
     from localpuppet.base.machine.files import read_user_file
     from localpuppet.fleet.bus.etcd import roles

@@ -32,10 +32,6 @@ EXITS = {0: "every node accepted or answered", 1: "a node refused", 69: "a node 
 @click.command(
     "runonce",
     cls=Command,
-    examples="""
-localpuppet runonce web01.example.com web02.example.com
-localpuppet runonce web01.example.com --noop
-""",
     exits=EXITS,
 )
 @nodes_argument(required=True)
@@ -56,6 +52,10 @@ def runonce_command(
 
     Each node replies at once, and starts a run after this request. Its policy must allow you
     `runonce`.
+
+    Examples:
+      localpuppet runonce web01.example.com web02.example.com
+      localpuppet runonce web01.example.com --noop
     """
     from localpuppet.fleet.cli.asking import ask_nodes
     from localpuppet.fleet.requests.request import RunOnce
@@ -67,10 +67,6 @@ def runonce_command(
 @click.command(
     "last-run",
     cls=Command,
-    examples="""
-localpuppet last-run web01.example.com
-localpuppet last-run web01.example.com --json | jq '.replies[].result'
-""",
     exits=EXITS,
 )
 @nodes_argument(required=True)
@@ -83,6 +79,10 @@ def last_run_command(
     """Ask nodes for the record of their last finished run.
 
     The policy of each node must allow you `last_run_summary`.
+
+    Examples:
+      localpuppet last-run web01.example.com
+      localpuppet last-run web01.example.com --json | jq '.replies[].result'
     """
     from localpuppet.fleet.cli.asking import ask_nodes
     from localpuppet.fleet.requests.request import NoArguments

@@ -30,10 +30,6 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
 @click.command(
     "trigger",
     cls=Command,
-    examples="""
-localpuppet trigger lb01.example.com lb02.example.com
-localpuppet trigger lb01.example.com --label haproxy --wait
-""",
     exits={
         0: "the trigger was sent; with --wait, each run succeeded",
         1: "a run failed, or a node dropped or rejected the trigger",
@@ -79,6 +75,10 @@ def trigger_command(
 
     Each node that accepts the trigger starts a run after it. A node that drops the trigger logs the
     reason.
+
+    Examples:
+      localpuppet trigger lb01.example.com lb02.example.com
+      localpuppet trigger lb01.example.com --label haproxy --wait
     """
     from localpuppet.fleet.triggers.sending import Outgoing
     from localpuppet.fleet.triggers.trigger import MAX_TTL

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from localpuppet.node.wiring.run import RunWiring
 
 _REST = "localpuppet.rest"
+noop_option = click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+timeout_option = click.option("--timeout", metavar="TIME", help="End Puppet after TIME.")
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
+)
+exit_codes_option = click.option(
+    "--detailed-exitcodes",
+    is_flag=True,
+    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 
 
 class RestCommand(Command):
@@ -56,26 +67,16 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
 @click.command(
     "apply",
     cls=RestCommand,
-    examples="""
-localpuppet apply                              input.yaml of the root
-localpuppet apply other-input.yaml --noop      show what would change
-localpuppet apply --noop --despite-hold        also if the node is on hold
-curl … | localpuppet apply -                   input from standard input
-localpuppet apply https://enc.example.com/web01.yaml
-localpuppet apply userdata:                    input from the cloud
-run=$(localpuppet apply --detach); localpuppet status --wait "$run"
-localpuppet apply --timeout 10m -- --debug     options for Puppet
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @options(
     "Run",
-    click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
+    noop_option,
     click.option(
         "--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b)."
     ),
-    click.option("--timeout", metavar="TIME", help="End Puppet after TIME."),
+    timeout_option,
     click.option(
         "--install",
         metavar="PACKAGE",
@@ -95,15 +96,9 @@ localpuppet apply --timeout 10m -- --debug     options for Puppet
 @options(
     "Output",
     click.option("--detach", is_flag=True, help="Print the run's id and return at once."),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
-    ),
-    click.option(
-        "--detailed-exitcodes",
-        is_flag=True,
-        help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, only."),
+    verbose_option,
+    exit_codes_option,
+    json_option,
 )
 @click.pass_context
 def apply_command(
@@ -128,6 +123,16 @@ def apply_command(
     fetches and verifies it first. One run at a time is active on a node.
 
     localpuppet records the run: see 'status', 'logs', 'report' and 'why'.
+
+    Examples:
+      localpuppet apply                              input.yaml of the root
+      localpuppet apply other-input.yaml --noop      show what would change
+      localpuppet apply --noop --despite-hold        also if the node is on hold
+      curl … | localpuppet apply -                   input from standard input
+      localpuppet apply https://enc.example.com/web01.yaml
+      localpuppet apply userdata:                    input from the cloud
+      run=$(localpuppet apply --detach); localpuppet status --wait "$run"
+      localpuppet apply --timeout 10m -- --debug     options for Puppet
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring

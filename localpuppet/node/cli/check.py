@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 @click.command(
     "check",
     cls=Command,
-    examples="""
-localpuppet check                  the root's input
-localpuppet check new-input.yaml   before you install it
-localpuppet check --parse          compare it with the release's classes
-""",
     exits={1: "", 3: "", 69: ""},
 )
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
@@ -42,6 +37,11 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
 
     If the newest run collected exported resources, check shows which resources of which nodes the
     current policy accepts. It uses this node's copy of the inventory, not the bus.
+
+    Examples:
+      localpuppet check                  the root's input
+      localpuppet check new-input.yaml   before you install it
+      localpuppet check --parse          compare it with the release's classes
     """
     from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger

@@ -1,11 +1,11 @@
 """Commands whose help has one form: sentence, description, options, examples, exit codes.
 
-- The first line of a command's docstring is its short help.
+- The first line of a command's docstring is its short help. The last paragraph may be `Examples:`.
 - click keeps the lines of a paragraph of the docstring that has indented lines.
 - Examples are lines of commands; two or more blanks separate a command from its comment.
 
 Example:
-    @click.command("run", cls=Command, examples="localpuppet run    now", exits={69: ""})
+    @click.command("run", cls=Command, exits={69: ""})
 """
 
 from collections.abc import Callable, Mapping
@@ -45,10 +45,9 @@ def options(title: str, *declared: Decorator) -> Decorator:
 
 
 class Command(click.Command):
-    """A command with its examples and exit codes.
+    """A command with examples and exit codes.
 
     Args:
-        examples: Lines of commands.
         exits: Exit code → meaning; empty text takes it from `EXITS`. 0 and 2 need no entry.
         arguments: Arguments for click.Command.
     """
@@ -56,14 +55,14 @@ class Command(click.Command):
     def __init__(
         self,
         *arguments: Any,  # noqa: ANN401
-        examples: str = "",
         exits: Mapping[int, str] | None = None,
         **named: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(*arguments, **named)
-        paragraphs = cleandoc(self.help or "").split("\n\n")
+        text, _, examples = cleandoc(self.help or "").partition("\n\nExamples:\n")
+        self.examples = "\n".join(line[2:] for line in examples.splitlines())
+        paragraphs = text.split("\n\n")
         self.help = "\n\n".join(f"\b\n{one}" if "\n " in one else one for one in paragraphs)
-        self.examples = examples.strip("\n")
         codes = {0: "", 2: "", **(exits or {})}
         self.exit_codes = {code: codes[code] or EXITS[code] for code in sorted(codes)}
 

@@ -65,16 +65,17 @@ def _node(ctx: click.Context) -> NodeWiring:
 @click.command(
     "completion",
     cls=Command,
-    examples="""
-localpuppet completion bash > /etc/bash_completion.d/localpuppet
-localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
-localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
-""",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print the completion script for a shell.
+
+    Examples:
+      localpuppet completion bash > /etc/bash_completion.d/localpuppet
+      localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
+      localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
+    """
     shell_class = get_completion_class(shell)
     if shell_class is None:
         raise click.UsageError(f"no completion for {shell}")

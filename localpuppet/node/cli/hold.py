@@ -29,11 +29,6 @@ def _holds(node: NodeWiring) -> Holds:
 @click.command(
     "disable",
     cls=Command,
-    examples="""
-localpuppet disable -m 'database migration' --for 2h
-localpuppet disable -m 'change 42' --owner release-bot
-localpuppet disable web01.example.com -m 'change 42' --for 1h
-""",
     exits={1: "a node refused", 69: "a node did not answer"},
 )
 @nodes_argument(required=False)
@@ -56,6 +51,11 @@ def disable_command(
 
     On a node on hold, neither localpuppet nor a Puppet agent runs. Without NODE, the hold is on
     this node. Other nodes are put on hold in your name; their policies must allow you `disable`.
+
+    Examples:
+      localpuppet disable -m 'database migration' --for 2h
+      localpuppet disable -m 'change 42' --owner release-bot
+      localpuppet disable web01.example.com -m 'change 42' --for 1h
     """
     only_here(nodes, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
@@ -85,12 +85,6 @@ def disable_command(
 @click.command(
     "enable",
     cls=Command,
-    examples="""
-localpuppet enable                       end your hold, list the others
-localpuppet enable --owner release-bot   end the hold of another owner
-localpuppet enable --all-owners          end every hold on this node
-localpuppet enable web01.example.com     end your hold on another node
-""",
     exits={1: "a node refused", 69: "a node did not answer"},
 )
 @nodes_argument(required=False)
@@ -107,6 +101,12 @@ def enable_command(
     --all-owners, it also ends damaged holds and that of 'puppet agent --disable'.
 
     With NODE, it ends your own hold on other nodes; their policies must allow you `enable`.
+
+    Examples:
+      localpuppet enable                       end your hold, list the others
+      localpuppet enable --owner release-bot   end the hold of another owner
+      localpuppet enable --all-owners          end every hold on this node
+      localpuppet enable web01.example.com     end your hold on another node
     """
     only_here(nodes, __owner=owner, __all_owners=everyone)
     if everyone and owner is not None:

@@ -16,11 +16,6 @@ from localpuppet.node.wiring.state import open_good_runs
 @click.command(
     "rollback",
     cls=Command,
-    examples="""
-localpuppet rollback && localpuppet apply
-localpuppet rollback --to r1
-localpuppet rollback --end               follow input.yaml again
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.option(
@@ -41,6 +36,11 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     'localpuppet rollback --end'. A second rollback switches to the release before.
 
     If the release is no longer on this node, localpuppet fetches and verifies it first.
+
+    Examples:
+      localpuppet rollback && localpuppet apply
+      localpuppet rollback --to r1
+      localpuppet rollback --end               follow input.yaml again
     """
     ledger = Ledger(node.settings.state)
     if end:

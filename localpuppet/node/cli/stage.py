@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 @click.command(
     "stage",
     cls=Command,
-    examples="""
-localpuppet stage                  the release that input.yaml names
-localpuppet stage foo/tags/r2      another one, before the input names it
-localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
@@ -39,11 +34,7 @@ localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
     type=click.Path(path_type=Path),
     help="Take the release from this release pack, without network.",
 )
-@click.option(
-    "--no-parse",
-    is_flag=True,
-    help="Do not run Puppet's parser: the first apply does.",
-)
+@click.option("--no-parse", is_flag=True, help="Do not run Puppet's parser: the first apply does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the staged release as JSON.")
 @click.pass_obj
 def stage_command(
@@ -63,6 +54,11 @@ def stage_command(
 
     Puppet's parser reads the release once, so that 'check' and 'apply' can compare inputs with its
     classes. If a check fails, the release is not staged.
+
+    Examples:
+      localpuppet stage                  the release that input.yaml names
+      localpuppet stage foo/tags/r2      another one, before the input names it
+      localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 

@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 @click.command(
     "status",
     cls=RunCommand,
-    examples="""
-localpuppet status                             the newest run, and the holds
-localpuppet status --wait --wait-timeout 10m   wait for the run
-localpuppet status --json | jq -r .run.outcome
-localpuppet status --node web01.example.com    ask another node's agent
-""",
     exits={
         0: "the run is active or succeeded, or there is none; every node answered",
         1: "the run failed; a node refused to answer",
@@ -64,6 +58,12 @@ def status_command(
 
     RUN is the id of a run, the end of an id, or -1 for the run before the newest. With --node, show
     the status of other nodes; their policies must allow you `status`.
+
+    Examples:
+      localpuppet status                             the newest run, and the holds
+      localpuppet status --wait --wait-timeout 10m   wait for the run
+      localpuppet status --json | jq -r .run.outcome
+      localpuppet status --node web01.example.com    ask another node's agent
     """
     only_here(nodes, RUN=run, __wait=wait, __wait_timeout=wait_timeout)
     if nodes:

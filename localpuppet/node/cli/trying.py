@@ -13,12 +13,6 @@ from localpuppet.node.wiring.state import open_attempts
 @click.command(
     "try",
     cls=apply.RestCommand,
-    examples="""
-localpuppet try --noop              show what this work tree would change
-localpuppet try ../control --noop
-localpuppet try --input web01.yaml --noop
-localpuppet try -- --debug          options for Puppet
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument(
@@ -27,7 +21,7 @@ localpuppet try -- --debug          options for Puppet
     default=".",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
 )
-@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@apply.noop_option
 @click.option(
     "--input",
     "source",
@@ -35,16 +29,10 @@ localpuppet try -- --debug          options for Puppet
     help="Take classes and parameters from this input: a file, '-' or https://…  "
     "[default: the node's input, if it has one]",
 )
-@click.option("--timeout", metavar="TIME", help="End Puppet after TIME.")
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
-)
-@click.option(
-    "--detailed-exitcodes",
-    is_flag=True,
-    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, only.")
+@apply.timeout_option
+@apply.verbose_option
+@apply.exit_codes_option
+@apply.json_option
 @click.pass_context
 def try_command(
     ctx: click.Context,
@@ -62,6 +50,12 @@ def try_command(
     localpuppet supervises and records the run, but a work tree is not a release: 'rollback' never
     returns to it, and the run triggers no other node. The next 'apply' applies the release of the
     input again; 'disable' prevents that.
+
+    Examples:
+      localpuppet try --noop              show what this work tree would change
+      localpuppet try ../control --noop
+      localpuppet try --input web01.yaml --noop
+      localpuppet try -- --debug          options for Puppet
     """
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.wiring.run import RunWiring

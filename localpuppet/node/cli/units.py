@@ -21,10 +21,6 @@ NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 @click.command(
     "units",
     cls=Command,
-    examples="""
-localpuppet units localpuppet-agent.service > localpuppet-agent.service
-localpuppet units --json | jq -r '.units | keys[]'
-""",
 )
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -43,6 +39,10 @@ def units_command(name: str | None, as_json: bool) -> None:
       localpuppet-agent-net.service
     Also, where people use the dashboard:
       localpuppet-web.service          the dashboard, over TLS
+
+    Examples:
+      localpuppet units localpuppet-agent.service > localpuppet-agent.service
+      localpuppet units --json | jq -r '.units | keys[]'
     """
     try:
         texts = {

@@ -29,13 +29,6 @@ _WORDS = {
 @click.command(
     "kicks",
     cls=Command,
-    examples="""
-localpuppet kicks
-localpuppet kicks --check                              in a pipeline
-localpuppet kicks --check --by kick --by trigger
-localpuppet kicks --svg > kicks.svg
-localpuppet kicks --json | jq .cycles
-""",
     exits={
         1: "with --check: there is a cycle",
         69: "the inventory is unreachable, --check took too long, or Graphviz is missing",
@@ -64,6 +57,13 @@ def kicks_command(
 
     In a cycle, nodes make each other run. Each chain of runs ends by itself, but a new kick starts
     another round.
+
+    Examples:
+      localpuppet kicks
+      localpuppet kicks --check                              in a pipeline
+      localpuppet kicks --check --by kick --by trigger
+      localpuppet kicks --svg > kicks.svg
+      localpuppet kicks --json | jq .cycles
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run

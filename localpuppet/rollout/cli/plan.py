@@ -16,15 +16,6 @@ if TYPE_CHECKING:
 @click.command(
     "plan",
     cls=Command,
-    examples="""
-localpuppet plan
-localpuppet plan --role web --role haproxy
-localpuppet plan --site site.yaml
-localpuppet plan --site environment.json --instance 'Lamp[app1]'
-localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
-localpuppet plan --site site.yaml --svg > plan.svg
-localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
-""",
     exits={
         2: "the site is invalid or has no order, or no node is selected",
         69: "the inventory is unreachable, or Graphviz is missing",
@@ -50,6 +41,15 @@ def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  
         shop:
           database: {node: db01.example.com, produces: [sql/shop]}
           web: {node: web01.example.com, consumes: [sql/shop]}
+
+    Examples:
+      localpuppet plan
+      localpuppet plan --role web --role haproxy
+      localpuppet plan --site site.yaml
+      localpuppet plan --site environment.json --instance 'Lamp[app1]'
+      localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
+      localpuppet plan --site site.yaml --svg > plan.svg
+      localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
     """
     with without_collector():
         show(read_plan(node, given), form)

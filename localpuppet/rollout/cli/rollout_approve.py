@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 @click.command(
     "approve",
     cls=Command,
-    examples="""
-localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
-localpuppet rollout approve --difference 1d899382700659a1 \\
-    20261122T110000Z-0a1b web01.example.com
-""",
     exits={
         0: "the changes are approved",
         2: "the node does not wait for an approval",
@@ -43,11 +38,16 @@ localpuppet rollout approve --difference 1d899382700659a1 \\
 def approve_command(
     node: NodeWiring, rollout: str, node_name: str, wanted: str | None, operator: str | None
 ) -> None:
-    """Approve changes of a node beyond the approved ones.
+    r"""Approve changes of a node beyond the approved ones.
 
     The command shows what it approves: the changes of NODE in the rollout ID. The node then
     compares once more. If it would change even more, the rollout waits again. The rollout's journal
     records your name.
+
+    Examples:
+      localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
+      localpuppet rollout approve --difference 1d899382700659a1 \
+          20261122T110000Z-0a1b web01.example.com
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand
 

@@ -25,11 +25,6 @@ EXITS = {
 @click.command(
     "continue",
     cls=Command,
-    examples="""
-localpuppet rollout continue
-localpuppet rollout continue 20261122T110000Z-0a1b
-localpuppet rollout continue 20261122T110000Z-0a1b --operator alice
-""",
     exits=EXITS,
 )
 @_ID
@@ -40,6 +35,11 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
 
     ID is the rollout; the default is the newest paused one. The command accepts its failures so
     far. The alternatives are 'rollout stop' and 'rollout rollback'.
+
+    Examples:
+      localpuppet rollout continue
+      localpuppet rollout continue 20261122T110000Z-0a1b
+      localpuppet rollout continue 20261122T110000Z-0a1b --operator alice
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 
@@ -50,11 +50,6 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
 @click.command(
     "rollback",
     cls=Command,
-    examples="""
-localpuppet rollout rollback
-localpuppet rollout rollback 20261122T110000Z-0a1b --yes
-localpuppet rollout rollback 20261122T110000Z-0a1b --dry-run
-""",
     exits={**EXITS, 1: "you answered no"},
 )
 @_ID
@@ -69,6 +64,11 @@ def rollback_command(
     ID is the rollout; the default is the newest running one. It must have been started with
     --release. No further nodes start, active runs finish, and then each node that took the release
     runs its previous one.
+
+    Examples:
+      localpuppet rollout rollback
+      localpuppet rollout rollback 20261122T110000Z-0a1b --yes
+      localpuppet rollout rollback 20261122T110000Z-0a1b --dry-run
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand
 

@@ -62,10 +62,7 @@ _RELEASE = options(
 _PACE = options(
     "Order and speed",
     click.option(
-        "--canary",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Run N nodes of each group first.",
+        "--canary", type=click.IntRange(min=1), metavar="N", help="Run N nodes of each group first."
     ),
     click.option(
         "--batch", metavar="N|N%", help="Run N nodes of a group together, then the next N."

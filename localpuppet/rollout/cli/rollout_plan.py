@@ -23,12 +23,6 @@ PATIENCE = "30m"
 @click.command(
     "plan",
     cls=Command,
-    examples="""
-localpuppet rollout plan --role web
-localpuppet rollout plan --release shop/tags/r7 --catalogs
-localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
-localpuppet rollout plan --release shop/tags/r7 --catalogs --json
-""",
     exits={
         0: "every node reported",
         1: "a node failed or did not report",
@@ -68,6 +62,12 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
     With --catalogs, each node compiles two catalogs from its own input and facts, and reports which
     resources differ: their types, titles and parameter names, never values. The command applies
     nothing. Each node's policy must allow you `compile`.
+
+    Examples:
+      localpuppet rollout plan --role web
+      localpuppet rollout plan --release shop/tags/r7 --catalogs
+      localpuppet rollout plan --release shop/tags/r7 --catalogs --role web
+      localpuppet rollout plan --release shop/tags/r7 --catalogs --json
     """
     release, catalogs = given["release"], given["catalogs"]
     if catalogs != (release is not None):

@@ -29,11 +29,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.command(
     "status",
     cls=Command,
-    examples="""
-localpuppet rollout status
-localpuppet rollout status --watch
-localpuppet rollout status --operator alice
-""",
     exits={
         0: "the rollout is running or paused, or every node succeeded",
         1: "a node did not succeed, or no process controls the rollout",
@@ -57,6 +52,11 @@ def status_command(
     ID is the rollout; the default is the newest on this machine. The state comes from the journal
     on this machine. With --operator, or if the rollout continued on another machine, it comes from
     the bus, which does not know whether a process controls the rollout.
+
+    Examples:
+      localpuppet rollout status
+      localpuppet rollout status --watch
+      localpuppet rollout status --operator alice
     """
     from localpuppet.rollout.cli import rollout_bus
     from localpuppet.rollout.cli.rollout_text import head, how_far, outcome
@@ -88,11 +88,6 @@ def status_command(
 @click.command(
     "list",
     cls=Command,
-    examples="""
-localpuppet rollout list
-localpuppet rollout list --json | jq '.rollouts[].state'
-localpuppet rollout list --operator alice
-""",
     exits={0: "success, whatever the results", 69: "the bus is unreachable"},
 )
 @click.option(
@@ -107,6 +102,11 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
 
     With --operator, list those on the bus. The bus has a rollout while it can be resumed, and its
     result for a week. A journal that localpuppet cannot read is shown as damaged.
+
+    Examples:
+      localpuppet rollout list
+      localpuppet rollout list --json | jq '.rollouts[].state'
+      localpuppet rollout list --operator alice
     """
     from localpuppet.rollout.cli import rollout_bus
 
@@ -144,11 +144,6 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
 @click.command(
     "report",
     cls=Command,
-    examples="""
-localpuppet rollout report
-localpuppet rollout report 20261122T110000Z-0a1b --json
-localpuppet rollout report --html > report.html
-""",
     exits={0: "success, whatever the result of the rollout"},
 )
 @_ID
@@ -160,6 +155,11 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
 
     ID is the rollout; the default is the newest on this machine. 'rollout status' has an exit code
     for the result.
+
+    Examples:
+      localpuppet rollout report
+      localpuppet rollout report 20261122T110000Z-0a1b --json
+      localpuppet rollout report --html > report.html
     """
     from localpuppet.rollout.cli.rollout_text import full
 

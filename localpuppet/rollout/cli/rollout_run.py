@@ -47,17 +47,6 @@ EXITS = {
 @click.command(
     "run",
     cls=Command,
-    examples="""
-localpuppet rollout run
-localpuppet rollout run --role web --window 5
-localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
-localpuppet rollout run --site site.yaml --check 'http://%{node}/health'
-localpuppet rollout run --site site.yaml --noop
-localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
-localpuppet rollout run --site site.yaml --release shop/tags/r7
-localpuppet rollout run --query role=web --order none --window 5
-localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
-""",
     exits=EXITS,
 )
 @what_options
@@ -78,6 +67,17 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
 
     Each node's policy must allow you `status`, `disable`, `enable` and `runonce`, and
     `deploy:RELEASE` for --release.
+
+    Examples:
+      localpuppet rollout run
+      localpuppet rollout run --role web --window 5
+      localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
+      localpuppet rollout run --site site.yaml --check 'http://%{node}/health'
+      localpuppet rollout run --site site.yaml --noop
+      localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
+      localpuppet rollout run --site site.yaml --release shop/tags/r7
+      localpuppet rollout run --query role=web --order none --window 5
+      localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.execution.events import RolloutBegan
@@ -141,11 +141,6 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
 @click.command(
     "resume",
     cls=Command,
-    examples="""
-localpuppet rollout resume
-localpuppet rollout resume 20261122T110000Z-0a1b
-localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
-""",
     exits=EXITS,
 )
 @click.argument("rollout", required=False, metavar="[ID]")
@@ -168,6 +163,11 @@ def resume_command(
     With your key, this also works on another machine, because the bus has a checkpoint of the
     rollout. A process that still controls the rollout elsewhere ends. With --operator, you take
     over the rollout of another person; the policies of its nodes must allow you `takeover`.
+
+    Examples:
+      localpuppet rollout resume
+      localpuppet rollout resume 20261122T110000Z-0a1b
+      localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts

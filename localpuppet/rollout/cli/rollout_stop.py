@@ -12,11 +12,6 @@ from localpuppet.rollout.cli.rollout_commands import journal_here, operator_opti
 @click.command(
     "stop",
     cls=Command,
-    examples="""
-localpuppet rollout stop
-localpuppet rollout stop 20261122T110000Z-0a1b
-localpuppet rollout stop 20261122T110000Z-0a1b --operator alice
-""",
     exits={
         0: "the controller accepted it, or all nodes are released",
         1: "some nodes did not confirm their release: the output names them",
@@ -36,6 +31,11 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
     If the controller was killed, the command releases the nodes itself, on the machine where the
     rollout began. If the rollout is over, the command releases nodes that are still on hold. The
     hold of an unreachable node expires by itself.
+
+    Examples:
+      localpuppet rollout stop
+      localpuppet rollout stop 20261122T110000Z-0a1b
+      localpuppet rollout stop 20261122T110000Z-0a1b --operator alice
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome

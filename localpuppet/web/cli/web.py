@@ -14,14 +14,6 @@ LISTEN = "127.0.0.1:8141"
 @click.command(
     "web",
     cls=Command,
-    examples="""
-localpuppet web                        print a link, valid once
-localpuppet web --open                 and open it in a browser
-localpuppet web --listen 127.0.0.1:0   on a free port
-localpuppet web --actions              allow requests to nodes
-localpuppet web --listen 0.0.0.0:8443  over TLS, for the people in web.people
-ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
-""",
     exits={0: "ended by ^C", 1: "", 69: ""},
 )
 @click.option(
@@ -55,6 +47,14 @@ def web_command(
     Without --actions, the dashboard is read-only. With it, the dashboard sends requests in your
     name, and the policies of the nodes decide. On an address other than loopback, it uses TLS and
     is read-only; people in web.people need a certificate of identity.ca.
+
+    Examples:
+      localpuppet web                        print a link, valid once
+      localpuppet web --open                 and open it in a browser
+      localpuppet web --listen 127.0.0.1:0   on a free port
+      localpuppet web --actions              allow requests to nodes
+      localpuppet web --listen 0.0.0.0:8443  over TLS, for the people in web.people
+      ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.wiring.fleet import FleetWiring

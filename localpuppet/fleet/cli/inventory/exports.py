@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 @click.command(
     "exports",
     cls=Command,
-    examples="""
-localpuppet inventory exports
-localpuppet inventory exports web01.example.com --json | jq .exports
-localpuppet inventory exports --type concat::fragment --title haproxy_web01
-localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
-""",
     exits={69: "the inventory is unreachable"},
 )
 @click.argument("name", metavar="[NODE]", required=False)
@@ -55,6 +49,12 @@ def exports_command(
     With --policy, the command prints lines and writes nothing. Resource types that always grant
     code or a right on this node get one line for each title, with a mark. The resources that the
     current policy accepts are listed on standard error.
+
+    Examples:
+      localpuppet inventory exports
+      localpuppet inventory exports web01.example.com --json | jq .exports
+      localpuppet inventory exports --type concat::fragment --title haproxy_web01
+      localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
     """
     from localpuppet.fleet.exports.resource import named_type
     from localpuppet.fleet.wiring.run_async import run

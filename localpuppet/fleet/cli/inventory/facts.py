@@ -23,12 +23,6 @@ T = TypeVar("T")
 @click.command(
     "facts",
     cls=Command,
-    examples="""
-localpuppet inventory facts web01.example.com
-localpuppet inventory facts web01.example.com --json | jq .entry.facts.os
-localpuppet inventory facts --summary os.family      count nodes by value
-localpuppet inventory facts --summary role
-""",
     exits={69: "the inventory is unreachable or too old"},
 )
 @click.argument("name", metavar="[NODE]", required=False)
@@ -40,6 +34,12 @@ def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json:
 
     The facts are from the last good run of NODE. They count only with the node's signature. If this
     node's copy of the inventory is too old (inventory.max_stale), the command fails.
+
+    Examples:
+      localpuppet inventory facts web01.example.com
+      localpuppet inventory facts web01.example.com --json | jq .entry.facts.os
+      localpuppet inventory facts --summary os.family      count nodes by value
+      localpuppet inventory facts --summary role
     """
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 

@@ -12,10 +12,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "forget",
     cls=Command,
-    examples="""
-localpuppet inventory forget old01.example.com
-localpuppet inventory forget old01.example.com --yes     in a script
-""",
     exits={1: "you answered no", 69: "the bus is unreachable"},
 )
 @click.argument("name", metavar="NODE")
@@ -26,6 +22,10 @@ def forget_command(node: NodeWiring, name: str, dry_run: bool, yes: bool) -> Non
 
     Each node removes the entry if its own policy allows you `forget` ('*' does not include it). A
     later good run of NODE adds an entry again, unless its key is revoked.
+
+    Examples:
+      localpuppet inventory forget old01.example.com
+      localpuppet inventory forget old01.example.com --yes     in a script
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run

@@ -10,10 +10,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "publish",
     cls=Command,
-    examples="""
-localpuppet inventory publish             after an outage of the bus
-localpuppet inventory publish --dry-run   show what other nodes receive
-""",
     exits={1: "", 69: "the bus is unreachable"},
 )
 @click.option("--dry-run", is_flag=True, help="Print the entry as JSON; publish nothing.")
@@ -24,6 +20,10 @@ def publish_command(node: NodeWiring, dry_run: bool) -> None:
     The entry has the facts, roles, classes and exported resources of the last good run. A running
     agent publishes it after each run. Without an agent, the run publishes it if localpuppet.yaml
     names a bus. You need this command only after an outage.
+
+    Examples:
+      localpuppet inventory publish             after an outage of the bus
+      localpuppet inventory publish --dry-run   show what other nodes receive
     """
     from localpuppet.fleet.wiring.publishing import PublishingWiring
     from localpuppet.fleet.wiring.run_async import run

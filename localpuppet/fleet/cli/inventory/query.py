@@ -20,14 +20,6 @@ FORMATS = ("table", "bolt")
 @click.command(
     "query",
     cls=Command,
-    examples="""
-localpuppet query 'role=web and os.family=Debian'
-localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
-localpuppet query 'not role=web' --count
-localpuppet query 'puppetversion<version("7.20")' --json
-localpuppet query role=web --format bolt > inventory.yaml
-localpuppet query ''                                      every node
-""",
     exits={69: "the inventory is unreachable or too old"},
 )
 @click.argument("expression")
@@ -59,6 +51,14 @@ def query_command(
 
     Facts are from each node's last good run and count only with its signature. If this node's copy
     of the inventory is too old (inventory.max_stale), the command fails.
+
+    Examples:
+      localpuppet query 'role=web and os.family=Debian'
+      localpuppet query 'Class[Profile::Lb]' --facts networking.ip,os.name
+      localpuppet query 'not role=web' --count
+      localpuppet query 'puppetversion<version("7.20")' --json
+      localpuppet query role=web --format bolt > inventory.yaml
+      localpuppet query ''                                      every node
     """
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.wiring.inventory import InventoryWiring

@@ -15,10 +15,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "init",
     cls=Command,
-    examples="""
-localpuppet keys init
-localpuppet keys init --replace      if the old key may have leaked
-""",
     exits={2: "there is a key already, or a setting is invalid", 1: ""},
 )
 @click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
@@ -29,6 +25,10 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
 
     The key is an Ed25519 key that only root can read. Pin its public part on other nodes with 'keys
     show' and 'keys trust'.
+
+    Examples:
+      localpuppet keys init
+      localpuppet keys init --replace      if the old key may have leaked
     """
     from localpuppet.fleet.trust.keys import fingerprint
 
@@ -54,10 +54,6 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
 @click.command(
     "show",
     cls=Command,
-    examples="""
-localpuppet keys show > web01.pem
-localpuppet keys show --json
-""",
     exits={2: "there is no key, or a setting is invalid"},
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -66,6 +62,10 @@ def show_command(node: NodeWiring, as_json: bool) -> None:
     """Print this node's public key, or its certificate.
 
     The output is not secret. 'keys trust' on another node reads it.
+
+    Examples:
+      localpuppet keys show > web01.pem
+      localpuppet keys show --json
     """
     identity = _own(Identity(node))
     if as_json:

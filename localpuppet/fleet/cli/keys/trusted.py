@@ -19,21 +19,13 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "trust",
     cls=Command,
-    examples="""
-localpuppet keys trust web01.example.com web01.pem
-ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
-localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
-""",
     exits={0: "the key is pinned", 1: "", 3: "another key of NAME is pinned, or FILE differs"},
 )
 @click.argument("name")
 @click.argument("file")
 @click.option("--replace", is_flag=True, help="Replace another pinned key of NAME.")
 @click.option(
-    "--fingerprint",
-    "wanted",
-    metavar="SHA256:…",
-    help="Reject FILE if it has another fingerprint.",
+    "--fingerprint", "wanted", metavar="SHA256:…", help="Reject FILE if it has another fingerprint."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -44,6 +36,11 @@ def trust_command(
 
     FILE has the public key; '-' is standard input. NAME is a node's name, or a person's (the caller
     id of 'alice' is choria=alice). The policy file of this node decides what NAME may do.
+
+    Examples:
+      localpuppet keys trust web01.example.com web01.pem
+      ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
+      localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
     """
     from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 
@@ -67,15 +64,16 @@ def trust_command(
 @click.command(
     "list",
     cls=Command,
-    examples="""
-localpuppet keys list
-localpuppet keys list --json
-""",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the keys that are pinned on this node."""
+    """List the keys that are pinned on this node.
+
+    Examples:
+      localpuppet keys list
+      localpuppet keys list --json
+    """
     from localpuppet.fleet.trust.keys import fingerprint
 
     trusted = Identity(node).trusted
@@ -101,10 +99,6 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 @click.command(
     "revoke",
     cls=Command,
-    examples="""
-localpuppet keys revoke web07.example.com
-localpuppet keys revoke web07.example.com --yes     in a script
-""",
     exits={1: "you answered no, or the disk refused", 2: "no key of NAME is pinned"},
 )
 @click.argument("name")
@@ -116,6 +110,10 @@ def revoke_command(node: NodeWiring, name: str, dry_run: bool, yes: bool, as_jso
 
     This node then rejects all signatures of NAME. The command does not revoke a certificate:
     the CA does.
+
+    Examples:
+      localpuppet keys revoke web07.example.com
+      localpuppet keys revoke web07.example.com --yes     in a script
     """
     signer = SignerName.parse(name)
     trusted = Identity(node).trusted

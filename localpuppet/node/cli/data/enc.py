@@ -10,10 +10,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "enc",
     cls=Command,
-    examples="""
-localpuppet enc
-localpuppet enc web01.example.com      as a Puppet server calls its ENC
-""",
     exits={1: "", 3: "", 69: ""},
 )
 @click.argument("node", required=False)
@@ -28,6 +24,10 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
     To use it as the ENC of a Puppet server, with one input for each node:
       node_terminus = exec
       external_nodes = /usr/local/bin/localpuppet --root /etc/puppet enc
+
+    Examples:
+      localpuppet enc
+      localpuppet enc web01.example.com      as a Puppet server calls its ENC
     """
     from localpuppet.node.enc.input import find_input
     from localpuppet.node.wiring.compiling import classifier

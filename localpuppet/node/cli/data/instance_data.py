@@ -11,10 +11,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "instance-data",
     cls=Command,
-    examples="""
-localpuppet instance-data
-localpuppet instance-data --refresh      after the user data changed
-""",
     exits={0: "success, also if there is no data", 69: "the metadata service does not answer"},
 )
 @click.option(
@@ -28,6 +24,10 @@ def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> Non
     The output names the facts, their source, and the reasons why others are missing. It has no
     values, because user data often contains secrets. The source is cloud-init if it ran, else the
     metadata service in localpuppet.yaml.
+
+    Examples:
+      localpuppet instance-data
+      localpuppet instance-data --refresh      after the user data changed
     """
     from localpuppet.node.enc.instance.facts import facts_of
 

@@ -26,14 +26,6 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 @click.command(
     "lookup",
     cls=Command,
-    examples="""
-localpuppet lookup ntp::servers
-localpuppet lookup ntp::servers --explain
-localpuppet lookup ntp::servers --dir .        in an unreleased work tree
-localpuppet lookup ntp::servers --node web01   with that node's facts
-localpuppet lookup role --dir . --node web01 --facts web01.json
-localpuppet lookup users --merge deep --type Hash
-""",
     exits={
         0: "Hiera has a value",
         1: "Hiera has no value",
@@ -88,6 +80,14 @@ def lookup_command(
     the input, on this node, or the work tree DIR. With --node, the facts come from the node's
     inventory entry, and the input is inputs/NODE.yaml if the root directory has a directory
     inputs/. Values that eyaml decrypts are shown in clear text.
+
+    Examples:
+      localpuppet lookup ntp::servers
+      localpuppet lookup ntp::servers --explain
+      localpuppet lookup ntp::servers --dir .        in an unreleased work tree
+      localpuppet lookup ntp::servers --node web01   with that node's facts
+      localpuppet lookup role --dir . --node web01 --facts web01.json
+      localpuppet lookup users --merge deep --type Hash
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.lookup import LookupRequest, look_up

@@ -28,10 +28,6 @@ WIDE = 120
 @click.command(
     "history",
     cls=Command,
-    examples="""
-localpuppet history -n 5
-localpuppet history --json | jq '.runs[] | select(.noop | not)'
-""",
     exits={1: ""},
 )
 @click.option(
@@ -48,6 +44,10 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     """List the runs of this node, newest first.
 
     The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
+
+    Examples:
+      localpuppet history -n 5
+      localpuppet history --json | jq '.runs[] | select(.noop | not)'
     """
     records, refused = open_records(node), open_attempts(node)
     runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
@@ -115,13 +115,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 @click.command(
     "logs",
     cls=RunCommand,
-    examples="""
-localpuppet logs                   of the newest run
-localpuppet logs -f                until the run has finished
-localpuppet logs 7f3a              of a run by the end of its id
-localpuppet logs -1                of the run before the newest
-localpuppet logs --node web01.example.com
-""",
     exits={1: "a node refused to answer", 69: "a node did not answer"},
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -138,6 +131,13 @@ def logs_command(
 
     With --node, show the end of the log on other nodes, without the contents of files. Their
     policies must allow you `log`, and RUN must be a whole id.
+
+    Examples:
+      localpuppet logs                   of the newest run
+      localpuppet logs -f                until the run has finished
+      localpuppet logs 7f3a              of a run by the end of its id
+      localpuppet logs -1                of the run before the newest
+      localpuppet logs --node web01.example.com
     """
     only_here(nodes, __follow=follow)
     if nodes:
@@ -199,11 +199,6 @@ def follow_log(
 @click.command(
     "why",
     cls=RunCommand,
-    examples="""
-localpuppet why                    of the newest run
-localpuppet why -1 --full          of the run before it, with the command
-localpuppet why --json | jq .request.node_document
-""",
     exits={1: ""},
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -223,6 +218,11 @@ def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) ->
     run asked about other nodes, the output has the queries and their answers, the exported and
     collected resources, and the nodes that it kicked. For a reaction, the output has the node whose
     change caused the run.
+
+    Examples:
+      localpuppet why                    of the newest run
+      localpuppet why -1 --full          of the run before it, with the command
+      localpuppet why --json | jq .request.node_document
     """
     records = open_records(node)
     directory = records.get(run)

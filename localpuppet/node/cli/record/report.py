@@ -22,12 +22,6 @@ SLOWEST = 5
 @click.command(
     "report",
     cls=RunCommand,
-    examples="""
-localpuppet report                 of the newest run
-localpuppet report -1              of the run before it
-localpuppet report --json | jq -r '.failed[] | "\\(.file):\\(.line)"'
-localpuppet report --node web01.example.com
-""",
     exits={
         0: "the report is shown, whatever the result of the run",
         1: "a node refused to answer",
@@ -49,7 +43,7 @@ localpuppet report --node web01.example.com
 def report_command(
     node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show what a run did, resource by resource.
+    r"""Show what a run did, resource by resource.
 
     RUN is the id of a run, the end of an id, or -1 for the run before the newest. The output has
     failed, changed, skipped and slow resources with their files and lines. Puppet's messages may
@@ -57,6 +51,12 @@ def report_command(
 
     With --node, ask other nodes; their policies must allow you `report`, and RUN must be a whole
     id.
+
+    Examples:
+      localpuppet report                 of the newest run
+      localpuppet report -1              of the run before it
+      localpuppet report --json | jq -r '.failed[] | "\(.file):\(.line)"'
+      localpuppet report --node web01.example.com
     """
     if nodes:
         return node.additions.ask(nodes, "report", as_json=as_json, run=run)

@@ -17,20 +17,19 @@ MODULES = {
     "verify": "node.cli.release.store",
 }
 
-EXAMPLES = """
-localpuppet release lock               pin every module: write manifest.lock
-localpuppet release check .            in CI: can this become a release?
-localpuppet release tag . r2           check, tag and push
-localpuppet release diff web/tags/r1 web/tags/r2
-localpuppet release verify --all       compare releases with their locks
-"""
 
-
-@click.group(cls=CommandGroup, sections={"Commands": MODULES}, examples=EXAMPLES)
+@click.group(cls=CommandGroup, sections={"Commands": MODULES})
 def release_command() -> None:
     """Make, check and keep releases.
 
     A release is a tag of a git repository with Puppet code, and a lock file that pins each module.
     Most commands work in a clone of that repository; list, verify and gc work on the releases of
     this node.
+
+    Examples:
+      localpuppet release lock               pin every module: write manifest.lock
+      localpuppet release check .            in CI: can this become a release?
+      localpuppet release tag . r2           check, tag and push
+      localpuppet release diff web/tags/r1 web/tags/r2
+      localpuppet release verify --all       compare releases with their locks
     """

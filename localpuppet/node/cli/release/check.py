@@ -20,11 +20,6 @@ REFUSED = InvalidInputError.exit_code
 @click.command(
     "check",
     cls=Command,
-    examples="""
-localpuppet release check .
-localpuppet --root .ci-root release check . --json     in a pipeline
-localpuppet release check . --compile web01.yaml --facts web01.json
-""",
     exits={
         0: "it can become a release",
         2: "it cannot: the message has the reason",
@@ -71,6 +66,11 @@ def check_command(
       - each INPUT compiles with the facts in each FILE.
 
     Unused code and data, and requirements that some nodes lack, are warnings.
+
+    Examples:
+      localpuppet release check .
+      localpuppet --root .ci-root release check . --json     in a pipeline
+      localpuppet release check . --compile web01.yaml --facts web01.json
     """
     if facts and not inputs:
         raise click.UsageError("--facts requires --compile")

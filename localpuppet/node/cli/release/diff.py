@@ -24,11 +24,6 @@ SHOWN = 40
 @click.command(
     "diff",
     cls=Command,
-    examples="""
-localpuppet release diff web/tags/r1 web/tags/r2
-localpuppet release diff web/tags/r1 web/tags/r2 --text
-localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
-""",
     exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("before", shell_complete=complete_release)
@@ -47,6 +42,11 @@ def diff_command(
 
     The files are those of the release, its single modules and its collections. --text shows files
     of up to 256 KiB and 5,000 lines, and 1 MiB of diffs in total; it only names other files.
+
+    Examples:
+      localpuppet release diff web/tags/r1 web/tags/r2
+      localpuppet release diff web/tags/r1 web/tags/r2 --text
+      localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
     """
     from localpuppet.node.releases.comparing import differences as compared
     from localpuppet.node.releases.comparing import texts as texts_of

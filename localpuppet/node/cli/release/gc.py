@@ -10,10 +10,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "gc",
     cls=Command,
-    examples="""
-localpuppet release gc --dry-run       list what gc would remove
-localpuppet release gc
-""",
     exits={1: "", 75: ""},
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
@@ -27,6 +23,10 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
 
     For gc.keep_staged (14 days), it also keeps releases that were never applied, the modules of
     work trees and trunk, archives of the Forge, and mirrors of single modules.
+
+    Examples:
+      localpuppet release gc --dry-run       list what gc would remove
+      localpuppet release gc
     """
     from localpuppet.node.wiring.staged_releases import remove_unneeded
 

@@ -25,12 +25,6 @@ SOME_LEFT = 1
 @click.command(
     "import",
     cls=Command,
-    examples="""
-localpuppet release import              convert Puppetfile to manifest.yaml
-localpuppet release import --dry-run    show what would be converted
-localpuppet release import Puppetfile   print the manifest
-localpuppet release import --evaluate   for a Puppetfile with Ruby code
-""",
     exits={0: "each module was converted", 1: "some modules were not: the output names them"},
 )
 @click.argument(
@@ -58,6 +52,12 @@ def import_command(
     Each module keeps the pin of the Puppetfile, or is left out with a reason. localpuppet runs the
     file's Ruby code only with --evaluate, as another user and without network. Other keys of an
     existing manifest stay.
+
+    Examples:
+      localpuppet release import              convert Puppetfile to manifest.yaml
+      localpuppet release import --dry-run    show what would be converted
+      localpuppet release import Puppetfile   print the manifest
+      localpuppet release import --evaluate   for a Puppetfile with Ruby code
     """
     from localpuppet.node.releases.puppetfile.choosing import ImportRules
     from localpuppet.node.releases.puppetfile.importing import import_modules

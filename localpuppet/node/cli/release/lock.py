@@ -21,14 +21,6 @@ MANIFEST = "manifest.yaml"
 @click.command(
     "lock",
     cls=Command,
-    examples="""
-localpuppet release lock                keep what is locked, add the rest
-localpuppet release lock --update       newest versions, current branches
-localpuppet release lock . stdlib --update
-localpuppet release lock --outdated     list what has a newer version
-localpuppet release lock --accept-moved
-localpuppet release lock --path ntp=../ntp
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
@@ -64,6 +56,14 @@ def lock_command(
 
     Locked entries stay until --update. If the bytes of a locked tag or version changed, the command
     fails.
+
+    Examples:
+      localpuppet release lock                keep what is locked, add the rest
+      localpuppet release lock --update       newest versions, current branches
+      localpuppet release lock . stdlib --update
+      localpuppet release lock --outdated     list what has a newer version
+      localpuppet release lock --accept-moved
+      localpuppet release lock --path ntp=../ntp
     """
     from localpuppet.node.releases.lockfile import EMPTY
     from localpuppet.node.releases.single.moves import moves

@@ -14,11 +14,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "package",
     cls=Command,
-    examples="""
-localpuppet release package --format deb               the input's release
-localpuppet release package foo/tags/r2 --format rpm -o dist
-localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("app", metavar="[RELEASE]", required=False)
@@ -50,6 +45,11 @@ def package_command(
 
     With the package, a node needs no git. To install it applies nothing. The same release always
     gives the same bytes.
+
+    Examples:
+      localpuppet release package --format deb               the input's release
+      localpuppet release package foo/tags/r2 --format rpm -o dist
+      localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
     """
     from localpuppet.node.wiring.staged_releases import build_package
 

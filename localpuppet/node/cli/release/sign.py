@@ -13,11 +13,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "sign",
     cls=Command,
-    examples="""
-git fetch origin tag r2 && git diff r1 r2      read what you sign
-localpuppet release sign . r2                  sign, and push to origin
-localpuppet release sign . r2 --no-push        only sign
-""",
     exits={1: "", 3: "", 69: ""},
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -36,6 +31,11 @@ def sign_command(
     The command signs TAG with your git signing key. Nodes require this if their source sets
     'signatures: 2' or more. Your signature covers the tag object: its commit, message and time. DIR
     is a clone that has the same tag as origin; any commit may be checked out.
+
+    Examples:
+      git fetch origin tag r2 && git diff r1 r2      read what you sign
+      localpuppet release sign . r2                  sign, and push to origin
+      localpuppet release sign . r2 --no-push        only sign
     """
     from localpuppet.node.releases.making.countersigning import countersign
     from localpuppet.node.releases.making.tagging import parse_release_tag

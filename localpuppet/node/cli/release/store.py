@@ -18,16 +18,17 @@ from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 @click.command(
     "list",
     cls=Command,
-    examples="""
-localpuppet release list
-localpuppet release list --json | jq -r '.releases[].release'
-""",
     exits={1: ""},
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the releases on this node."""
+    """List the releases on this node.
+
+    Examples:
+      localpuppet release list
+      localpuppet release list --json | jq -r '.releases[].release'
+    """
     from localpuppet.node.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
@@ -82,11 +83,6 @@ def _applied(node: NodeWiring) -> dict[str, str]:
 @click.command(
     "verify",
     cls=Command,
-    examples="""
-localpuppet release verify                     the release in the input
-localpuppet release verify web/tags/r1
-localpuppet release verify --all --quick       sizes, times and modes only
-""",
     exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"},
 )
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
@@ -101,6 +97,11 @@ def verify_command(
 
     RELEASE is SOURCE/tags/TAG; the default is the release that the input names. The command hashes
     every byte of it.
+
+    Examples:
+      localpuppet release verify                     the release in the input
+      localpuppet release verify web/tags/r1
+      localpuppet release verify --all --quick       sizes, times and modes only
     """
     from localpuppet.node.wiring.releases import ReleaseWiring
 

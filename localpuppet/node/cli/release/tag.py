@@ -14,12 +14,6 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "tag",
     cls=Command,
-    examples="""
-localpuppet release tag . r2             check, tag, push to origin
-localpuppet release tag . r2 --sign      with your git's user.signingkey
-localpuppet release tag . r2 --sign --source web
-localpuppet release tag . r2 --no-push   you push it: git push origin r2
-""",
     exits={1: "", 3: "", 69: "", 75: ""},
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -50,6 +44,12 @@ def tag_command(
     TAG must be new, here and at origin. If the push fails, the command removes the tag again.
 
     The tag's message names the source, which nodes that require signatures check.
+
+    Examples:
+      localpuppet release tag . r2             check, tag, push to origin
+      localpuppet release tag . r2 --sign      with your git's user.signingkey
+      localpuppet release tag . r2 --sign --source web
+      localpuppet release tag . r2 --no-push   you push it: git push origin r2
     """
     from localpuppet.node.cli.release.check import as_dict, show
     from localpuppet.node.releases.making.tagging import (
