@@ -339,17 +339,19 @@ def check_class_parameter(name: str, *, where: str) -> None:
 
 
 def did_you_mean(word: str, known: "list[str]") -> str:
-    """Return up to three similar words, or all known ones, as the hint of an error."""
-    if hint := suggest(word, known):
+    """Return `did you mean 'x'?`, or a list of the known words, as the hint of an error."""
+    if hint := suggest(word, known, most=1):
         return hint
     return f"known: {', '.join(sorted(known))}" if known else "there are none"
 
 
-def suggest(word: str, known: "list[str]") -> str:
-    """Return `did you mean 'x' or 'y'?` with up to three similar words; empty if none is."""
+def suggest(word: str, known: "list[str]", *, most: int = 3) -> str:
+    """Return `did you mean 'x' or 'y'?` with the most similar words; empty if none is similar."""
     import difflib  # only errors need it: saves 3 ms
 
-    close = difflib.get_close_matches(word, known) or difflib.get_close_matches(word.lower(), known)
+    close = difflib.get_close_matches(word, known, n=most) or difflib.get_close_matches(
+        word.lower(), known, n=most
+    )
     if not close:
         return ""
     *others, last = map(repr, close)

@@ -33,8 +33,8 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
     ("words", "message"),
     [
         ([], "the selection matches no node"),
-        (["--order", "none"], "--order none needs --query, --role or --nodes"),
-        (["--site", "@SITE@", "--query", "x"], "are for the inventory, without --site"),
+        (["--order", "none"], "--order none requires --query, --role or --nodes"),
+        (["--site", "@SITE@", "--query", "x"], "select nodes of the inventory: leave out --site"),
         (["--site", "@SITE@", "--window", "2", "--batch", "3"], "exclude each other"),
         (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),
         (["--site", "@SITE@", "--check", "http://a/", "--noop"], "a check needs a changed node"),
