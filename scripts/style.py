@@ -2,7 +2,7 @@
 
 - Kinds: Markdown pages, ADRs, changelog, templates, help, string literals, docstrings, comments,
   and all texts of the tests.
-- Code blocks, inline code and markup do not count.
+- Code blocks, inline code, addresses of links and markup do not count.
 - `scripts/style.toml` holds the phrases, the exceptions and the recorded counts. A kind that has
   more hits than recorded fails the check. Recorded counts only fall.
 
@@ -184,7 +184,7 @@ def read_file(path: str, text: str) -> Iterator[Text]:
 def find_hits(path: str, text: str, phrases: list[Phrase], allowed: list[str]) -> Iterator[Hit]:
     """Return each phrase that the texts of a file contain."""
     for passage in read_file(path, text):
-        words = re.sub(r"`[^`]*`", "`", passage.words)
+        words = re.sub(r"(?<=\])\([^)]*\)", "", re.sub(r"`[^`]*`", "`", passage.words))
         for exception in allowed:
             words = words.replace(exception, "")
         for phrase in phrases:

@@ -27,7 +27,7 @@ def test_a_paragraph_is_read_over_its_line_ends() -> None:
     assert [(hit.kind, hit.line) for hit in hits] == [("markdown", 3)]
 
 
-@pytest.mark.parametrize("text", ["`anew`", "```\nanew\n```", "text\n\n    anew\n"])
+@pytest.mark.parametrize("text", ["`anew`", "[x](anew.md)", "```\nanew\n```", "text\n\n    anew\n"])
 def test_code_in_a_page_does_not_count(text: str) -> None:
     assert find("docs/agent.md", text) == []
 
