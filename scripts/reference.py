@@ -1,8 +1,9 @@
-"""Write the generated pages of the reference: settings and keys of JSON output.
+"""Write the generated pages of the reference: commands, settings and keys of JSON output.
 
 - `settings.md` is from `localpuppet/base/formats/schemas/settings.schema.json`. Beside its
   `description` and `default`, a key there has `x-default` (a default in words), `x-type` (a type in
   words), `x-used-by` and `x-example` (YAML). `x-groups` has the order of the page.
+- `commands/*.md` are from the command line.
 - `json.md` gets the keys of each format in `docs/formats.toml` that a command prints.
 
 Examples:
@@ -15,15 +16,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from json import dumps, loads  # noqa: TID251 - files of this repository
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
+from command_pages import render_command_pages, wrap
 from formats import collect_keys, read_formats, replace_between
+
+from localpuppet.main import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "localpuppet/base/formats/schemas/settings.schema.json"
 PAGES = ROOT / "docs/reference"
-WIDTH = 120
 NOTICE = "<!-- Written by scripts/reference: change {source} instead. -->"
 KEYS_BEGIN, KEYS_END = "<!-- keys: written by scripts/reference -->", "<!-- end of keys -->"
 _TYPES = {
@@ -35,21 +37,6 @@ _TYPES = {
     "boolean": "`true` or `false`",
 }
 _NAMED_TYPES = {"path": "path", "seconds": "seconds", "globs": "list of patterns"}
-
-
-def wrap(text: str, indent: str = "") -> str:
-    """Return a paragraph in lines of at most 120 characters; code and links stay whole."""
-    # A line must not end within inline code: its spaces are protected.
-    parts = text.split("`")
-    parts[1::2] = [part.replace(" ", "\0") for part in parts[1::2]]
-    filled = fill(
-        "`".join(parts),
-        WIDTH,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return filled.replace("\0", " ")
 
 
 def walk_settings(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -169,7 +156,9 @@ def render_keys() -> str:
 def render_pages() -> dict[Path, str]:
     """Return the text of each generated page by its path."""
     page = PAGES / "json.md"
+    commands = render_command_pages(cli, NOTICE.format(source="the help of the command"))
     return {
+        **{PAGES / "commands" / f"{name}.md": text for name, text in commands.items()},
         PAGES / "settings.md": render_settings(loads(SCHEMA.read_text("utf-8"))),
         page: replace_between(page.read_text("utf-8"), KEYS_BEGIN, render_keys() + "\n", KEYS_END),
     }

@@ -2,9 +2,11 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from localpuppet.base.formats.documents import Documents
@@ -18,6 +20,7 @@ from localpuppet.web.settings import web_settings
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import command_pages  # noqa: E402 # it lies beside the other scripts
 import reference  # noqa: E402 # it lies beside the other scripts
 from formats import collect_keys  # noqa: E402
 
@@ -93,3 +96,35 @@ def test_each_metric_is_documented_once() -> None:
         *collect_keys("metrics rollout/execution/metrics.py"),
     }
     assert sorted(documented) == sorted(name for name in written if not name.endswith("_"))
+
+
+def test_each_visible_command_is_described_once() -> None:
+    pages = command_pages.render_command_pages(reference.cli, "notice")
+    headings = re.findall(r"^##+ `(.+)`$", "\n".join(pages.values()), re.MULTILINE)
+    context = click.Context(reference.cli, info_name="localpuppet")
+    assert sorted(headings) == sorted(visible_below(reference.cli, context))
+
+
+def visible_below(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if not command.hidden:
+            inner = click.Context(command, info_name=name, parent=context)
+            yield inner.command_path
+            if isinstance(command, click.Group):
+                yield from visible_below(command, inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("see 'localpuppet why'", "see `localpuppet why`"),
+        ("a node's name and the nodes' keys", "a node's name and the nodes' keys"),
+        ("an URL: https://host/x, or none", "an URL: `https://host/x`, or none"),
+        ("'https://host' and `a*b`", "`https://host` and `a*b`"),
+        ("lines *, <NAME> and a_b", "lines \\*, \\<NAME> and a_b"),
+    ],
+)
+def test_help_becomes_markdown(text: str, expected: str) -> None:
+    assert command_pages.markdown(text) == expected
