@@ -18,7 +18,7 @@ from typing import Any
 from style import CONFIGURATION, ROOT, list_files, read_markdown
 
 RUMDL = Path(sys.executable).with_name("rumdl")
-_END = re.compile(r"(?<=[.!?:])[\"')*_]*\s+(?=[\"'(*_`\[]*(?:[A-Z0-9`]|localpuppet))|\s\|\s")
+_END = re.compile(r"(?<=[.!?:])[\"')*_]*\s+(?=[\"'(*_`\[]*(?:[A-Z0-9`]|--|localpuppet))|\s\|\s")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 

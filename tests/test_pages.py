@@ -28,6 +28,7 @@ def test_a_long_sentence_is_named_with_its_line_and_length() -> None:
     [
         "One two three. Four five six.",
         "One two three. localpuppet runs five six.",
+        "One two three. --text shows five six.",
         "- one two three\n- four five six\n",
         "| one two three | four five six |\n",
         "Keys are `a`, `b`, `c`, `d`, `e`.",

@@ -97,7 +97,7 @@ def enable_command(
 ) -> int:
     """End your hold on this node, or on other nodes.
 
-    The command lists the holds that remain; Puppet runs again when there is none. With
+    The command lists the holds that remain; Puppet runs again when no hold remains. With
     --all-owners, it also ends damaged holds and that of 'puppet agent --disable'.
 
     With NODE, it ends your own hold on other nodes; their policies must allow you `enable`.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "status",
     cls=RunCommand,
     exits={
-        0: "the run is active or succeeded, or there is none; every node answered",
+        0: "the run is active or succeeded, or no run exists; every node answered",
         1: "the run failed; a node refused to answer",
         69: "a node did not answer",
         75: "the run is still active after --wait-timeout",
