@@ -7,7 +7,6 @@
 """
 
 import re
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,12 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
-# Pages that are being replaced, below docs/: the site leaves them out. `scripts/style.toml` lists
-# them. The list shrinks to nothing; then delete this line and the list.
-OLD_PAGES = tomllib.loads((HERE.parent / "scripts/style.toml").read_text("utf-8"))["pages"]["old"]
 
 project = "localpuppet"
 author = "the localpuppet authors"
 project_copyright = "the localpuppet authors"
 extensions = ["myst_parser"]
-exclude_patterns = ["examples", *(page.removeprefix("docs/") for page in OLD_PAGES)]
+exclude_patterns = ["examples"]
 nitpicky = True
 
 # The same anchors as on GitHub, for headings down to the fourth level.
@@ -37,18 +33,8 @@ html_show_sphinx = False
 
 _LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _LISTED = re.compile(r"^(?:[-*]|\d+\.) \[[^]]+\]\(([\w./-]+)\.md\)", re.MULTILINE)
-# While old pages remain, new pages may link to them, and to pages that an index page lists and that
-# are not written yet.
-PLANNED = [
-    listed
-    for page in (HERE.glob("**/index.md") if OLD_PAGES else ())
-    for listed in _LISTED.findall(page.read_text("utf-8"))
-    if not (page.parent / f"{listed}.md").is_file()
-]
-nitpick_ignore = [("myst", Path(page).stem) for page in OLD_PAGES]
-nitpick_ignore_regex = [("myst", rf"(.*/)?{page}\.md(#.*)?") for page in PLANNED]
 # The lexer for Puppet does not know exported resources and collectors.
-suppress_warnings = ["misc.highlighting_failure", *(["toc.not_readable"] if PLANNED else [])]
+suppress_warnings = ["misc.highlighting_failure"]
 
 
 def prepare_page(app: "Sphinx", page: str, source: list[str]) -> None:

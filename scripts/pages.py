@@ -62,14 +62,10 @@ def find_problems(path: str, text: str, rules: Mapping[str, Any]) -> Iterator[st
         yield f"{path}: page of {total} words, {rules['longest_page']} allowed (split it)"
 
 
-def list_pages(rules: Mapping[str, Any]) -> list[str]:
+def list_pages() -> list[str]:
     """Return the Markdown pages for which the rules hold."""
     skipped = ("tests/", "modules/", "docs/examples/", "changelog.d/", ".github/", ".gitlab/")
-    return [
-        path
-        for path in list_files()
-        if path.endswith(".md") and path not in rules["old"] and not path.startswith(skipped)
-    ]
+    return [path for path in list_files() if path.endswith(".md") and not path.startswith(skipped)]
 
 
 def lint(pages: Sequence[str]) -> int:
@@ -81,7 +77,7 @@ def lint(pages: Sequence[str]) -> int:
 def main() -> int:
     """Check all pages and return the exit code."""
     rules = tomllib.loads(CONFIGURATION.read_text())["pages"]
-    pages = list_pages(rules)
+    pages = list_pages()
     problems = [
         problem
         for path in pages
