@@ -17,12 +17,13 @@ from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
 
-from localpuppet.base.errors import BusyError
+from localpuppet.base.errors import BusyError, InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard import reported_table, run_table
 from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
 from localpuppet.web.dashboard.kinds import Kind
@@ -137,8 +138,8 @@ class DashboardStore:
         with self._database.snapshot() as connection:
             texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
         try:
-            return [NodeRow.from_dict(loads_again(text.encode())) for (text,) in texts]
-        except ValueError as error:
+            return [from_record(NodeRow, loads_again(text.encode())) for (text,) in texts]
+        except (ValueError, InvalidInputError) as error:
             raise DamagedError(
                 f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
             ) from error
@@ -171,7 +172,7 @@ class DashboardStore:
         with self._database.transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO nodes VALUES (?, ?)",
-                [(row.node, json.dumps(row.to_dict())) for row in rows],
+                [(row.node, json.dumps(to_record(row))) for row in rows],
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
             writing = run_table.RunTableWriter(connection)

@@ -7,8 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RunId
@@ -170,24 +169,6 @@ class NodeRow:
         return hashlib.sha256(f"{self.failure}\n{self.place}".encode()).hexdigest()[
             :FAILURE_CAUSE_DIGITS
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "NodeRow":
-        """Return the row.
-
-        Raises:
-            ValueError: This version did not write it.
-        """
-        try:
-            holds = tuple(HoldView(**hold) for hold in raw["holds"])
-            known = {**raw, "outcome": Kind(raw["outcome"]), "roles": tuple(raw["roles"])}
-            return cls(**{**known, "holds": holds})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"is not a row: {error!r}") from error
 
 
 def _text(value: Json) -> str:

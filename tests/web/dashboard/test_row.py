@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.row import MAX_HOLDS, MAX_TEXT, NodeRow
 from tests.web.dashboard.site import run_id, status
@@ -25,7 +27,7 @@ def test_a_row_is_what_the_node_says() -> None:
         run_id(NOW - 60),
         NOW - 60,
     )
-    assert NodeRow.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert from_record(NodeRow, json.loads(json.dumps(to_record(found)))) == found
 
 
 @pytest.mark.parametrize(
@@ -107,5 +109,5 @@ def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
 
 @pytest.mark.parametrize("raw", [{}, {"holds": [1], "kind": "failed", "roles": []}, {"kind": "?"}])
 def test_a_damaged_row_is_refused(raw: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):
-        NodeRow.from_dict(raw)
+    with pytest.raises(InvalidInputError):
+        from_record(NodeRow, raw)
