@@ -52,17 +52,12 @@ class Authority:
             IntegrityError: The CA did not issue it, or it is revoked or not in force.
             InvalidInputError: The CA file or the CRL file is invalid.
         """
+        from cryptography import x509
         from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.x509 import (
-            DuplicateExtension,
-            InvalidVersion,
-            UnsupportedGeneralNameType,
-            load_der_x509_certificate,
-        )
 
         self._renew()
         try:
-            certificate = load_der_x509_certificate(der)
+            certificate = x509.load_der_x509_certificate(der)
             name = certificate_name(certificate)
             _check_leaf(certificate, name)
             self._check_path(certificate, name, now)
@@ -71,9 +66,9 @@ class Authority:
             ValueError,
             TypeError,
             UnsupportedAlgorithm,
-            DuplicateExtension,
-            InvalidVersion,
-            UnsupportedGeneralNameType,
+            x509.DuplicateExtension,
+            x509.InvalidVersion,
+            x509.UnsupportedGeneralNameType,
         ) as error:
             raise IntegrityError("is a certificate that cannot be read", where="x5c") from error
 
@@ -157,20 +152,19 @@ def _read_authorities(path: Path) -> "list[Certificate]":
 
 
 def _is_authority(certificate: "Certificate") -> bool:
-    from cryptography.x509 import (
-        BasicConstraints,
-        DuplicateExtension,
-        ExtensionNotFound,
-        KeyUsage,
-        UnsupportedGeneralNameType,
-    )
+    from cryptography import x509
 
     try:
         extensions = certificate.extensions
-        if not extensions.get_extension_for_class(BasicConstraints).value.ca:
+        if not extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
             return False
-        return extensions.get_extension_for_class(KeyUsage).value.key_cert_sign
-    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
+        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except (
+        x509.ExtensionNotFound,
+        ValueError,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+    ):
         return False
 
 
@@ -189,44 +183,37 @@ def certificate_name(certificate: "Certificate") -> SignerName:
 
 def server_names(certificate: "Certificate") -> tuple[str, ...]:
     """Return the DNS names, then the IP addresses of a server certificate, without wildcards."""
-    from cryptography.x509 import (
-        DNSName,
-        DuplicateExtension,
-        ExtensionNotFound,
-        IPAddress,
-        SubjectAlternativeName,
-        UnsupportedGeneralNameType,
-    )
+    from cryptography import x509
 
     try:
-        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (
+        x509.ExtensionNotFound,
+        ValueError,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+    ):
         return ()
-    dns = [name.lower() for name in names.get_values_for_type(DNSName) if "*" not in name]
-    return *dns, *(str(address) for address in names.get_values_for_type(IPAddress))
+    dns = [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
+    return *dns, *(str(address) for address in names.get_values_for_type(x509.IPAddress))
 
 
 def _check_leaf(certificate: "Certificate", name: str) -> None:
     """Reject a certificate that is not for client signatures or has unknown critical extensions."""
-    from cryptography.x509 import (
-        BasicConstraints,
-        ExtendedKeyUsage,
-        KeyUsage,
-        SubjectAlternativeName,
-    )
+    from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     problem = ""
     for extension in certificate.extensions:
         value = extension.value
-        if isinstance(value, BasicConstraints):
+        if isinstance(value, x509.BasicConstraints):
             problem = problem or ("is a CA's" if value.ca else "")
-        elif isinstance(value, KeyUsage):
+        elif isinstance(value, x509.KeyUsage):
             problem = problem or ("" if value.digital_signature else "is not for signatures")
-        elif isinstance(value, ExtendedKeyUsage):
+        elif isinstance(value, x509.ExtendedKeyUsage):
             client = ExtendedKeyUsageOID.CLIENT_AUTH in value
             problem = problem or ("" if client else "is not for clients")
-        elif extension.critical and not isinstance(value, SubjectAlternativeName):
+        elif extension.critical and not isinstance(value, x509.SubjectAlternativeName):
             problem = problem or "has an unknown critical extension"
     if problem:
         raise IntegrityError(f"the certificate of {name} {problem}")

@@ -37,23 +37,22 @@ def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
 
 def _authority_problem(authority: "Certificate", below: int) -> str:
     """Return which constraint a CA with `below` CAs under it violates; empty if none."""
-    from cryptography.x509 import (
-        BasicConstraints,
-        ExtendedKeyUsage,
-        KeyUsage,
-        NameConstraints,
-        SubjectAlternativeName,
-    )
+    from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     clients = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
-    known = (BasicConstraints, KeyUsage, NameConstraints, SubjectAlternativeName)
+    known = (
+        x509.BasicConstraints,
+        x509.KeyUsage,
+        x509.NameConstraints,
+        x509.SubjectAlternativeName,
+    )
     for extension in authority.extensions:
         value = extension.value
-        if isinstance(value, BasicConstraints):
+        if isinstance(value, x509.BasicConstraints):
             if value.path_length is not None and below > value.path_length:
                 return f"allows {value.path_length} CAs below it (pathlen), and there are {below}"
-        elif isinstance(value, ExtendedKeyUsage):
+        elif isinstance(value, x509.ExtendedKeyUsage):
             if not clients.intersection(value):
                 return "is not for certificates of clients"
         elif extension.critical and not isinstance(value, known):
@@ -85,21 +84,16 @@ def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn:
 
 def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
     """Yield the subject and the alternative names of a certificate."""
-    from cryptography.x509 import (
-        DirectoryName,
-        ExtensionNotFound,
-        RFC822Name,
-        SubjectAlternativeName,
-    )
+    from cryptography import x509
     from cryptography.x509.oid import NameOID
 
     if certificate.subject.rdns:
-        yield DirectoryName(certificate.subject)
+        yield x509.DirectoryName(certificate.subject)
     for attribute in certificate.subject.get_attributes_for_oid(NameOID.EMAIL_ADDRESS):
-        yield RFC822Name(str(attribute.value))
+        yield x509.RFC822Name(str(attribute.value))
     try:
-        yield from certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-    except ExtensionNotFound:
+        yield from certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
         return
 
 

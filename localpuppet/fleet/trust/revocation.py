@@ -37,15 +37,11 @@ class RevocationLists:
     @classmethod
     def read(cls, path: Path) -> "RevocationLists":
         """Return the lists in a file; raise `InvalidInputError` for other content."""
-        from cryptography.x509 import (
-            DuplicateExtension,
-            UnsupportedGeneralNameType,
-            load_pem_x509_crl,
-        )
+        from cryptography import x509
 
         try:
-            found = cls(path, [load_pem_x509_crl(block) for block in _blocks(path)])
-        except (ValueError, DuplicateExtension, UnsupportedGeneralNameType) as error:
+            found = cls(path, [x509.load_pem_x509_crl(block) for block in _blocks(path)])
+        except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
             raise InvalidInputError("is not a revocation list", where=str(path)) from error
         if not found._lists:
             raise InvalidInputError("holds no revocation list", where=str(path))
