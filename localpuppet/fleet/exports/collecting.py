@@ -1,6 +1,5 @@
 """Answer this node's collectors from the stored exports and the collect policy."""
 
-import functools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,7 @@ from localpuppet.fleet.exports.choosing import CollectorResult, choose
 from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.search import Search
-from localpuppet.fleet.trust.policy_file import policy_bytes
+from localpuppet.fleet.trust.policy_file import read_policy_file
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.held import HeldExports
@@ -89,11 +88,4 @@ def read_collect_policy(path: Path) -> CollectPolicy:
     Raises:
         InvalidInputError: The file is invalid, or other users can write to it or its directory.
     """
-    data = policy_bytes(path)
-    return DEFAULT if data is None else _parsed(data, str(path))
-
-
-@functools.lru_cache(maxsize=1)
-def _parsed(data: bytes, where: str) -> CollectPolicy:
-    """Return the parsed policy, cached as the file seldom changes."""
-    return CollectPolicy.parse(data, where=where)
+    return read_policy_file(path, CollectPolicy.parse) or DEFAULT

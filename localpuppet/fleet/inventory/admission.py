@@ -5,7 +5,6 @@
   in time.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from localpuppet.fleet.inventory.claims import ClaimPolicy, refusal
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.trust.policy import decide
-from localpuppet.fleet.trust.policy_file import policy_bytes, read_policy
+from localpuppet.fleet.trust.policy_file import read_policy, read_policy_file
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
 
 
@@ -135,11 +134,4 @@ def read_claims(path: Path) -> ClaimPolicy | None:
     Raises:
         InvalidInputError: The file is invalid, or other users may write to it or its directory.
     """
-    data = policy_bytes(path)
-    return None if data is None else _parsed(data, str(path))
-
-
-@functools.lru_cache(maxsize=1)
-def _parsed(data: bytes, where: str) -> ClaimPolicy:
-    """Return the policy in these bytes, cached because they seldom change."""
-    return ClaimPolicy.parse(data, where=where)
+    return read_policy_file(path, ClaimPolicy.parse)

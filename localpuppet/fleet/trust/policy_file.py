@@ -3,8 +3,10 @@
 Without a file, every action is denied. A file that other users can write to is rejected.
 """
 
-import functools
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, SignerName
@@ -13,9 +15,15 @@ from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.fleet.trust.policy import Policy, decide
 from localpuppet.fleet.trust.policy_lines import MAX_POLICY
 
+Parsed = TypeVar("Parsed")
 
-def policy_bytes(path: Path) -> bytes | None:
-    """Return the bytes of a policy file; `None` if there is no file.
+
+def read_policy_file(path: Path, parse: Callable[..., Parsed]) -> Parsed | None:
+    """Return what `parse` makes of a policy file; `None` if there is no file.
+
+    Args:
+        path: The file.
+        parse: Gets the bytes, and the file as `where`.
 
     Raises:
         InvalidInputError: The file is invalid, or other users can write to it or its directory.
@@ -23,13 +31,19 @@ def policy_bytes(path: Path) -> bytes | None:
     if not is_file(path):
         return None
     refuse_foreign(path.parent)
-    return read_user_file(path, limit=MAX_POLICY)
+    policy: Parsed = _parsed(parse, read_user_file(path, limit=MAX_POLICY), str(path))
+    return policy
+
+
+# The files seldom change.
+@lru_cache(maxsize=4)
+def _parsed(parse: Callable[..., Any], data: bytes, where: str) -> Any:  # noqa: ANN401 - `Parsed`
+    return parse(data, where=where)
 
 
 def read_policy(path: Path) -> Policy | None:
     """Return the policy of a node; `None` if there is no file, which denies everything."""
-    data = policy_bytes(path)
-    return None if data is None else _parsed(data, str(path))
+    return read_policy_file(path, Policy.parse)
 
 
 def refusal(path: Path, caller: SignerName, action: str) -> str:
@@ -62,9 +76,3 @@ def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
         return None
     decision = decide(policy, SignerName(peer).caller, action)
     return None if decision.allowed else decision.reason
-
-
-@functools.lru_cache(maxsize=1)
-def _parsed(data: bytes, where: str) -> Policy:
-    """Return the parsed policy, cached as the file seldom changes."""
-    return Policy.parse(data, where=where)
