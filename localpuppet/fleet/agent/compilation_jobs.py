@@ -7,24 +7,15 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.runner import RequestedRunResult, WorkRunner
 from localpuppet.fleet.requests.compile import Compile
 
 MOST, EACH = 8, 2
 WORKING: Mapping[str, Json] = {"state": "working"}
-
-
-class CompilingRunner(Protocol):
-    """Compiles catalogs; see `agent.fork_runner`."""
-
-    async def run(self, order: Compile) -> RunCompletion:
-        """Compile the catalogs and return the differences in `details`, with result `OVER`."""
-        ...
 
 
 class CompilationJobs:
@@ -35,7 +26,7 @@ class CompilationJobs:
         log: The agent's log.
     """
 
-    def __init__(self, runner: CompilingRunner, *, log: Log) -> None:
+    def __init__(self, runner: WorkRunner[Compile], *, log: Log) -> None:
         self._runner = runner
         self._log = log
         self._one = asyncio.Lock()

@@ -13,14 +13,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, WorkRunner
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
@@ -77,14 +76,6 @@ class Deployment:
         return json.dumps([self.caller, asked], sort_keys=True)
 
 
-class DeploymentRunner(Protocol):
-    """Executes deployments; see `agent.fork_runner`."""
-
-    async def run(self, order: Deployment) -> RunCompletion:
-        """Execute a deployment and return its result, with result `OVER` if it succeeded."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class Deployments:
     """Accepts and queues requests for deployments.
@@ -98,7 +89,7 @@ class Deployments:
         busy_again: Seconds until the next attempt if the store is locked.
     """
 
-    runner: DeploymentRunner
+    runner: WorkRunner[Deployment]
     _: KW_ONLY
     agent: Agent
     inbox: Inbox

@@ -7,11 +7,13 @@ Implementations: `agent.fork_runner` (a child that does what `localpuppet apply`
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.node.runs.hold import HoldStatus
+
+Work = TypeVar("Work", contravariant=True)
 
 
 class RequestedRunResult(StrEnum):
@@ -77,12 +79,16 @@ class RunObstacles:
     begun: "Callable[[RunCause], RunCompletion | None]" = lambda _: None
 
 
-class Runner(Protocol):
-    """Executes runs, one at a time."""
+class WorkRunner(Protocol[Work]):
+    """Executes one kind of work, such as compiling a catalog; see `agent.fork_runner`."""
 
-    async def run(self, order: RunOrder) -> RunCompletion:
-        """Execute a run and return its result; exceptions are bugs."""
+    async def run(self, order: Work) -> RunCompletion:
+        """Do the work and return its result, `OVER` if it was done; exceptions are bugs."""
         ...
+
+
+class Runner(WorkRunner[RunOrder], Protocol):
+    """Executes runs, one at a time."""
 
     def end(self) -> None:
         """End the run in progress as TERM does."""

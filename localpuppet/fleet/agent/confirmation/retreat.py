@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from itertools import takewhile
-from typing import Protocol
 from uuid import UUID, uuid5
 
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
-from localpuppet.fleet.agent.runner import RunCompletion
+from localpuppet.fleet.agent.runner import RunCompletion, WorkRunner
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.enc.assignment import Assignment
@@ -42,14 +41,6 @@ class RetreatOrder:
     because: str
 
 
-class RetreatRunner(Protocol):
-    """Puts rollbacks in force; see `agent.fork_runner`."""
-
-    async def run(self, order: RetreatOrder) -> RunCompletion:
-        """Put a rollback in force and return the result, with result `OVER` if it succeeded."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class RetreatService:
     """Rolls this node back.
@@ -62,7 +53,7 @@ class RetreatService:
         holds: Returns the holds on this node.
     """
 
-    runner: RetreatRunner
+    runner: WorkRunner[RetreatOrder]
     _: KW_ONLY
     agent: Agent
     inbox: Inbox
