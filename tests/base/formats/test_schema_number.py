@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.schema_number import check_schema, without_schema
+from localpuppet.base.formats.schema_number import check_schema, damage_errors, without_schema
 from localpuppet.base.formats.values import Json
 
 
@@ -33,3 +33,9 @@ def test_another_number_is_named_for_records_and_messages(
 def test_the_fields_of_a_record_are_those_besides_its_number() -> None:
     Fields({"schema": 3}, where="").schema(3)
     assert without_schema({"schema": 3, "a": 1}, 3) == {"a": 1}
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), InvalidInputError("c")])
+def test_a_field_of_another_form_is_damage(error: Exception) -> None:
+    with pytest.raises(StateError, match=r"^file: is damaged: "), damage_errors("file"):
+        raise error

@@ -1,0 +1,14 @@
+"""Texts that are cut at a limit."""
+
+import pytest
+
+from localpuppet.base.formats.text import shortened
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("abc", "abc"), ("abcd", "abcd"), ("abcde", "abc…"), ("a\nb", "a\\x…")],
+)
+def test_a_line_has_at_most_its_limit(text: str, line: str) -> None:
+    assert shortened(text, 4) == line
+    assert len(shortened(text * 1000, 4)) == 4
