@@ -10,13 +10,12 @@ not reached, or the reason of its end; a compromised node can report a rollout t
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import RolloutId, RunId
+from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.hold import rollout_of
 from localpuppet.node.runs.run import Outcome
-from localpuppet.web.dashboard.row import HoldView
+from localpuppet.web.dashboard.row import HoldView, run_id_of
 from localpuppet.web.dashboard.run_results import KEPT
 
 # Seconds by which a rollout's id may be of later.
@@ -88,7 +87,7 @@ def told_of(
         owner = None if end is None else _owner(end.sender, now)
         if end is not None and owner is not None:
             word = end.outcome if end.outcome in _WORDS else OTHER
-            run = _run(end.run or "")
+            run = run_id_of(end.run)
             found[owner] = NodeRolloutReport(
                 caller=owner[0], rollout=owner[1], outcome=word, run=run
             )
@@ -98,13 +97,6 @@ def told_of(
             before = found.get(owner, NodeRolloutReport(caller=owner[0], rollout=owner[1]))
             found[owner] = replace(before, until=hold.until)
     return tuple(found.values())
-
-
-def _run(text: str) -> str:
-    try:
-        return str(RunId.parse(text))
-    except InvalidInputError:
-        return ""
 
 
 def _owner(text: str, now: float) -> tuple[str, RolloutId] | None:

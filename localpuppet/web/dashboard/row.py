@@ -132,7 +132,7 @@ class NodeRow:
             input_release=_text(rollback.get("input_release"))
             if isinstance(rollback, dict)
             else "",
-            run=_run(last.get("run")),
+            run=run_id_of(last.get("run")),
             finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             run_interval=_seconds(status.get("run_interval")),
             holds=_holds(holds if isinstance(holds, list) else []),
@@ -175,7 +175,8 @@ def _text(value: Json) -> str:
     return shortened(value, MAX_TEXT) if isinstance(value, str) else ""
 
 
-def _run(value: Json) -> str:
+def run_id_of(value: Json) -> str:
+    """Return a value that is the id of a run; empty for any other."""
     try:
         return str(RunId.parse(value)) if isinstance(value, str) else ""
     except InvalidInputError:

@@ -30,6 +30,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Select,
     check_nesting,
     check_size,
+    equal,
 )
 
 _KNOWN = {entity.value: entity for entity in Entity}
@@ -161,9 +162,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     fact = _named_fact(left, entity)
     if fact is not None:
         test = Compare(field=Field(column="value", text="value"), operator=operator, value=value)
-        named = Compare(
-            field=Field(column="name", text="name"), operator=Operator.EQUAL, value=fact
-        )
+        named = equal("name", fact)
         _check_value(operator, value)
         return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
     field = _field(left, entity)
@@ -228,7 +227,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
                 entity=Entity.FACTS,
                 where=And(
                     parts=(
-                        Compare(field=Field(column="name"), operator=Operator.EQUAL, value=fact),
+                        equal("name", fact),
                         OneOf(field=Field(column="value"), values=tuple(listed)),
                     )
                 ),

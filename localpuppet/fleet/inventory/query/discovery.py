@@ -45,6 +45,7 @@ from localpuppet.fleet.inventory.query.tree import (
     VersionValue,
     check_size,
     check_text,
+    equal,
     parse_step,
 )
 
@@ -219,7 +220,7 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
     kind, title, *body = parts[1:] if exported else parts
     type_name = capitalized(_word(kind))
     step = _step(title)
-    found: list[Condition] = [_equal("type", type_name)]
+    found: list[Condition] = [equal("type", type_name)]
     if isinstance(step, Pattern):
         found.append(
             Compare(
@@ -230,8 +231,8 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         )
     else:
         name = str(step)
-        found.append(_equal("title", capitalized(name) if type_name == CLASS else name))
-    found.append(_equal("exported", exported))
+        found.append(equal("title", capitalized(name) if type_name == CLASS else name))
+    found.append(equal("exported", exported))
     found += [_condition(one, _Mode.PARAMETERS) for one in body]
     where = And(parts=tuple(found))
     if mode is _Mode.RESOURCES:
@@ -240,10 +241,6 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         raise InvalidInputError(f"there is a resource among {mode.value}")
     check_resources(where)
     return RelatedCondition(entity=Entity.RESOURCES, where=where)
-
-
-def _equal(column: str, value: str | bool) -> Compare:
-    return Compare(field=Field(column=column, text=column), operator=Operator.EQUAL, value=value)
 
 
 def _subquery(name: str, body: "Tree[Token]") -> Condition:

@@ -219,6 +219,11 @@ Condition = Compare | IsNull | OneOf | InSelect | RelatedCondition | Not | And |
 ALL = And(parts=())
 
 
+def equal(column: str, value: Json) -> Compare:
+    """Return the condition that a column has a value."""
+    return Compare(field=Field(column=column, text=column), operator=Operator.EQUAL, value=value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """A column with the number of rows in a group.
