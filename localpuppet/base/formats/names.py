@@ -111,7 +111,7 @@ class ReleasePath(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "ReleasePath":
+    def parse(cls, text: str, *, where: str = "") -> "ReleasePath":
         """Return the path."""
         if not text:
             raise InvalidInputError(
@@ -186,7 +186,7 @@ class ClassName(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "ClassName":
+    def parse(cls, text: str, *, where: str = "") -> "ClassName":
         """Return the name."""
         if _CLASS.match(text):
             return cls(text)
@@ -206,7 +206,7 @@ class EnvironmentName(str):
     __slots__ = ()
 
     @classmethod
-    def parse(cls, text: str, *, where: str) -> "EnvironmentName":
+    def parse(cls, text: str, *, where: str = "") -> "EnvironmentName":
         """Return the name."""
         if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(

@@ -196,12 +196,10 @@ class InventoryEntry:
             at=fields.number("at"),
             run=fields.parsed("run", RunId.parse),
             release=fields.parsed_or_none("release", partial(parse_line, what="release")),
-            environment=fields.parsed_or_none(
-                "environment", partial(EnvironmentName.parse, where="")
-            ),
+            environment=fields.parsed_or_none("environment", EnvironmentName.parse),
             facts=fields.mapping("facts"),
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
-            classes=fields.parsed_list("classes", _class_name, maximum=MAX_CLASSES),
+            classes=fields.parsed_list("classes", ClassName.parse, maximum=MAX_CLASSES),
             components=tuple(
                 NodeComponent.parse(one)
                 for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
@@ -297,10 +295,6 @@ def parse_role(text: str) -> str:
 
 def _text(text: str) -> str:
     return text
-
-
-def _class_name(text: str) -> ClassName:
-    return ClassName.parse(text, where="")
 
 
 def _environment_again(name: str | None) -> EnvironmentName | None:

@@ -39,7 +39,7 @@ class Compile:
             InvalidInputError: They are invalid.
         """
         fields.only(("release",))
-        return cls(release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")))
+        return cls(release=fields.parsed("release", ReleasePath.parse))
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""

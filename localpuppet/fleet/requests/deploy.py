@@ -121,7 +121,7 @@ class Deploy:
             if not isinstance(body, dict):
                 raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
         return cls(
-            release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")),
+            release=fields.parsed("release", ReleasePath.parse),
             action=fields.parsed("action", _action),
             serial=fields.integer("serial", minimum=1, maximum=MAX_SERIAL),
             layers=fields.parsed_list("layers", _layer, minimum=1, maximum=MAX_LAYERS)

@@ -1,13 +1,11 @@
 """The release that a rollout delivers, with its layers and class parameters."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.node.enc.document import Classes, EncData
+from localpuppet.node.enc.document import Classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,23 +50,4 @@ class Delivery:
             classes=self.classes,
             allow_older=self.allow_older,
             rollout=rollout,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "release": str(self.release),
-            "layers": list(self.layers),
-            "classes": {name: dict(body) for name, body in self.classes.items()},
-            "allow_older": self.allow_older,
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Delivery":
-        """Return a delivery from its JSON form."""
-        return cls(
-            release=ReleasePath.parse(raw["release"], where="release"),
-            layers=tuple(map(str, raw["layers"])),
-            classes=EncData.from_dict({"classes": raw["classes"]}).classes,
-            allow_older=bool(raw["allow_older"]),
         )

@@ -8,11 +8,11 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.fleet.records import from_record, register_form, to_record
+from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.changes.approval import Approval
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
@@ -99,5 +99,6 @@ def _write_checks(checks: Mapping[NodeRun, tuple[Check, ...]]) -> list[Any]:
 register_form(Amount, read=lambda raw: Amount.parse(raw, what="amount", minimum=0), write=str)
 register_form(Check, read=lambda raw: parse_check(raw, "checks"), write=to_json)
 register_form(Mapping[NodeRun, tuple[Check, ...]], read=_read_checks, write=_write_checks)
-for _form in (Approval, Delivery, PredictedChanges, UnapprovedChange):
+register_form(Classes, read=lambda raw: EncData.from_dict({"classes": raw}).classes)
+for _form in (Approval, PredictedChanges, UnapprovedChange):
     register_form(_form, read=_form.from_dict, write=_form.to_dict)
