@@ -47,6 +47,7 @@ def failed(said: str) -> list[str]:
     return [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
 
 
+@pytest.mark.slow(seconds=300)
 @pytest.mark.parametrize("how_many", with_sample(["sample", "all"], "sample"))
 def test_what_differs_passes_there(how_many: str) -> None:
     tests = SAMPLE if how_many == "sample" else [*DIFFERS, "--long"]

@@ -28,10 +28,12 @@ NEEDS = {
         *("engine=etcd", "engine=nats", "engine=nats-debian", "served", "driver"),
         *("platforms/", "scenarios/"),
     },
-    # Machines that boot, environments that pip fills, samples of proofs that run in full at night.
-    "slow": {"platforms/", "alone", "crash_points"},
+    # Machines that boot, fleets of nodes, browsers, environments that pip fills, samples of proofs
+    # that run in full at night.
+    "slow": {"platforms/", "scenarios/", "driver", "alone", "crash_points"},
 }
-# Seconds that a test with a mark takes, roughly: files that take long begin first.
+# Seconds that a test with a mark takes, roughly: files that take long begin first. A mark may have
+# its own: `slow(seconds=300)`.
 SECONDS = {"puppet": 3.0, "server": 1.0, "slow": 15.0}
 PROGRAMS = {"chromedriver", "chromium", "etcd", "nats-server", "puppet", "ruby"}
 # Commands of localpuppet that run until a signal ends them.
@@ -64,7 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shown = _shown_by(item)
         for mark in (mark for mark, names in NEEDS.items() if names & shown):
             item.add_marker(mark)
-        seconds[item.path] += sum(SECONDS[mark.name] for mark in _needs_of(item))
+        seconds[item.path] += sum(
+            mark.kwargs.get("seconds", SECONDS[mark.name]) for mark in _needs_of(item)
+        )
     items.sort(key=lambda item: -seconds[item.path])
 
 
