@@ -115,7 +115,7 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
 
 @pytest.mark.parametrize(
     ("form", "how"),
-    with_sample(product(FORMS, DPKG), ("split", "upgraded"), ("single", "removed")),
+    with_sample(product(FORMS, DPKG), ("split", "upgraded")),
 )
 def test_a_run_of_the_agent_ends_well(installed: Machine, form: str, how: str) -> None:
     machine = installed

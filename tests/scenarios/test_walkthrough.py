@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.long import LONG
 from tests.rigs.node import REPOSITORY
 from tests.rigs.transcript import differences, fences, pasted
 
@@ -49,6 +50,7 @@ def printed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         shutil.rmtree(top)
 
 
+@LONG
 def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
     out, directory = printed
     found = differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop"))
