@@ -1,18 +1,20 @@
 """What every test may ask for: a node, and a loop for coroutines; base and node need nothing else.
 
-Puppet is probed once per test session; each node gets the answer with its own paths in it.
+Puppet is probed once per test session, whose processes share the answer and compiled Ruby; each
+node gets the answer with its own paths in it.
 Coroutine tests run in a loop of their own.
 """
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import PATIENCE, Node, make_node, probe_puppet
+from tests.rigs.node import PATIENCE, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
 
@@ -47,7 +49,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ask Puppet once; return what is kept of it with @ROOT@ for the root."""
-    return probe_puppet(tmp_path_factory.mktemp("probe"))
+    directory = tmp_path_factory.getbasetemp()
+    return share_puppet(directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A node for each test: its own root, its own Puppet directories, the real Puppet."""
 
 import atexit
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -191,11 +191,20 @@ def processes_with(*wanted: str) -> list[Path]:
     return found
 
 
-@cache
+# Compiled Ruby of what most catalogs need, by what is kept of Puppet.
+_packs: dict[str, Path] = {}
+
+
 def compiled_pack(probe: str) -> Path:
-    """Make what Ruby need not compile again in each test: what most of their catalogs are of."""
-    top = Path(tempfile.mkdtemp(prefix="lp-compiled-", dir="/tmp"))
-    atexit.register(shutil.rmtree, top)
+    """Return the compiled Ruby for nodes with this probe; make it if the session has none."""
+    if probe not in _packs:
+        top = Path(tempfile.mkdtemp(prefix="lp-compiled-", dir="/tmp"))
+        atexit.register(shutil.rmtree, top)
+        _packs[probe] = _compile(top, probe)
+    return _packs[probe]
+
+
+def _compile(top: Path, probe: str) -> Path:
     node = make_node(top, None)
     node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(top)), 0o600)
     node.app(
@@ -206,6 +215,28 @@ def compiled_pack(probe: str) -> Path:
     assert done.code in (0, 1), done.err
     node.wait_until(node.has_compiled)
     return node.compiled / "pack"
+
+
+def share_puppet(directory: Path) -> str:
+    """Return what is kept of the installed Puppet, with @ROOT@ for the root.
+
+    The first process of a session asks Puppet and compiles Ruby; the others share both.
+
+    Args:
+        directory: A directory of the session.
+    """
+    top = directory / "puppet"
+    kept, compiled = top / "probe.json", top / "compiled"
+    with (directory / "puppet.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            shutil.rmtree(top, ignore_errors=True)
+            probe = probe_puppet(top / "probe")
+            _compile(compiled, probe)
+            kept.write_text(probe)
+    probe = kept.read_text()
+    _packs[probe] = Node(compiled).compiled / "pack"
+    return probe
 
 
 def make_node(root: Path, probe: str | None) -> Node:
