@@ -53,10 +53,14 @@ class Installation:
         command = [str(self.directory / "bin" / "localpuppet"), "--root", str(root), *arguments]
         return _run(["env", "-i", "PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", *command], check=False)
 
-    def test(self, *options: str) -> Done:
-        """Run the tests of base and node."""
-        words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", *options]
-        command = [str(self.python), *words, "tests/base", "tests/node"]
+    def test(self, *words: str) -> Done:
+        """Run tests of base and node.
+
+        Args:
+            words: Options of pytest, and the tests.
+        """
+        options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2"]
+        command = [str(self.python), *options, *words]
         return _run(command, check=False, directory=REPOSITORY, timeout=LONG)
 
 
