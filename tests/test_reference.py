@@ -13,6 +13,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.schemas import load
 from localpuppet.fleet.settings.fleet import fleet_settings_of
 from localpuppet.fleet.settings.peers import peer_settings
+from localpuppet.main import cli
 from localpuppet.node.settings.files import SettingsFile
 from localpuppet.node.settings.node import settings_of
 from localpuppet.web.settings import web_settings
@@ -99,10 +100,10 @@ def test_each_metric_is_documented_once() -> None:
 
 
 def test_each_visible_command_is_described_once() -> None:
-    pages = command_pages.render_command_pages(reference.cli, "notice")
+    pages = command_pages.render_command_pages(cli, "notice")
     headings = re.findall(r"^##+ `(.+)`$", "\n".join(pages.values()), re.MULTILINE)
-    context = click.Context(reference.cli, info_name="localpuppet")
-    assert sorted(headings) == sorted(visible_below(reference.cli, context))
+    context = click.Context(cli, info_name="localpuppet")
+    assert sorted(headings) == sorted(visible_below(cli, context))
 
 
 def visible_below(group: click.Group, context: click.Context) -> Iterator[str]:
