@@ -360,7 +360,7 @@ def _network_errors(deadline: Deadline) -> Iterator[None]:
         raise HttpError(one_line(error.strerror or str(error)) or type(error).__name__) from error
     except (ValueError, http.client.HTTPException) as error:
         # Their text repeats the answer.
-        raise HttpError(f"does not speak http: {type(error).__name__}") from error
+        raise HttpError(f"did not answer with HTTP: {type(error).__name__}") from error
 
 
 def _parse_url(url: str, *, plain: bool = False) -> _Target:
@@ -375,7 +375,7 @@ def _parse_url(url: str, *, plain: bool = False) -> _Target:
     if not secure and not (plain and parts.scheme == "http"):
         raise InvalidInputError("is not an https URL", where=where)
     if not host:
-        raise InvalidInputError("names no host", where=where, hint="https://HOST/PATH")
+        raise InvalidInputError("has no host", where=where, hint="https://HOST/PATH")
     if "@" in parts.netloc:
         raise InvalidInputError("a URL must not hold credentials", where=where)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -392,4 +392,4 @@ def _follow(url: str, location: str) -> tuple[str, _Target]:
         url = urljoin(url, quote(location, safe=string.punctuation, encoding="iso-8859-1"))
         return url, _parse_url(url)
     except (ValueError, InvalidInputError) as error:
-        raise HttpError("redirects to what is not an https URL") from error
+        raise HttpError("redirects to a URL that is not https") from error

@@ -250,7 +250,7 @@ def test_a_token_goes_to_its_origin_alone(tmp_path: Path) -> None:
 def test_a_redirect_leads_to_an_https_url(tmp_path: Path, place: str, plain: bool) -> None:
     with pages(tmp_path) as server:
         server.redirect("/a", place)
-        with pytest.raises(HttpError, match="redirects to what is not an https URL") as refused:
+        with pytest.raises(HttpError, match="redirects to a URL that is not https") as refused:
             fetch(server, "a", route=HttpRoute(ca=server.ca, plain=plain), redirects=5)
     assert "s3cret" not in str(refused.value)
 
@@ -317,9 +317,9 @@ def test_a_server_of_an_unknown_authority_is_never_asked(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://web01.example.com/", "is not an https URL"),
-        ("ftp://web01.example.com/", "is not an https URL"),
-        ("https:///input.yaml", "names no host"),
+        ("http://web01.example.com/", "is not https"),
+        ("ftp://web01.example.com/", "is not https"),
+        ("https:///input.yaml", "has no host"),
         ("https://user:s3cret@web01.example.com/", "must not hold credentials"),
         ("https://web01.example.com:port/", "is not a URL"),
         ("https://web01.example.com/a b", "written as %XX"),

@@ -143,7 +143,7 @@ class FakeRepository:
 
     def _known(self, url: str, tag: str) -> _Published:
         if (url, tag) not in self._mirror:
-            raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+            raise UnavailableError("was not downloaded", where=f"{url} tag {tag}")
         return self._mirror[url, tag]
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
@@ -169,7 +169,7 @@ class FakeRepository:
         for number, (signer, tag_object) in enumerate(self._countersigned.get((url, tag), ())):
             problem = ""
             if tag_object != published.found.id:
-                problem = "is of another tag object"
+                problem = "belongs to another tag object"
             elif signer not in trusted:
                 problem = "has no valid signature by a trusted key"
             found.append(

@@ -61,11 +61,11 @@ def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -
 
 
 def test_a_kick_that_could_not_be_asked_for_has_failed(bench: Bench) -> None:
-    bench.listen(lambda _: {"ok": False, "error": "kick: could not ask who is to run"})
+    bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})
     done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
     assert done.code == 6, done.text
     assert done.resource("Kick[x]")["failed_to_restart"]
-    assert [line for line in done.errors if "could not ask who is to run" in line]
+    assert [line for line in done.errors if "could not query the nodes to run" in line]
 
 
 def test_an_answer_that_leaves_a_node_out_is_a_failure(bench: Bench) -> None:
@@ -155,8 +155,8 @@ def test_a_notify_alone_kicks_only_where_the_site_wants_it_so(bench: Bench) -> N
 def test_a_kick_of_the_report_that_fails_is_an_error_and_stops_no_other_report(
     bench: Bench,
 ) -> None:
-    bench.listen(lambda _: {"ok": False, "error": "kick: could not ask who is to run"})
+    bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})
     done = bench.apply(f"notify {{ 'kick -> haproxy': }} {CHANGE}", "--reports", "kick,store")
     assert done.code == 2, done.text
-    assert [line for line in done.errors if "could not ask who is to run" in line], done.text
+    assert [line for line in done.errors if "could not query the nodes to run" in line], done.text
     assert list((bench.directory / "var").rglob("reports/*/*.yaml"))

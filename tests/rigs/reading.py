@@ -14,7 +14,7 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CAUSE = rf"a (?P<cause>\S+(?: from \S+)?) \((?P<uuid>{_UUID})\)(?: along (?P<way>.+))?"
 _LINES = {
     "accepted": re.compile(rf"accepted {_CAUSE}"),
-    "owed": re.compile(rf"still owed: {_CAUSE}"),
+    "owed": re.compile(rf"still waiting for a run: {_CAUSE}"),
     "running": re.compile(r"running for "),
     "causes": re.compile(r"this run's causes: (?P<ids>.+)"),
     "dropped": re.compile(rf"dropped (?P<id>\S+/{_UUID}): (?P<reason>.+)"),

@@ -40,6 +40,6 @@ def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Flee
     assert (done.code, "app/tags/r3: the catalog does not compile" in done.out) == (1, True)
     assert SECRET not in done.out + done.err
     done = a.run(*asked, "--nodes", str(b.name), "--release", "other/tags/r1")
-    assert (done.code, "other/tags/r1 is of another source" in done.out) == (1, True)
+    assert (done.code, "other/tags/r1 comes from another source" in done.out) == (1, True)
     assert not list((b.root / "var").glob("diff-*"))
     assert b.run("status", "--json").json["run"] is None

@@ -23,7 +23,8 @@ POLICY = (
     "allow\tchoria=a.example.com\tstatus disable enable runonce deploy:app/tags/*\t*\t*\n"
 )
 WITHIN = 4.0
-UNSERVED = "app/tags/r3 is not confirmed: the bus does not serve, and this node is not cut off"
+UNSERVED = "app/tags/r3 is not confirmed: the bus does not answer any node, so this node is not"
+" cut off"
 # What the releases do. r1 takes away what r2 does: what a release does not manage stays.
 OPEN = "nft delete table inet lptest || true"
 CUT = "nft 'table inet lptest { chain out { type filter hook output priority 0; policy drop; }; }'"
@@ -108,7 +109,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     rolled = a.node.finish(rolling)
     (told,) = rolled.json["nodes"]
     assert (rolled.code, told["result"]) == (1, "rolled back"), told
-    assert "went back by itself to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
+    assert "rolled back to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
     status = b.run("status", "--json").json
     assert (status["run"]["release"], status["rollback"]["input_release"]) == (
         "app/tags/r1",

@@ -166,7 +166,7 @@ def test_term_lets_the_run_finish_and_the_sender_hear_of_it(any_fleet: Fleet) ->
     b.wait_log("history .*started")
     assert b.process is not None
     b.process.terminate()
-    b.wait_log("ending; a run that is on may finish")
+    b.wait_log("ending after the active run")
     b.open_gate()
     assert b.process.wait(60) == 0
     b.process = None
@@ -183,7 +183,7 @@ def test_a_second_term_ends_the_run(fleet: Fleet) -> None:
     b.wait_log("history .*started")
     assert b.process is not None
     b.process.terminate()
-    b.wait_log("ending; a run that is on may finish")
+    b.wait_log("ending after the active run")
     b.process.terminate()
     assert b.process.wait(60) == 0
     b.process = None

@@ -86,10 +86,10 @@ def test_duplicates_and_a_wrong_order(any_fleet: Fleet) -> None:
 
 
 POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
-    "empty": (lambda _a, _b: b"", "no signed message"),
-    "no JWS": (lambda _a, _b: b"reboot\n\x1b[31m\xff", "no signed message"),
-    "huge": (lambda _a, _b: b"A" * layout.MAX_ASKING, "no signed message"),
-    "dots": (lambda _a, _b: b"." * 100_000, "no signed message"),
+    "empty": (lambda _a, _b: b"", "not a signed message"),
+    "no JWS": (lambda _a, _b: b"reboot\n\x1b[31m\xff", "not a signed message"),
+    "huge": (lambda _a, _b: b"A" * layout.MAX_ASKING, "not a signed message"),
+    "dots": (lambda _a, _b: b"." * 100_000, "not a signed message"),
     "unsigned": (
         lambda a, b: forge(person("x").key, {"alg": "none"}, trigger(a, b)),
         "no valid signature",

@@ -28,7 +28,7 @@ def test_a_run_that_outlives_its_agent_is_reported_with_its_id_and_outcome(fleet
     wait_until((db.root / "begun").exists, lambda: db.log)
     db.kill()
     db.start()
-    db.wait_log("still owed: ")
+    db.wait_log("still waiting for a run: ")
     (db.root / "gate").touch()
     done = operator.node.finish(process)
     (run,) = done.json["groups"][0]["runs"]

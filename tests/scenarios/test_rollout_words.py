@@ -61,7 +61,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     assert (code, "denied: this node has no policy" in told) == (2, True)
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
     code, told = say(bob, "status", *of)
-    assert (code, "paused: 1 node failed, and none may (1 failed, 2 open)" in told) == (0, True)
+    assert (code, "paused: 1 node failed; none may fail (1 failed, 2 open)" in told) == (0, True)
     assert "it is unknown whether a process controls it" in told
     assert say(bob, "continue", *of) == (0, "continued\n")
     read_until(process, "bob.example.com on ")
@@ -73,9 +73,9 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     assert done.code == 1, done.err
     machine = os.uname().nodename
     assert [one["what"] for one in shop.report()["decisions"]] == [  # type: ignore[attr-defined]
-        "paused: 1 node failed, and none may",
+        "paused: 1 node failed; none may fail",
         f"continued by choria=bob.example.com on {machine}",
-        "paused: 2 nodes failed, and none may",
+        "paused: 2 nodes failed; none may fail",
         f"no further nodes start: stopped by choria=a.example.com on {machine}",
     ]
     code, told = say(laptop, "continue")
@@ -107,7 +107,7 @@ def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None
     refused = bob.run("rollout", "resume", *of)
     assert refused.code == 2
     assert "nothing was changed: web2.example.com: denied by policy line 1" in refused.err
-    assert bob.run("rollout", "list").out == "there was no rollout on this machine\n"
+    assert bob.run("rollout", "list").out == "this machine has no rollout\n"
     actions = "status disable enable runonce takeover"
     shop.webs[1].node.write("policies/puppet.policy", allow.replace("*{}", actions))
     shop.db.open_gate()

@@ -188,7 +188,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     local.db.behave(exit=3)
     found = local.run("--investigate", "2h")
     assert found == (1, {"db": "failed", "web1": "not reached", "web2": "not reached"})
-    assert local.report()["reason"] == "1 node failed, and none may"
+    assert local.report()["reason"] == "1 node failed; none may fail"
     assert local.report()["held_for_investigation"] == ["db.example.com"]
     assert not local.free()
     first = str(local.report()["id"])

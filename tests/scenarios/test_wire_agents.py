@@ -199,8 +199,11 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
     genuine = _trigger(WEB01)
     async with raw(site.wire, site.wire.admin) as admin:
         for token, reason in (
-            (b"rubbish", "no signed message"),
-            (site.signers[WEB02].sign(genuine, MessageKind.TRIGGER), f"the signature is {WEB02}'s"),
+            (b"rubbish", "not a signed message"),
+            (
+                site.signers[WEB02].sign(genuine, MessageKind.TRIGGER),
+                f"the signature does not match {WEB02}'s",
+            ),
             (_broken(site.signers[WEB01].sign(genuine, MessageKind.TRIGGER)), "no valid signature"),
         ):
             known = len(site.logs[LB01].read_text())

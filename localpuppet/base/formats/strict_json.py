@@ -132,13 +132,13 @@ def parse_object(
             parse_int=_integer,
             parse_float=_finite,
         )
-        # Only an escape can produce a lone surrogate; UTF-8 cannot encode one.
+        # Only an escape can produce it has a lone surrogate; UTF-8 cannot encode one.
         if "\\u" in text:
             _encode(value)
     except InvalidInputError as error:
         raise error.at(where) from error
     except UnicodeEncodeError as error:
-        raise InvalidInputError("is malformed: a lone surrogate", where=where) from error
+        raise InvalidInputError("is malformed: it has a lone surrogate", where=where) from error
     except ValueError as error:
         raise InvalidInputError(f"is not JSON: {error}", where=where) from error
     if not isinstance(value, dict):

@@ -66,11 +66,11 @@ def parse_time(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(f"no zone in {text!r}")
+        raise ValueError(f"no time zone in {text!r}")
     try:
         moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError(f"outside of all years in UTC: {text!r}") from error
+        raise ValueError(f"outside of the years 1 to 9999 in UTC: {text!r}") from error
     return moment
 
 

@@ -58,9 +58,11 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
         # A FIFO must not block before fstat can identify it.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", 0) == errno.ENOENT:
+            hint = "create it, or pass another path"
+            raise InvalidInputError("file not found", where=where, hint=hint) from error
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "does it exist?" if getattr(error, "errno", 0) == errno.ENOENT else ""
-        raise InvalidInputError(f"cannot be read: {reason}", where=where, hint=hint) from error
+        raise InvalidInputError(f"cannot be read: {reason}", where=where) from error
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -93,7 +95,7 @@ def is_file(path: Path) -> bool:
                 raise InvalidInputError(
                     "is a link that leads nowhere",
                     where=str(link),
-                    hint="mend the link; where no file is meant, remove the link",
+                    hint="repair the link, or remove it if you need no file",
                 ) from None
         return False
     except OSError as error:
@@ -132,8 +134,8 @@ def input_errors(path: Path) -> Iterator[None]:
 def state_problem(error: OSError, path: Path) -> StateError:
     """Return the `StateError` for a failed disk operation."""
     hints = {
-        errno.ENOSPC: "make room and run again",
-        errno.EDQUOT: "make room and run again",
+        errno.ENOSPC: "free some space and run the command again",
+        errno.EDQUOT: "free some space and run the command again",
         errno.EROFS: "the file system is read-only",
         errno.EACCES: "run as root, or choose a root that you own with --root",
         errno.EPERM: "run as root, or choose a root that you own with --root",

@@ -135,7 +135,7 @@ class ForkServerClient:
             return _Forked(connection, os.pidfd_open(pid), self._processes)
         except OSError as error:
             connection.close()
-            raise UnavailableError("is not there, or not yet", where="the fork server") from error
+            raise UnavailableError("does not exist, or not yet", where="the fork server") from error
         except UnavailableError:
             connection.close()
             raise
@@ -199,7 +199,9 @@ class _Forked:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._leader, signal.SIGKILL)
         if not select.select([self._leader], [], [], GONE)[0]:
-            raise StateError("does not die of KILL", where=f"process {self.pid} of the fork server")
+            raise StateError(
+                "does not end after SIGKILL", where=f"process {self.pid} of the fork server"
+            )
 
     @property
     def watched(self) -> Collection[int]:

@@ -76,7 +76,7 @@ class GuardedProcess:
         self._say(do="start", until=until, more=dict(more))
         code = await self._word("started")
         if code is None:
-            raise ChildProcessError(0, "what was to watch over it was killed")
+            raise ChildProcessError(0, "its watching process was killed")
         if code:
             raise OSError(code, os.strerror(code))
 

@@ -48,7 +48,7 @@ class SignedAdmission:
             except LocalpuppetError as error:
                 return UnsignedMessage(reason=str(error))
             if signed.payload != payload:
-                return UnsignedMessage(reason="it is of other bytes")
+                return UnsignedMessage(reason="its bytes differ")
             return signed.signer
 
         return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)

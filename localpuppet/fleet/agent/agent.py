@@ -85,7 +85,7 @@ class Agent:
         if owed:
             log.info(f"{len(owed)} causes that an earlier agent accepted wait for a run")
         for cause in owed:
-            log.debug(f"still owed: a {_shown(cause)}")
+            log.debug(f"still waiting for a run: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
         self._blocked = False  # the node was busy when the agent last tried a run

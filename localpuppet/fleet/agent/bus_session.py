@@ -116,7 +116,9 @@ class BusSession:
             token = await ours(self._side.describe())
             await ours(presence.announce(self._kv, self._side.me, token, ttl=presence.FAREWELL_TTL))
         except UnavailableError as error:
-            self._log.debug(f"left the bus without a farewell: {error}", kind=LineKind.BUS)
+            self._log.debug(
+                f"closed the bus connection without a goodbye: {error}", kind=LineKind.BUS
+            )
 
     def _back(self) -> None:
         if self._away:

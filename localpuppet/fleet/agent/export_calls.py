@@ -65,7 +65,7 @@ class ExportCalls:
         """
         directory = self._records.on(run)
         if directory is None:
-            raise InvalidInputError("there is no such run", where="export")
+            raise InvalidInputError("this node has no such run", where="export")
         return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
 
     async def collect(self, fields: Fields, run: str | None) -> dict[str, Any]:

@@ -151,10 +151,10 @@ class RunService:
     def _on_signals(self) -> None:
         def end() -> None:
             if self._now or self._stop.is_set():
-                self.parts.log.info("ending the run that is on")
+                self.parts.log.info("ending the active run")
                 self.parts.runner.end()
             else:
-                self.parts.log.info("ending; a run that is on may finish")
+                self.parts.log.info("ending after the active run")
             self._stop.set()
 
         loop = asyncio.get_running_loop()

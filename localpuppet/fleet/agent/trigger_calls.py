@@ -123,14 +123,14 @@ class TriggerCalls:
         found = await self._inventory.ask(kick.question)
         if isinstance(found, UnansweredQuery):
             raise UnavailableError(
-                f"could not ask who is to run: {one_line(found.reason)}",
+                f"could not query the nodes to run: {one_line(found.reason)}",
                 where="kick",
-                hint="'localpuppet query' asks the same by hand",
+                hint="run the same query with 'localpuppet query'",
             )
         names = [name for name in found.answer.names if name != self._sender.signer.name]
         if len(names) > MAX_RECEIVERS:
             raise InvalidInputError(
-                f"{len(names)} nodes are to run, the limit is {MAX_RECEIVERS}", where="kick"
+                f"{len(names)} nodes match, the limit is {MAX_RECEIVERS}", where="kick"
             )
         return tuple(NodeName(name) for name in names)
 

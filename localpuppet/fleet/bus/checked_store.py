@@ -166,6 +166,6 @@ class ListingEntries:
                 raise UnavailableError(
                     f"holds more than {self._limit / 1024**2:g} MiB below {self._prefix}",
                     where=self._where,
-                    hint="who writes so much there?",
+                    hint="find out which node writes that much",
                 )
             self.entries.append(entry)

@@ -36,7 +36,7 @@ async def unending(work: Awaitable[None]) -> None:
     An agent whose watch ended without an error would miss all changes, without noticing.
     """
     await ours(work)
-    raise UnavailableError("what follows the bus has ended without an error", where="bus")
+    raise UnavailableError("the bus follower ended without an error", where="bus")
 
 
 async def close(kv: KeyValue | None, log: Log) -> None:

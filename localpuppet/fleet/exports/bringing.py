@@ -247,7 +247,7 @@ class ExportsFollower:
         if self._logged_reasons.get(node) != reason:
             self._logged_reasons[node] = reason
             self.log.warning(
-                f"what {node} exports since its last run does not count: {reason}",
+                f"ignoring exports of {node} since its last run: {reason}",
                 kind=LineKind.INVENTORY,
             )
 

@@ -103,7 +103,7 @@ def choose(
             continue
         if not policy.names(kind):
             raise InvalidInputError(
-                f"{offer.node} exports it, and no line of the policy is about {kind}",
+                f"{offer.node} exports it, and no policy line names {kind}",
                 where=_short(resource.ref),
                 hint="'localpuppet inventory exports --policy' prints a line for collect.policy: "
                 + line_for([offer.node], kind).replace("\t", "<TAB>"),
@@ -132,7 +132,7 @@ def _taken(
     how = policy.decide(node, resource.type, resource.title)
     if how is None:
         return RejectedResource(
-            node=node, resource=resource.ref, reason="no line is about this signer and title"
+            node=node, resource=resource.ref, reason="no policy line covers this signer and title"
         )
     if how is CollectMode.AS_IS:
         return TakenResource(node=node, resource=resource, how=how, dropped=())

@@ -129,7 +129,7 @@ def aged(
 def _check_count(count: int) -> None:
     if count > MAX_RESOURCES:
         raise InvalidInputError(
-            f"are too many: {count} resources, the limit is {MAX_RESOURCES}", where=_WHERE
+            f"exceed the limit: {count} resources, the limit is {MAX_RESOURCES}", where=_WHERE
         )
 
 

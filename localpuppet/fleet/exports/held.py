@@ -23,7 +23,7 @@ from localpuppet.fleet.exports.resource import ExportedResource, Offer
 FILE = Path("exports", "held.sqlite")
 # Bytes of JSON, of all nodes.
 MAX_HELD = 1024 * 1024 * 1024
-NO_ROOM = f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
+NO_ROOM = f"no space left: all nodes together may use {MAX_HELD // 1024**2} MiB"
 _VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (

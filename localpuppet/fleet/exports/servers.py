@@ -17,7 +17,7 @@ def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, .
     found = [_server(one) for one in resources if one.type == SERVER]
     if len(found) > MAX_SERVERS:
         raise InvalidInputError(
-            f"are too many: {len(found)} of type {SERVER}, the limit is {MAX_SERVERS}",
+            f"exceed the limit: {len(found)} of type {SERVER}, the limit is {MAX_SERVERS}",
             where="exports",
         )
     return tuple(found)

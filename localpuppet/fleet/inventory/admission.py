@@ -87,7 +87,7 @@ class EntryAdmission:
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
         if entry.at > self.now() + AHEAD:
-            problem = problem or "is from the future: is its node's clock right?"
+            problem = problem or "has a timestamp in the future (check its node's clock)"
         return entry if problem is None else EntryRefusal(reason=problem)
 
     def distrust(self, name: str, token: bytes) -> str | None:
@@ -124,7 +124,7 @@ class EntryAdmission:
         if found.node != name:
             return EntryRefusal(reason=f"is about {found.node}, but found at the key of {name}")
         if found.at > self.now() + AHEAD:
-            return EntryRefusal(reason="is from the future: is its signer's clock right?")
+            return EntryRefusal(reason="has a timestamp in the future (check its signer's clock)")
         return (found, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
 
 

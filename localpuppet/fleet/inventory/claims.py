@@ -97,7 +97,7 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
         policy: The policy; `None` without a file, which allows all roles and addresses.
     """
     if entry.node != signer:
-        return f"signed by {signer}, says that it is {entry.node}"
+        return f"signed by {signer}, claims to be {entry.node}"
     other = next(_other_names(entry), None)
     if other is not None:
         return f"its {other} is not the name of its signer"

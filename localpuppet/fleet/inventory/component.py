@@ -87,7 +87,7 @@ def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
     """
     if len(noted) > MAX_COMPONENTS:
         raise InvalidInputError(
-            f"has {len(noted)} components; others hear of at most {MAX_COMPONENTS}",
+            f"has {len(noted)} components; a node publishes at most {MAX_COMPONENTS}",
             where="components of the catalog",
         )
     return tuple(

@@ -261,7 +261,7 @@ class InventoryEntry:
                 raise InvalidInputError(
                     f"is too large: {found} bytes {form}, the limit is {limit}",
                     where=_WHERE,
-                    hint="leave facts out with 'inventory: {hide: [NAME]}' in localpuppet.yaml",
+                    hint="exclude facts with 'inventory: {hide: [NAME]}' in localpuppet.yaml",
                 )
         return packed
 

@@ -124,12 +124,10 @@ class Publisher:
             if payload is not None:
                 wrote = await publish(await ours(self.store()), payload, self.voice)
                 if wrote:
-                    self.log.info("told the others of the last run", kind=LineKind.INVENTORY)
+                    self.log.info("published the last run", kind=LineKind.INVENTORY)
         except LocalpuppetError as error:
             if str(error) != self._said:
-                self.log.warning(
-                    f"the others do not hear of the last run: {error}", kind=LineKind.INVENTORY
-                )
+                self.log.warning(f"cannot publish the last run: {error}", kind=LineKind.INVENTORY)
             self._said = str(error)
             return False
         self._said = ""

@@ -271,10 +271,10 @@ class View:
         if forgotten is not None and one.at <= forgotten:
             return None  # a tombstone needs no further line
         if one.at < seen:
-            return "is older than what the node has said already"
+            return "is older than an entry that the node published before"
         (size,) = connection.execute("SELECT size FROM state").fetchone()
         if size + len(one.token) > self._most:
-            return f"there is no room: the view holds {self._most // 1024**2} MiB"
+            return f"no space left: the view holds {self._most // 1024**2} MiB"
         _remove(connection, one.node)
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, one.at, one.token, one.revision)

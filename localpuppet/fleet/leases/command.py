@@ -109,7 +109,7 @@ class LeasedCommand:
             return 1
         code = ended.result()
         if code is None:
-            self.fail("what watches over the command was killed; the command was killed, too")
+            self.fail("the command's watching process was killed, so the command was killed too")
             return 1
         return code if code >= 0 else 128 - code
 

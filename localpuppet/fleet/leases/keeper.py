@@ -127,8 +127,8 @@ class Keeper:
             )
         if not self.relies(user):
             raise InvalidInputError(
-                f"no active run or process would rely on the lock {name}",
-                hint="ask from the process that is to have it",
+                f"no active run or process uses the lock {name}",
+                hint="request it from the process that needs it",
             )
         leases = await self.leases()
         held = await leases.wait(name, ttl=LOCK_TTL, patience=wait, use=Use.LOCK)
@@ -258,7 +258,7 @@ class Keeper:
                 self._note(self._kept[name])
                 if not kept.confirmed:
                     relies = f" for {kept.user}" if kept.user else ""
-                    self.log.info(f"took up {kept} again{relies}", kind=LineKind.LEASE)
+                    self.log.info(f"resumed {kept}{relies}", kind=LineKind.LEASE)
                 return
             self.log.warning(f"lost the lease {name}: {problem}", kind=LineKind.LEASE)
             if kept.user is not None:
@@ -281,7 +281,7 @@ class Keeper:
             self.book.note(_noted(kept))
         except StateError as error:
             self.log.warning(
-                f"{kept} is not written down for the next agent: {error}", kind=LineKind.LEASE
+                f"{kept} cannot be recorded for the next agent: {error}", kind=LineKind.LEASE
             )
 
     def _strike(self, name: str) -> None:

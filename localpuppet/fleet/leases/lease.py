@@ -196,5 +196,5 @@ def _said(key: str, value: bytes) -> tuple[str, str]:
         return str(raw["holder"]), str(raw["use"])
     except (ValueError, KeyError, TypeError, AttributeError, StateError) as error:
         raise UnavailableError(
-            "holds something that is not a lease", where=key, hint="who wrote it?"
+            "holds something that is not a lease", where=key, hint="find out which process wrote it"
         ) from error

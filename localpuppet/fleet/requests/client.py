@@ -21,7 +21,7 @@ from localpuppet.fleet.requests.request import Arguments
 from localpuppet.fleet.trust.signing import MessageSigner, Verifier
 
 AT_ONCE = 200  # one watch receives the replies of all
-NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
+NO_ANSWER = "did not answer in time (check its agent: 'localpuppet nodes')"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

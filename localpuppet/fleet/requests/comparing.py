@@ -92,9 +92,7 @@ def _understood(answer: NodeAnswer) -> CatalogComparison:
         or left_out < 0
         or len(added) + len(removed) + len(changed) > MOST_TOLD
     ):
-        return CatalogComparison(
-            problem="told nothing that can be understood: is its localpuppet too old?"
-        )
+        return CatalogComparison(problem="sent an unknown answer (update localpuppet there)")
     return CatalogComparison(
         changes=CatalogChanges(
             added=_names(added),

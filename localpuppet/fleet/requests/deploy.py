@@ -101,7 +101,7 @@ class Deploy:
                 )
             for place in _secrets(body, at("classes", name)):
                 raise InvalidInputError(
-                    "has the name of a secret, and values cross the bus",
+                    "has the name of a secret, and the bus would carry its value",
                     where=place,
                     hint="secrets come from Hiera (eyaml) or from the node's own input",
                 )

@@ -20,7 +20,7 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     if exp - iat > MAX_LIFETIME:
         return f"exp is {exp - iat} s after iat, its lifetime may be {MAX_LIFETIME} s"
     if iat > now + MAX_AHEAD:
-        return f"iat is {iat - now} s in the future (are both clocks right?)"
+        return f"iat is {iat - now} s in the future (check both clocks)"
     if now >= exp:
-        return f"expired {now - exp} s ago (are both clocks right?)"
+        return f"expired {now - exp} s ago (check both clocks)"
     return ""

@@ -220,7 +220,7 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
             if key in KEYS:
                 if key in places:
                     raise InvalidInputError(
-                        f"{key} is in {places[key]}, too", where=str(path), hint="say it once"
+                        f"{key} is in {places[key]}, too", where=str(path), hint="keep one of them"
                     )
                 merged[key] = value
                 places[key] = path

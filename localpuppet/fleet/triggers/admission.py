@@ -151,9 +151,9 @@ def _age_problem(trigger: Trigger, now: int) -> str | None:
     # Whole seconds on both sides: a timestamp has no fractions, which favours the sender.
     age = now - trigger.timestamp
     if age > trigger.ttl:
-        return f"expired: {age} s old, its ttl is {trigger.ttl} s (are the clocks in step?)"
+        return f"expired: {age} s old, its ttl is {trigger.ttl} s (check both clocks)"
     if -age > MAX_SKEW:
-        return f"its time is {-age} s in the future (are the clocks in step?)"
+        return f"its time is {-age} s in the future (check both clocks)"
     if not 1 <= trigger.ttl <= MAX_TTL:
         return f"its ttl is {trigger.ttl} s; 1 to {MAX_TTL} s are allowed"
     return None

@@ -53,7 +53,7 @@ def next_path(
         return Loop(reason=f"the loop ends here: {me} does not trigger itself")
     known = list(paths)
     if not known:
-        return Loop(reason="nothing is sent: the run tries a work tree")
+        return Loop(reason="no trigger is sent: the run uses an unreleased work tree")
     free = [path for path in known if receiver not in path and me not in path]
     if not free:
         shown = show_path((*known[0], me))

@@ -266,7 +266,7 @@ class Coalescer:
         End it by `ended` or `give_up`; it is not put back.
         """
         if self.running is not None:
-            raise RuntimeError("a run is on: a bug of the caller")
+            raise RuntimeError("a run is active (a bug in localpuppet)")
         self.running = Batch()
         self.running.add(cause)
         return self.running
@@ -318,5 +318,5 @@ class Coalescer:
 
     def _taken(self) -> Batch:
         if self.running is None:
-            raise RuntimeError("no run is on: a bug of the caller")
+            raise RuntimeError("no run is active (a bug in localpuppet)")
         return self.running

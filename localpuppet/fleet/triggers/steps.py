@@ -69,7 +69,7 @@ class Steps:
         due = None
         if held is not None and held.alone:
             due = next((one for one in self._waiting.values() if one.sender in owners), None)
-        reason = "its rollout does not hold this node any more"
+        reason = "its rollout no longer holds this node"
         dropped = [DroppedCause(id=one.id, reason=reason) for one in late]
         if due is not None and due.awaited_entries and (missing := self._lacking(due)):
             if now - due.timestamp >= PATIENCE:
@@ -80,6 +80,6 @@ class Steps:
 
 def _unknown(missing: str) -> str:
     return (
-        f"this node did not hear within {show_duration(PATIENCE)} what ran before it: its view of"
-        f" the inventory does not have the new entry of {missing}"
+        f"the inventory entries of earlier nodes did not arrive within {show_duration(PATIENCE)}:"
+        f" {missing}"
     )

@@ -70,7 +70,7 @@ class Authority:
             x509.InvalidVersion,
             x509.UnsupportedGeneralNameType,
         ) as error:
-            raise IntegrityError("is a certificate that cannot be read", where="x5c") from error
+            raise IntegrityError("is an unreadable certificate", where="x5c") from error
 
     def _check_path(self, leaf: "Certificate", name: str, now: datetime) -> None:
         """Check the dates, revocation and constraints from the leaf to a trusted CA."""
@@ -91,7 +91,7 @@ class Authority:
             if self._lists is not None:
                 self._lists.check(certificate, issuer, name, now)
             path.append(issuer)
-        raise IntegrityError(f"the certificate of {name} is more than {MAX_PATH} CAs deep")
+        raise IntegrityError(f"the certificate of {name} has a chain of more than {MAX_PATH} CAs")
 
     def _issuer(self, certificate: "Certificate") -> "Certificate | None":
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -122,7 +122,7 @@ def read_certificate(path: Path) -> "Certificate":
     try:
         return load_pem_x509_certificate(read_anchor(path))
     except ValueError as error:
-        raise InvalidInputError("holds no certificate that can be read", where=str(path)) from error
+        raise InvalidInputError("has no readable certificate", where=str(path)) from error
 
 
 def der(certificate: "Certificate") -> bytes:
@@ -138,15 +138,13 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     try:
         found = load_pem_x509_certificates(read_anchor(path))
     except ValueError as error:
-        raise InvalidInputError(
-            "holds no certificates that can be read", where=str(path)
-        ) from error
+        raise InvalidInputError("has no readable certificates", where=str(path)) from error
     for certificate in found:
         if not _is_authority(certificate):
             raise InvalidInputError(
-                "holds a certificate that is no CA's",
+                "has a certificate that is not a CA certificate",
                 where=str(path),
-                hint="Puppet's is named by 'puppet config print localcacert'",
+                hint="'puppet config print localcacert' prints the path of Puppet's CA",
             )
     return found
 
@@ -174,7 +172,7 @@ def certificate_name(certificate: "Certificate") -> SignerName:
 
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1 or not isinstance(names[0].value, str):
-        raise IntegrityError("the certificate has not exactly one CN", where="x5c")
+        raise IntegrityError("the certificate must have exactly one CN", where="x5c")
     try:
         return SignerName.parse(names[0].value)
     except InvalidInputError as error:
@@ -209,10 +207,12 @@ def _check_leaf(certificate: "Certificate", name: str) -> None:
         if isinstance(value, x509.BasicConstraints):
             problem = problem or ("is a CA's" if value.ca else "")
         elif isinstance(value, x509.KeyUsage):
-            problem = problem or ("" if value.digital_signature else "is not for signatures")
+            problem = problem or (
+                "" if value.digital_signature else "is not allowed for signatures"
+            )
         elif isinstance(value, x509.ExtendedKeyUsage):
             client = ExtendedKeyUsageOID.CLIENT_AUTH in value
-            problem = problem or ("" if client else "is not for clients")
+            problem = problem or ("" if client else "is not allowed for clients")
         elif extension.critical and not isinstance(value, x509.SubjectAlternativeName):
             problem = problem or "has an unknown critical extension"
     if problem:

@@ -54,7 +54,7 @@ def _authority_problem(authority: "Certificate", below: int) -> str:
                 return f"allows {value.path_length} CAs below it (pathlen), and there are {below}"
         elif isinstance(value, x509.ExtendedKeyUsage):
             if not clients.intersection(value):
-                return "is not for certificates of clients"
+                return "is not allowed for client certificates"
         elif extension.critical and not isinstance(value, known):
             return "has an unknown critical extension"
     return ""

@@ -58,7 +58,7 @@ def fingerprint(key: "PublicKeyTypes") -> str:
     try:
         line = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     except (UnsupportedAlgorithm, ValueError) as error:
-        raise InvalidInputError("is a kind of key that has no fingerprint") from error
+        raise InvalidInputError("is a key type without a fingerprint") from error
     digest = hashlib.sha256(base64.b64decode(line.split(b" ")[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
@@ -87,13 +87,13 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
     label = block.group(1) if block else b""
     if b"PRIVATE" in data:
         raise InvalidInputError(
-            "is a private key: it must not leave its node",
+            "is a private key, which must stay on its node",
             where=where,
-            hint="'localpuppet keys show' prints the public one",
+            hint="'localpuppet keys show' prints the public key",
         )
     if label == b"CERTIFICATE":
         raise InvalidInputError(
-            "is a certificate, which is not pinned", where=where, hint="set identity.ca instead"
+            "is a certificate; only keys can be pinned", where=where, hint="set identity.ca instead"
         )
     if block is None or label != b"PUBLIC KEY":
         raise InvalidInputError(
@@ -104,7 +104,7 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
     try:
         key = load_pem_public_key(block.group())
     except ValueError as error:
-        raise InvalidInputError("is not a public key that can be read", where=where) from error
+        raise InvalidInputError("is not a readable public key", where=where) from error
     if not isinstance(key, Ed25519PublicKey):
         raise InvalidInputError("is not an Ed25519 key", where=where, hint="pin an Ed25519 key")
     return key
@@ -145,9 +145,7 @@ def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
         return load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without the cause: the library's text may contain secret bytes.
-        raise InvalidInputError(
-            "is not a private key that can be read without a password", where=where
-        ) from None
+        raise InvalidInputError("is not a private key, or has a password", where=where) from None
 
 
 class OwnKey:
@@ -167,7 +165,7 @@ class OwnKey:
         where = str(self.path)
         if not self.path.exists():
             raise InvalidInputError(
-                "there is no key yet", where=where, hint="run 'localpuppet keys init'"
+                "this node has no key", where=where, hint="run 'localpuppet keys init'"
             )
         key = parse_private(read_private(self.path), where=where)
         if not isinstance(key, Ed25519PrivateKey):
@@ -197,10 +195,10 @@ class OwnKey:
             write_durably(self.path, pem)
         elif not add_durably(self.path, pem):
             raise InvalidInputError(
-                "there is a key already",
+                "this node has a key already",
                 where=str(self.path),
-                hint="--replace makes a new one, which all other nodes must trust again;"
-                " 'localpuppet keys show' prints this one",
+                hint="'--replace' creates a new key, which all other nodes must trust again;"
+                " 'localpuppet keys show' prints this key",
             )
         return key
 

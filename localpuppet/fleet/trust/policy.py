@@ -161,7 +161,7 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
         if column != ANY:
             raise InvalidInputError(
                 f"the column {name} is {column[:40]!r}",
-                hint=f"only '*': {name} never authorise anything",
+                hint=f"only '*' is allowed: {name} cannot authorise anything",
             )
     named = words(actions)
     releases = tuple(word for word in named or () if word.startswith(DEPLOYS))
@@ -186,7 +186,7 @@ def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
 def _check_caller(word: str) -> None:
     if word.startswith("/") or ANY in word:
         raise InvalidInputError(
-            f"the caller {word[:60]!r} is a pattern", hint="write the whole caller id"
+            f"the caller {word[:60]!r} is a pattern", hint="write the complete caller id"
         )
     SignerName.parse_caller(word)
 
@@ -247,7 +247,8 @@ def decide(policy: Policy | None, caller: str, action: str) -> PolicyDecision:
     if policy is None:
         return PolicyDecision(
             allowed=False,
-            reason="denied: this node has no policy; its policies/puppet.policy says who may what",
+            reason="denied: this node has no policy (create policies/puppet.policy: it names"
+            " callers and their actions)",
         )
     for rule in policy.rules:
         if rule.matches(caller, action):

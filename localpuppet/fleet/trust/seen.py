@@ -86,9 +86,9 @@ class SeenIds:
         what = f"{own} ids of {owner}" if one_has_all else f"{total} ids"
         more = f"nothing more of {owner}'s" if one_has_all else "nothing more"
         return StateError(
-            f"{what} are remembered already: {more} is taken",
+            f"{what} are stored already: localpuppet rejects {more}",
             where=str(self._database.path),
-            hint="each is kept until its message expires; check what sends them",
+            hint="each expires with its message; find out which process sends them",
         )
 
     def close(self) -> None:

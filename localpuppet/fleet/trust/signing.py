@@ -173,7 +173,7 @@ class Verifier:
         try:
             found = jws.deserialize_compact(token, key.jwk, registry=_registry(algorithm))
         except (JoseError, ValueError) as error:
-            raise _refused(f"the signature is not {name}'s") from error
+            raise _refused(f"the signature does not match {name}'s key") from error
         return Signed(signer=name, payload=bytes(found.payload or b""))
 
     def _key(self, name: SignerName, header: Mapping[str, Json]) -> _Key:
@@ -212,7 +212,7 @@ class Verifier:
             InvalidInputError: A local file is invalid.
         """
         if self._authority is None:
-            raise IntegrityError("certificates are not trusted here", hint="set identity.ca")
+            raise IntegrityError("this node trusts no certificates", hint="set identity.ca")
         name, _ = self._identified(self._authority, der)
         if self._pinned(name) is not None:
             raise IntegrityError(f"a certificate, but a key of {name} is pinned")
@@ -243,7 +243,7 @@ def _parts(token: bytes) -> tuple[bytes, bytes, bytes]:
         raise _refused(f"a message of {len(token)} bytes: the limit is {MAX_TOKEN}")
     parts = _TOKEN.fullmatch(token)
     if parts is None or len(parts.group(1)) > MAX_HEADER:
-        raise _refused("no signed message: three parts of base64url are needed")
+        raise _refused("not a signed message: it must have three base64url parts")
     return parts.group(1), parts.group(2), parts.group(3)
 
 

@@ -175,7 +175,7 @@ class NetworkSide:
         """
         if os.geteuid() == 0:
             raise InvalidInputError(
-                "the network side is not to be root",
+                "the network side must not run as root",
                 where="agent",
                 hint=f"start it as {self._sides.user}: localpuppet-agent-net.service does",
             )
@@ -259,7 +259,7 @@ def _user(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam(name)
     except KeyError as error:
         raise InvalidInputError(
-            f"there is no user {name}",
+            f"the user {name} does not exist",
             where="agent.network",
             hint="create it with 'useradd --system', or apply class localpuppet::agent",
         ) from error

@@ -81,7 +81,7 @@ class FleetWiring:
         servers = bus.servers.get(name)
         if servers is None:
             raise InvalidInputError(
-                f"the engine {name} is not set up on this node",
+                f"the engine {name} is not configured on this node",
                 where="localpuppet.yaml",
                 hint=f"buses: {{{name}: {{servers: [...]}}}}",
             )

@@ -52,7 +52,7 @@ class Identity:
             raise InvalidInputError(
                 f"identity.name is {self._settings.name}, the certificate is {name}'s",
                 where=str(self._settings.certificate),
-                hint="leave identity.name out",
+                hint="remove identity.name",
             )
         return name
 

@@ -130,7 +130,7 @@ class InventoryWiring:
             question,
             now=self._now(),
             max_stale=peers(self._node).inventory.max_stale,
-            hint="is the bus there?",
+            hint="check that the bus is reachable",
         )
 
     def calls(self, note: Callable[[str], None] | None = None) -> "InventoryCalls":

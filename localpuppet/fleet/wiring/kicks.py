@@ -81,7 +81,7 @@ def warn_of_cycles(
         return
     end = time.monotonic() + LOOK
     for cycle in closed_cycles(reader, before, now, lambda: time.monotonic() > end):
-        note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' says why)")
+        note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' shows why)")
 
 
 class CycleWatch:

@@ -55,7 +55,7 @@ class PublishingWiring:
             if status.good:
                 self._offer(note, run, status)
         except LocalpuppetError as error:
-            note(f"the inventory does not hear of this run: {error}")
+            note(f"this run was not published: {error}")
         try:
             kicks = open_held_kicks(self._fleet.node).release(run.id)
             if status.good or kicks:
@@ -116,7 +116,7 @@ class PublishingWiring:
                 await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(told=True)
         except TimeoutError as error:
             raise UnavailableError(
-                f"did not take the entry within {PATIENCE:g} s", where="bus"
+                f"did not accept the entry within {PATIENCE:g} s", where="bus"
             ) from error
         return news
 

@@ -84,15 +84,15 @@ class ReinstalledNode:
             said = self._agents(note) if there else _applied(run(self._asked_entry()))
         except LocalpuppetError as error:
             note(
-                f"no release of {source} was applied here yet, and what this node said on the bus"
-                f" of one before does not count: {error}"
+                f"no release of {source} was applied here yet, and the release that this node"
+                f" published before is rejected: {error}"
             )
             return None
         if said is None or said.release.source != source:
             return None
         note(
-            f"no release of {source} was applied here yet; as this node said on the bus, its last"
-            f" is {said.release}"
+            f"no release of {source} was applied here yet; this node published {said.release}"
+            " as its last release"
         )
         return said
 

@@ -29,7 +29,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
     server = open_fork_server(node)
     installation = find_puppet(node, ask=False)
     if installation is None:
-        raise UnavailableError("Puppet is new here, and the next run asks it about itself")
+        raise UnavailableError("Puppet was changed; the next run reads its settings again")
     if len(bytes(server.path)) > MAX_PATH:
         raise UnavailableError("is too long for a socket's name", where=str(server.path))
     make_private(server.path.parent)

@@ -69,7 +69,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     puppet = find_command(node.settings.puppet, program_environment()["PATH"])
     if puppet is None:
         warnings.append(
-            "Puppet was not found (see puppet.command): classes and parameters were not checked"
+            "cannot find Puppet (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
         left_out = ReleaseWiring(node).reader().check_now(release, document, where=loaded.name)

@@ -159,4 +159,4 @@ def refresh_metrics(node: NodeWiring) -> None:
             now=node.clock.now(),
         )
     except StateError as error:
-        render.QuietObserver().note(f"metrics could not be written: {error}")
+        render.QuietObserver().note(f"cannot write the metrics: {error}")

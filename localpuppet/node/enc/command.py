@@ -49,7 +49,7 @@ class EncCommand:
         if not argv or not argv[0].startswith("/"):
             raise InvalidInputError("must start with an absolute path", where=where)
         if "\0" in text:
-            raise InvalidInputError("holds a NUL, which no command can", where=where)
+            raise InvalidInputError("has a NUL character, which a command cannot have", where=where)
         return cls(argv=argv, timeout=timeout, env=env)
 
     def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
@@ -67,11 +67,11 @@ class EncCommand:
             raise EncError(error.what, where=where, hint="see 'enc' in localpuppet.yaml") from error
         if output is None:
             if processes.cancellations():
-                raise EncError("was ended by a signal to us", where=where)
+                raise EncError("ended because localpuppet received a signal", where=where)
             raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
         if len(output.stdout) > MAX_DOCUMENT:
             # localpuppet killed such a command, so that its exit code means nothing.
-            raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
+            raise EncError(f"printed more than {MAX_DOCUMENT} bytes", where=where)
         if output.ended.code != 0:
             how = f"exited {output.ended.code}"
             if output.ended.signal:
@@ -79,7 +79,7 @@ class EncCommand:
             said = last_words(output.stderr, most=200)
             raise EncError(f"{how}: {said}" if said else how, where=where)
         if not output.stdout.strip():
-            raise EncError("answered nothing: could not find node", where=where)
+            raise EncError("printed nothing: it does not know the node", where=where)
         try:
             raw = documents.parse(output.stdout, schema="enc_output", where=where, symbol_keys=True)
             return EncData.from_dict(raw)

@@ -47,7 +47,7 @@ class Https:
             raise InvalidInputError(str(error), where=where) from error
         except http.HttpError as error:
             raise UnavailableError(
-                f"cannot be fetched: {error}",
+                f"cannot be downloaded: {error}",
                 where=where,
                 hint="check that the server is up and its CA is trusted",
             ) from error

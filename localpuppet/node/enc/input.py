@@ -156,5 +156,5 @@ def find_input(directory: Path, name: NodeName | None) -> str | None:
         return None
     path = directory / f"{name}.yaml"
     if not path.exists():
-        raise InvalidInputError(f"there is not an input for {name}", where=str(path))
+        raise InvalidInputError(f"no input exists for {name}", where=str(path))
     return str(path)

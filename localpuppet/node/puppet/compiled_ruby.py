@@ -62,4 +62,4 @@ class CompiledRuby:
             if ruby is not None:
                 self._start([str(ruby), str(self._script), str(self.directory)])
         except LocalpuppetError as error:
-            note(f"Ruby is not compiled for the next run: {error}")
+            note(f"could not compile Ruby for the next run: {error}")

@@ -25,7 +25,7 @@ def read_facts(public: Path) -> Mapping[str, Json]:
     """
     files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))
     if not files:
-        raise StateError("Puppet left no facts of this run", where=str(public))
+        raise StateError("Puppet wrote no facts for this run", where=str(public))
     file = files[0]
     with disk_errors(file):
         data = file.read_bytes()

@@ -156,9 +156,9 @@ def server_command(
         UnavailableError: This Puppet cannot run a fork server.
     """
     if not lean.flags:
-        raise UnavailableError(f"{installation.command} does not hand RUBYOPT on to Ruby")
+        raise UnavailableError(f"{installation.command} does not pass RUBYOPT to Ruby")
     if any(character.isspace() for path in (lean.file, script) for character in str(path)):
-        raise UnavailableError("RUBYOPT takes no path with spaces", where=str(script))
+        raise UnavailableError("RUBYOPT cannot hold a path with spaces", where=str(script))
     pack = None if lean.compiled is None else str(lean.compiled / "pack")
     words = [str(socket), installation.command, pack, asdict(limits)]
     told = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}

@@ -79,7 +79,7 @@ class PuppetProbe:
         command = find_command(self._command, self._env.get("PATH", ""))
         if command is None:
             raise PuppetMissingError(
-                "Puppet was not found",
+                "cannot find Puppet",
                 where=str(self._command or "/opt/puppetlabs/bin and PATH"),
                 hint="install it (apt-get install puppet) or set puppet.command",
             )
@@ -121,7 +121,7 @@ class PuppetProbe:
         missing = [name for name in ASKED if name not in settings]
         if missing:
             raise PuppetMissingError(
-                f"'puppet config print' did not tell {', '.join(missing)}", where=str(command)
+                f"'puppet config print' did not print {', '.join(missing)}", where=str(command)
             )
         return Installation(
             command=str(command),

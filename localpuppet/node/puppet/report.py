@@ -142,7 +142,7 @@ def read_report(path: Path, *, started: datetime) -> tuple[PuppetReport | None, 
         report = PuppetReport.from_dict(read_json(path))
         # A clock may be set back by a run (ntp): a day tells a wrong file from a wrong clock.
         if parse_time(report.time) < started - timedelta(days=1):
-            return None, f"the report is of another run ({report.time})"
+            return None, f"the report belongs to another run ({report.time})"
     except FileNotFoundError:
         return None, ""
     except (StateError, ValueError) as error:

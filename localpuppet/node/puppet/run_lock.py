@@ -79,7 +79,7 @@ class PuppetRunLock:
         reports = [word for word in words if word.endswith("/report.json")]
         record = f", recorded in {Path(reports[0]).parent}" if other and reports else ""
         return BusyError(
-            f"{holder} (pid {pid}{record}) has this node",
+            f"{holder} (pid {pid}{record}) is using this node",
             where=str(self._path),
             hint="try again when it has ended",
         )

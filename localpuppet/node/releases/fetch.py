@@ -285,7 +285,7 @@ def _refuse_other_bytes(item: WantedTag, sha256: str) -> None:
         raise IntegrityError(
             f"has the bytes of {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",
             where=item.where,
-            hint=item.hint or "the repository does not hold what was locked",
+            hint=item.hint or "the repository does not contain the locked bytes",
         )
 
 
@@ -301,7 +301,7 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
             f" (tag object {pin.tag_object[:12]}), the repository now says {found.commit[:12]}"
             f" ({found.id[:12]})",
             where=where,
-            hint="find out who moved it and why; --accept-moved takes it as it is now",
+            hint="find out who moved it and why; '--accept-moved' accepts the new commit",
         )
 
 

@@ -192,7 +192,7 @@ class Interface:
         )
         cure = f"name {need.module or 'its module'} in manifest.yaml"
         if need.kind == "query":
-            problem = f"{need.name} asks the bus, and no bus is configured"
+            problem = f"{need.name} queries the bus, but no bus is configured"
             cure = "write 'bus:' into localpuppet.yaml"
         elif space in self.modules and not need.module:
             cure = f"correct the name, or lock another version of the module {space}"

@@ -79,7 +79,7 @@ class Rollback:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
         decided = f"rolled back by {self.user} at {since}"
-        return f"input wants {self.input_release}, running {self.release}, {decided}"
+        return f"input names {self.input_release}, running {self.release}, {decided}"
 
 
 class Ledger:
@@ -157,7 +157,7 @@ class Ledger:
             return
         times = (self._memory.tagged_at(app), self._memory.tagged_at(current))
         if times[0] is not None and times[1] is not None and times[0] != times[1]:
-            older, why = times[0] < times[1], "by the times of their tags"
+            older, why = times[0] < times[1], "by tag timestamp"
         else:
             order = self.order(app.source)
             older = app in order and order.index(app) < order.index(current)
@@ -174,7 +174,7 @@ class Ledger:
         same_source = app.is_tag and app.source == before.release.source
         if same_source and mine is not None and last is not None and mine < last:
             raise InvalidInputError(
-                f"{app} is older, by the times of their tags, than {before.release}, which this"
+                f"{app} is older, by tag timestamp, than {before.release}, which this"
                 " node said on the bus that it applied last",
                 where="app",
                 hint="to accept it, run 'localpuppet apply --allow-older'",

@@ -89,9 +89,9 @@ def refuse_too_many(pinned: int, *, where: str) -> None:
     """
     if pinned > MAX_PINNED:
         raise InvalidInputError(
-            f"are too many: {pinned}, at most {MAX_PINNED} for one release",
+            f"exceed the limit: {pinned} of at most {MAX_PINNED} for one release",
             where=where,
-            hint="put modules together into collections",
+            hint="combine modules into collections",
         )
 
 

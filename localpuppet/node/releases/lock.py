@@ -240,7 +240,7 @@ class Lock:
         for name, directory in paths.items():
             if name not in modules or not directory.startswith("/"):
                 raise InvalidInputError(
-                    "is not the work tree of a module that is locked", where=at("paths", name)
+                    "is not the work tree of a locked module", where=at("paths", name)
                 )
         return cls(modules=modules, sources=sources, paths=paths)
 

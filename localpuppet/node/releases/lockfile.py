@@ -90,7 +90,7 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bo
     for name in sorted({*wanted, *locked}):
         if name not in wanted or name not in locked or not fits(wanted[name], locked[name]):
             raise InvalidInputError(
-                f"manifest and lock disagree: the manifest wants {_wish(wanted.get(name))},"
+                f"manifest and lock disagree: the manifest has {_wish(wanted.get(name))},"
                 f" the lock has {locked[name].name if name in locked else 'nothing'}",
                 where=f"{where}: {name}",
                 hint="run 'localpuppet release lock' and commit its result",

@@ -50,7 +50,7 @@ class LookupRequest:
             InvalidInputError: The text is not a key.
         """
         if not self.key.strip() or self.key.startswith("-"):
-            raise InvalidInputError(f"{self.key[:60]!r} is not a key of Hiera", where="KEY")
+            raise InvalidInputError(f"{self.key[:60]!r} is not a Hiera key", where="KEY")
         given = {"--merge": self.merge, "--type": self.type}
         how = ["--explain"] if self.explain else ["--render-as", "json"]
         how += [f"{option}={value}" for option, value in given.items() if value]
@@ -89,7 +89,7 @@ def look_up(
     if output.ended.code not in (0, 1) or problems:
         named = with_names(problems.removeprefix("Error: Could not run: "), release.directories)
         said = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
-        raise InvalidInputError(f"cannot be looked up: {said}", where=where)
+        raise InvalidInputError(f"lookup failed: {said}", where=where)
     if request.explain:
         return LookupResult(found="did not find a value" not in text, value=None, explanation=text)
     if output.ended.code == 1:

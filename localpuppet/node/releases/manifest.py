@@ -178,7 +178,7 @@ def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -
             )
         if tags_only and not entry.is_tag:
             raise InvalidInputError(
-                f"{entry} is mutable, and a release must depend on tags only",
+                f"{entry} is mutable, and a release may depend on tags only",
                 where=where,
                 hint="name a tag of it, such as NAME/tags/r1",
             )

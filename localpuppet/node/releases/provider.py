@@ -60,12 +60,12 @@ class ReleaseProvider:
         try:
             self.resolve(path)
         except InvalidInputError:
-            note(f"{path} is not completely on this node: staging it")
+            note(f"{path} is incomplete on this node: staging it")
             try:
                 self.provide(path)
             except LocalpuppetError as error:
                 raise type(error)(
-                    f"{path} is not completely on this node and cannot be staged: {error}",
+                    f"{path} is incomplete on this node and cannot be staged: {error}",
                     hint=f"when its source can be reached, run 'localpuppet stage {path}'",
                 ) from error
 

@@ -124,13 +124,15 @@ def resolve(
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(
-            f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
+            f"{app} can change, and 'immutable_only' is set", where="app", hint="name a tag of it"
         )
     manifest_file = directory / MANIFEST
     if not manifest_file.exists():
         inside_it = (directory / "tags").is_dir() or (directory / "trunk").is_dir()
         hint = (
-            f"name a release: {app}/tags/… or {app}/trunk" if inside_it else "an empty one will do"
+            f"name a release: {app}/tags/… or {app}/trunk"
+            if inside_it
+            else "create it; it may be empty"
         )
         raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
     try:
@@ -290,7 +292,7 @@ def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
     path = directory / part if part else directory
     real = path.resolve()
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
-        raise InvalidInputError(f"{part} leads out of the release", where=str(directory))
+        raise InvalidInputError(f"{part} points outside the release", where=str(directory))
     if part:
         refuse_foreign(path)
     return path
@@ -307,7 +309,7 @@ def _staged(app: ReleasePath, name: Path, store: Path) -> StagedRelease | None:
     staged = StagedRecords(store).of(app)
     if staged is None or not (store / "releases" / staged.composition).is_dir():
         raise InvalidInputError(
-            f"{app} is not wholly on this node: its record or its directory of links is missing",
+            f"{app} is incomplete on this node: its record or its link directory is missing",
             where="app",
             hint="'localpuppet stage' repairs it",
         )
@@ -354,7 +356,7 @@ def _directory(
             raise InvalidInputError(f"{name} is a link to {points_at}, no tag", where=where)
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
         raise InvalidInputError(
-            f"{name} is a link that leads outside {modules}",
+            f"{name} is a link that points outside {modules}",
             where=where,
             hint="keep modules inside",
         )

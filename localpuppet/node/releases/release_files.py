@@ -100,7 +100,7 @@ class ReleaseFiles:
         data = read(MANIFEST)
         if data is None:
             raise InvalidInputError(
-                f"there is no {MANIFEST}", where=app, hint="an empty one will do"
+                f"there is no {MANIFEST}", where=app, hint="create it; it may be empty"
             )
         manifest = self.parse_manifest(data, f"{app}/{MANIFEST}")
         self._refuse(app, manifest, immutable=True)

@@ -126,7 +126,7 @@ def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) 
         if source.unnamed_tags:
             return
         raise IntegrityError(
-            f"the signed tag does not say which source it is for: {TRAILER}{source.name}",
+            f"the signed tag does not name its source: {TRAILER}{source.name}",
             where=where,
             hint=f"'release tag --sign --source {source.name}' says that; for older tags the"
             " source needs 'unnamed_tags: accept'",
@@ -135,7 +135,7 @@ def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) 
     raise IntegrityError(
         f"the signed tag is for the source {said}, not for {source.name}",
         where=where,
-        hint="find out why this repository has it",
+        hint="find out why this repository contains it",
     )
 
 
@@ -161,13 +161,13 @@ def refuse_stale(source: ReleaseSource, tag: "TagObject", *, now: float, where: 
             f"was tagged {show_duration(age)} ago, and {source.name} installs what was tagged in"
             f" the last {show_duration(source.fresh)}",
             where=where,
-            hint="tag the release again, under its next name, to confirm that it may still be used",
+            hint="tag the release again, under its next name, to confirm it",
         )
     if -age > MAX_AHEAD:
         raise IntegrityError(
-            f"says that it was tagged {show_duration(-age)} from now",
+            f"has a tag timestamp {show_duration(-age)} from now",
             where=where,
-            hint="is the clock of this node right?",
+            hint="check the clock of this node",
         )
 
 

@@ -152,7 +152,7 @@ class ReleaseStaging:
                 found.append(f"{name} {problem}")
         links = composition(self.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
-            found.append(f"{staged.release}: its directory of links was changed")
+            found.append(f"{staged.release}: its link directory was changed")
         wrong = [
             name
             for name, target in self._switches(staged).items()
@@ -340,7 +340,7 @@ class ReleaseStaging:
                         f"is the tree {mine[name][:16]}… for {staged.release}, and"
                         f" {theirs[name][:16]}… for {other.release}, which is staged here",
                         where=name,
-                        hint="find out which is right; --accept-moved takes both",
+                        hint="find out which is right; '--accept-moved' accepts both",
                     )
 
     def _switch(self, staged: StagedRelease) -> None:

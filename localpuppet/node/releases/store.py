@@ -124,7 +124,7 @@ class Store:
             try:
                 remove_tree(path)
             except StateError as error:
-                self._note(f"warning: what a dead process left cannot be removed: {error}")
+                self._note(f"warning: cannot remove files of a process that ended: {error}")
 
     def add(
         self,
@@ -291,7 +291,7 @@ def _entries(
             # A chain of links may lead out where each of them looks harmless.
             if not (os.path.realpath(file) + b"/").startswith(real_root + b"/"):
                 raise IntegrityError(
-                    "a symlink that leads outside the tree", where=where
+                    "a symlink that points outside the tree", where=where
                 ) from error
             if sealed is not None:
                 sealed.append(_line(path, os.lstat(file)))

@@ -79,7 +79,7 @@ def refuse_unsigned(
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     void = f"; does not count: {problems[0]}{more}" if problems else ""
     raise IntegrityError(
-        f"{source.name} asks for the signatures of {source.signatures} people, and the tag {tag} is"
+        f"{source.name} requires {source.signatures} signatures, and the tag {tag} is"
         f" signed by {', '.join(names)}: {missing} more must sign{void}",
         where=where,
         hint=f"'localpuppet release sign DIR {tag}' signs; then stage again",

@@ -74,4 +74,4 @@ def check_link(path: bytes, target: bytes, *, where: str) -> None:
         raise IntegrityError("a symlink with a bad target", where=f"{where}: {shown!r}")
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if reached == b".." or reached.startswith(b"../"):
-        raise IntegrityError("a symlink that leads outside the tree", where=f"{where}: {shown!r}")
+        raise IntegrityError("a symlink that points outside the tree", where=f"{where}: {shown!r}")

@@ -151,7 +151,7 @@ class AssignmentService:
         app, source = loaded.input.app, wanted.release.source
         if not app.is_assigned or app.source != source:
             raise InvalidInputError(
-                f"is {app}: this node takes no release of {source} by request",
+                f"is {app}: this node does not take releases of {source} by request",
                 where=f"{loaded.name}: app",
                 hint=f"write app: {source}/assigned",
             )
@@ -165,7 +165,7 @@ class AssignmentService:
         self._check_forward(wanted)
         if not (release.directory / LOCK).is_file():
             raise InvalidInputError(
-                f"{app} has no {LOCK}: only locked releases are deployed",
+                f"{app} has no {LOCK}: localpuppet deploys locked releases only",
                 where="release",
                 hint="'localpuppet release lock' makes one",
             )
@@ -198,7 +198,7 @@ class AssignmentService:
                 parameter = found.parameters.get(key) if found else None
                 if parameter is not None and "Sensitive" in (parameter.type or ""):
                     raise InvalidInputError(
-                        "is Sensitive, and values cross the bus",
+                        "is Sensitive, and the bus would carry its value",
                         where=f"classes.{name}.{key}",
                         hint="secrets come from Hiera (eyaml) or from the node's own input",
                     )

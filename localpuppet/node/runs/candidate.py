@@ -56,7 +56,8 @@ class Candidate:
             app = read.input.app
             if app.source != release.source:
                 raise InvalidInputError(
-                    f"this node runs {app}, and {release} is of another source", where="release"
+                    f"this node runs {app}, and {release} comes from another source",
+                    where="release",
                 )
             pair = [self.releases.provide(app), self.releases.provide(release)]
             interfaces = [self.reader.interface_of(one) for one in pair]

@@ -66,7 +66,7 @@ class Hold:
 
     def shown(self, now: datetime) -> str:
         """Return one line for people, with a note if a wrong clock set the deadline."""
-        wrong = "; the clock was wrong when this hold was made, and so is the deadline"
+        wrong = "; the clock was wrong when this hold was created, so its deadline is wrong too"
         return f"{self}{wrong if self.is_misdated(now) else ''}"
 
     def __str__(self) -> str:

@@ -108,7 +108,8 @@ def _busy(holder: _Holder | None) -> BusyError:
         return BusyError("busy: another run holds this node (it has not recorded its id yet)")
     if holder.supervised:
         return BusyError(
-            f"busy: run {holder.run} has this node", hint="'localpuppet status --wait' waits for it"
+            f"busy: run {holder.run} is using this node",
+            hint="'localpuppet status --wait' waits for it",
         )
     return BusyError(
         f"busy: Puppet of run {holder.run} (pid {holder.pid}) still runs without its supervisor",

@@ -42,7 +42,7 @@ class NoopReporter:
         directory = self._records.get(run)
         status = self._records.status(directory)
         if not (status.noop and status.succeeded):
-            raise InvalidInputError("is not a run with noop that succeeded", where=str(run))
+            raise InvalidInputError("is not a successful noop run", where=str(run))
         key = key_of(self._secret(), salt)
         try:
             found = foreseen(report_of(directory), release=status.release, key=key)
@@ -61,6 +61,6 @@ class NoopReporter:
             raise StateError(
                 "is damaged",
                 where=str(self._path),
-                hint="remove it; changes that were seen before are then other ones",
+                hint="remove it; localpuppet then reports earlier changes as new",
             )
         return found

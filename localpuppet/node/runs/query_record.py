@@ -94,9 +94,9 @@ def note_query(run: RunDirectory, query: RecordedQuery) -> None:
     before = [one for one in read_queries(run) if one.call != query.call]
     if len(before) >= MAX_QUERIES:
         raise InvalidInputError(
-            f"the run asks more than {MAX_QUERIES} different queries",
+            f"the run sends more than {MAX_QUERIES} different queries",
             where=query.text[:80],
-            hint="ask once for all nodes, and choose among them in Puppet",
+            hint="query all nodes once, and select among them in Puppet",
         )
     if sum(len(one.parts) for one in (*before, query)) > MAX_PARTS:
         query = replace(query, parts={})

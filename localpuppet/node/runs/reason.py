@@ -29,7 +29,7 @@ class Category(StrEnum):
 _WORDS = {
     Category.NONE: "",
     Category.NOT_STARTED: "Puppet was not started",
-    Category.NO_REPORT: "Puppet applied nothing, or left no report of this run",
+    Category.NO_REPORT: "Puppet applied nothing, or wrote no report for this run",
     Category.RUN_FAILED: "Puppet failed, or its exit code and its report disagree",
     Category.KILLED: "a signal killed Puppet",
     Category.TIMED_OUT: "ran longer than its timeout",

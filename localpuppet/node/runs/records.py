@@ -187,7 +187,7 @@ class Records:
         if name is None:
             if not ids:
                 raise InvalidInputError(
-                    "there is no run yet",
+                    "this node has no run yet",
                     where=str(self.directory),
                     hint="start one: 'localpuppet apply'",
                 )

@@ -142,11 +142,11 @@ class PuppetEnd:
 
 def _without_report(ending: PuppetEnd) -> str:
     reasons = {
-        0: "Puppet exited 0 but left no report of this run",
+        0: "Puppet exited 0 but wrote no report for this run",
         1: NOTHING_APPLIED,
-        2: "Puppet exited 2 but left no report of this run",
+        2: "Puppet exited 2 but wrote no report for this run",
     }
-    unknown = f"Puppet exited {ending.code} and left no report"
+    unknown = f"Puppet exited {ending.code} and wrote no report"
     reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
     error = without_middle(ending.last_error, most=MAX_ERROR)
     return f"{reason}: {error}" if error else reason

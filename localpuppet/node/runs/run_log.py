@@ -58,9 +58,9 @@ class RunLog:
         try:
             self._size += self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
-            self.cut = f"the log is cut: {error.strerror}"
+            self.cut = f"the log is truncated: {error.strerror}"
         if self._size > MAX_LOG:
-            self.cut = f"the log is cut: more than {MAX_LOG // 1048576} MiB"
+            self.cut = f"the log is truncated: more than {MAX_LOG // 1048576} MiB"
 
     @property
     def full(self) -> bool:

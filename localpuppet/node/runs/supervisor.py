@@ -317,7 +317,9 @@ class Supervisor:
             if child is not None and ended is None:
                 ended = self._kill(child, lock)
             # Also when this very close failed: the disk may have room by now, or refuse again.
-            verdict = RunVerdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
+            verdict = RunVerdict(
+                outcome=Outcome.FAILED, reason=f"cannot supervise the run: {error}"
+            )
             ending = PuppetEnd(
                 code=None, signal=None, stopped=verdict, report=None, report_problem=""
             )
@@ -371,7 +373,7 @@ class Supervisor:
             self.records.settle()
             self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=status.id, note=note)
         except StateError as error:
-            self._observer.note(f"old records could not be tidied up: {error}")
+            self._observer.note(f"cannot remove old records: {error}")
 
     def _close(self, record: OpenRecord, verdict: RunVerdict, ending: PuppetEnd) -> Status:
         status = record.close(verdict, ending)
@@ -394,4 +396,4 @@ class Supervisor:
                 now=self._clock.now(),
             )
         except StateError as error:
-            self._observer.note(f"metrics could not be written: {error}")
+            self._observer.note(f"cannot write the metrics: {error}")

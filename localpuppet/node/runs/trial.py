@@ -60,7 +60,7 @@ class TrialPreparation:
         if self.immutable_only:
             if not options.noop:
                 raise InvalidInputError(
-                    "a work tree may change, and immutable_only is set",
+                    "a work tree can change, and 'immutable_only' is set",
                     where=str(directory),
                     hint="--noop shows what it would do",
                 )

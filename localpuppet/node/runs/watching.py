@@ -49,7 +49,7 @@ def watch(
         now = clock.monotonic()
         step = stopping.step(now, processes.cancellations())
         if step is StopStep.ABANDON:
-            observer.note("Puppet does not die of KILL; the node stays locked until it does")
+            observer.note("Puppet does not end after SIGKILL; the node stays locked until it does")
             return None
         if step is not StopStep.NOTHING:
             reason = stopping.verdict.reason if stopping.verdict else ""

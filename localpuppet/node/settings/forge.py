@@ -53,7 +53,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
         match = form.match(body[key]) if key in body else None
         if key in body and (match is None or int(match["port"] or 0) > MAX_PORT):
             where = f"{file}: forge.{key}"
-            raise InvalidInputError("is not a URL for this", where=where, hint=hint)
+            raise InvalidInputError("is not an allowed URL", where=where, hint=hint)
     return ForgeSettings(
         url=body.get("url", PUBLIC).rstrip("/"),
         ca=root / body["ca"] if "ca" in body else None,

@@ -38,7 +38,7 @@ class MutableCode:
         found = path.is_branch and (declared or not (settings.modules / path).is_dir())
         if found and settings.immutable_only:
             raise InvalidInputError(
-                f"{path} is mutable, and immutable_only is set", where="app", hint="name a tag"
+                f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
             )
         return found
 

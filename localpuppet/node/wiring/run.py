@@ -169,7 +169,7 @@ class RunWiring:
         if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
             # The file may block secret facts: the user must know that it has no effect.
             command = installation.command
-            observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
+            observer.note(f"puppet.facter_conf: {command} does not pass RUBYOPT to Ruby; not used")
         compiled = self._compiled_ruby()
 
         def after_run(run: "RunDirectory", status: "Status") -> None:

@@ -127,7 +127,7 @@ def require_puppet(node: NodeWiring) -> "Installation":
     """
     installation = find_puppet(node, ask=True)
     if installation is None:
-        raise PuppetMissingError("Puppet was not found")
+        raise PuppetMissingError("cannot find Puppet")
     if not (name := node.neighbours.certname):
         return installation
     return replace(installation, settings={**installation.settings, "certname": name})

@@ -62,7 +62,7 @@ def _derive(reader: "InventoryReader") -> "DerivedPlan":
     links = links_of(reader, lambda: time.monotonic() > end)
     if links.unanswered:
         raise UnavailableError(
-            f"{links.unanswered} kicks and queries took too long to look at: the order could be"
+            f"{links.unanswered} kicks and queries took too long to evaluate: the order could be"
             " wrong",
             where=INVENTORY,
             hint="pass a site file with --site, see 'localpuppet plan --help'",

@@ -83,7 +83,7 @@ def kicks_command(
     if check and found.cycles:
         raise click.exceptions.Exit(1)
     if found.unanswered:
-        problem = f"{found.unanswered} kicks and queries took too long to look at"
+        problem = f"{found.unanswered} kicks and queries took too long to evaluate"
         if check:
             raise UnavailableError(f"{problem}: there may be a cycle", where="inventory")
         render.say(f"# {problem}: there may be more", err=True)

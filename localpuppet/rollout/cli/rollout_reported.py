@@ -130,7 +130,7 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
         render.emit_json({"schema": 1, "rollouts": rollouts})
         return
     if not found:
-        render.emit("there was no rollout on this machine")
+        render.emit("this machine has no rollout")
         return
     rows = [_row(one, report, elsewhere.get(one)) for one, report in found.items()]
     render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))

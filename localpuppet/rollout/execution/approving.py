@@ -22,7 +22,7 @@ def not_approvable(state: RolloutState) -> str:
     if not state.began.options.noop:
         return "was not a rollout with --noop"
     if state.over is None or state.over.ending is not RolloutEnding.DONE:
-        return "is not over, or did not come to its end"
+        return "is still running, or was interrupted"
     told = {node: found for node, found in state.predicted_changes.items() if found.whole}
     if silent := [node for node in state.nodes if node not in told]:
         many = [node for node in silent if node in state.predicted_changes]
@@ -64,7 +64,7 @@ def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, Rollout
         if found is not None and found.digest.startswith(digest):
             return found, state.began
     raise InvalidInputError(
-        "no rollout with noop of this machine has that digest",
+        "no noop rollout on this machine has that digest",
         where=_WHERE,
         hint="'localpuppet rollout report ID' of one prints it",
     )
@@ -95,14 +95,14 @@ def refuse_other(approved: RolloutBegan, groups: Groups, options: RolloutOptions
         raise _other(rollout, f"has {shown_names(less)}, not selected now")
     if groups != approved.groups:
         step = _first_other(groups, approved.groups)
-        raise _other(rollout, f"has another order: group {step} is another one")
+        raise _other(rollout, f"has a different order from group {step}")
 
 
 def _other(rollout: str, what: str) -> InvalidInputError:
     return InvalidInputError(
-        f"what was approved with rollout {rollout} {what}",
+        f"the approval of rollout {rollout} {what}",
         where=_WHERE,
-        hint="look again: 'localpuppet rollout run --noop' with the same options",
+        hint="run 'localpuppet rollout run --noop' with the same options, and approve its digest",
     )
 
 

@@ -110,7 +110,7 @@ class RolloutCheckpoints:
         if found is None:
             mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
-                "the bus does not know "
+                "the bus has no "
                 f"{mine if rollout else f'a rollout of {self.owner} that can be resumed'}",
                 where="rollout",
                 hint="name its operator: --operator NAME",

@@ -114,18 +114,16 @@ def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json
     if told.stage is Stage.SUPERSEDED:
         return _ended(end, NodeResult.FAILED, f"was taken from the release: {told.reason}")
     if told.stage is Stage.ROLLBACK_FAILED:
-        return _ended(
-            end, NodeResult.ROLLBACK_FAILED, f"could not go back by itself: {told.reason}"
-        )
+        return _ended(end, NodeResult.ROLLBACK_FAILED, f"could not roll back: {told.reason}")
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
     if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
         return NodeRunAnswer(
-            heard=False, problem="reports that it went back, but no run of the previous release"
+            heard=False, problem="reports a rollback, but no run of the previous release"
         )
     return _ended(
         end,
         NodeResult.ROLLED_BACK,
-        f"went back by itself to {line(last.get('release'))}: {told.reason}",
+        f"rolled back to {line(last.get('release'))}: {told.reason}",
     )
 
 

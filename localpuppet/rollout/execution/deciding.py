@@ -54,7 +54,7 @@ def decide(state: RolloutState) -> NextAction:
     if state.paused is not None:
         return NextAction(check=tuple(state.unchecked))
     if sum(one.total for one in state.predicted_changes.values()) > MAX_ALL:
-        why = f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
+        why = f"the nodes would change more than {MAX_ALL} properties (select fewer nodes)"
         return NextAction(stop=why)
     if why := too_much(state):
         if state.began.options.on_failure is OnFailure.PAUSE:
@@ -107,7 +107,7 @@ def too_much(state: RolloutState) -> str:
     failed = len(state.failed)
     if new and failed > state.allowed:
         nodes = "1 node" if failed == 1 else f"{failed} nodes"
-        return f"{nodes} failed, and {state.allowed or 'none'} may"
+        return f"{nodes} failed; {state.allowed or 'none'} may fail"
     return ""
 
 
@@ -123,9 +123,9 @@ def _pause(state: RolloutState, step: int, turns: Sequence[NodeRun]) -> RolloutP
     why = ""
     if not begun:
         if PauseAfter.GROUPS in options.pause and state.started:
-            why = f"before group {step}, as was asked for"
+            why = f"before group {step}, as requested"
     elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
-        why = f"after the canaries of group {step}, as was asked for"
+        why = f"after the canaries of group {step}, as requested"
     return RolloutPaused(reason=why, point=why) if why and why not in state.passed else None
 
 

@@ -133,7 +133,7 @@ class Deliveries:
         if last.get("run") == end.run and back and last.get("release") == back.get("release"):
             return NodeRunAnswer(heard=True, end=replace(end, reason=""))
         release = line(str(last.get("release") or "nothing"))
-        reason = f"its newest run is of {release}, and not the one that was to bring it back"
+        reason = f"its newest run is of {release}, not of the release that the rollback restores"
         return NodeRunAnswer(heard=True, end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     def _is_back(self, turn: NodeRun) -> bool:

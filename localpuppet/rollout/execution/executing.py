@@ -124,7 +124,7 @@ class Execution:
         """
         over = self.state.over
         if over is None:
-            raise AssertionError("a rollout that is not over keeps its nodes")
+            raise AssertionError("a rollout keeps its nodes until it is over")
         asked = sorted({*over.held_for_investigation, *over.still_held})
         left = await self.nodes.release(asked, epoch=self.state.epoch)
         kept = tuple(node for node in over.held_for_investigation if node in left)
@@ -292,11 +292,11 @@ class Execution:
             for turn in self.state.running:
                 self._note(
                     NodeRunEnded(
-                        node_run=turn, result=NodeResult.UNRESPONSIVE, reason="was not waited for"
+                        node_run=turn, result=NodeResult.UNRESPONSIVE, reason="was not awaited"
                     )
                 )
             for turn in self.state.unchecked:
-                self._note(ChecksEnded(node_run=turn, problem="its checks were not waited for"))
+                self._note(ChecksEnded(node_run=turn, problem="its checks were not awaited"))
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
         """Start or cancel the deadline of a pause."""

@@ -41,8 +41,8 @@ from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, pr
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
-UNTOLD = "cannot report what it would change: its agent has a run_cmd"
-STALE = "too much time passed between its noop run and its run, again and again"
+UNTOLD = "cannot predict its changes: its agent has 'run_cmd'"
+STALE = "too much time passed between its noop run and its run, several times"
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
@@ -255,7 +255,7 @@ class FleetNodes:
                                 yield news
             except UnavailableError as error:
                 if not unreachable:
-                    self._note(f"cannot reach the bus, and tries again until it can: {error}")
+                    self._note(f"cannot reach the bus; trying again: {error}")
                 unreachable = True
                 await asyncio.sleep(AGAIN)
 

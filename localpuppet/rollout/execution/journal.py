@@ -43,7 +43,7 @@ class JournalReader:
         self._database = Database(
             path,
             Format(tables=_TABLES, version=_VERSION),
-            damaged="move it away; the holds of its rollout end by themselves",
+            damaged="move it away; the holds of its rollout expire",
             only_made=True,
         )
 

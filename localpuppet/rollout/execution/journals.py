@@ -39,13 +39,11 @@ class Journals:
         """
         known = self.ids()
         if rollout is None and not known:
-            raise InvalidInputError(
-                "there was no rollout on this machine", where=str(self._directory)
-            )
+            raise InvalidInputError("this machine has no rollout", where=str(self._directory))
         wanted = rollout or known[0]
         if wanted not in known:
             raise InvalidInputError(
-                f"there is no rollout {wanted} on this machine",
+                f"this machine has no rollout {wanted}",
                 where=str(self._directory),
                 hint=did_you_mean(wanted, [*known[:50]]),
             )

@@ -91,6 +91,6 @@ class RolloutOptions:
             raise InvalidInputError("--on-failure rollback requires --release")
         if self.investigate is not None and self.investigate > MAX_HOLD:
             raise InvalidInputError(
-                f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",
+                f"is more than {show_duration(MAX_HOLD)}, the longest hold",
                 where="--investigate",
             )

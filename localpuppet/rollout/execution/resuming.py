@@ -123,12 +123,15 @@ async def _read(
     except RefusedError as error:
         if not own:
             raise
-        note(f"warning: whether it was resumed elsewhere is not known: {error}")
+        note(f"warning: cannot tell whether it was resumed elsewhere: {error}")
         return None, 0
     except (IntegrityError, InvalidInputError) as error:
         if not without:
             raise
-        note(f"warning: resuming from the local journal, as the checkpoint is not trusted: {error}")
+        note(
+            f"warning: resuming from the local journal, because the checkpoint is not trusted:"
+            f" {error}"
+        )
         return None, BLIND
 
 
@@ -185,7 +188,7 @@ def _check_beginning(
         return
     _, told = found.head.events[0]
     if journal is None or journal.state().began != told:
-        known = "is not known here" if journal is None else "was another by the journal here"
+        known = "is unknown here" if journal is None else "was another by the journal here"
         raise IntegrityError(
             f"was last taken over by {found.signer}, and what it was begun with {known}",
             where=str(found.head.rollout),

@@ -89,7 +89,7 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
             missing.append(node)
     if missing:
         raise InvalidInputError(
-            f"the inventory knows no single value of the fact {fact!r} of {shown_names(missing)}",
+            f"the inventory has no single value of fact {fact!r} for {shown_names(missing)}",
             where="--one-at-a-time-by",
             hint="see 'localpuppet inventory facts NODE'",
         )
@@ -116,7 +116,7 @@ def refuse_none(groups: Groups) -> Groups:
         InvalidInputError: There are no nodes: a selection without a match is an error.
     """
     if not any(groups):
-        raise InvalidInputError("the selection matches no node: nothing is rolled out")
+        raise InvalidInputError("the selection matches no node")
     return groups
 
 

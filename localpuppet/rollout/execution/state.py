@@ -102,7 +102,7 @@ class RolloutState:
         first = next(iterator, None)
         if not isinstance(first, RolloutBegan):
             raise StateError(
-                "does not begin with the beginning of a rollout",
+                "does not start with the event that starts a rollout",
                 hint="its process was killed before that; move it away",
             )
         state = cls(first)

@@ -33,7 +33,7 @@ def parse_until(text: str, *, now: datetime, where: str) -> datetime:
     """
     found = _parse(text, now=now, where=where)
     if found <= now:
-        raise InvalidInputError("is over already", where=where)
+        raise InvalidInputError("is in the past", where=where)
     return found
 
 
@@ -70,7 +70,7 @@ def _moment(date: str, time: str, zone: ZoneInfo, where: str) -> datetime:
     moment = wall.astimezone(UTC)
     if moment.astimezone(zone).replace(tzinfo=None) != wall.replace(tzinfo=None):
         raise InvalidInputError(
-            f"clocks in {zone.key} do not show {date} {time}: they are set forward", where=where
+            f"{date} {time} does not exist in {zone.key}: clocks are set forward then", where=where
         )
     return moment
 

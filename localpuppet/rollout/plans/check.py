@@ -61,7 +61,7 @@ def parse_text(text: str, *, where: str) -> Check:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InvalidInputError(f"cannot be split into words: {error}", where=where) from error
+        raise InvalidInputError(f"has unbalanced quotes: {error}", where=where) from error
     if not words or not words[0].startswith("/"):
         raise InvalidInputError(
             "is neither an http or https URL nor a command that begins with a path",
@@ -111,7 +111,7 @@ def _word(value: Json, where: str) -> str:
     if not isinstance(value, str):
         raise wrong_type(value, "a string", where)
     if "\0" in value:
-        raise InvalidInputError("has a NUL character, which no argument can have", where=where)
+        raise InvalidInputError("has a NUL character, which an argument cannot have", where=where)
     _placeholders(value, where)
     return value
 

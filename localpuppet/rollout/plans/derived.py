@@ -177,7 +177,7 @@ def _asked(
     for link in relations:
         starts, ends = classes.those(link.starts), classes.those(link.ends)
         if len(found) + len(starts) * len(ends) > most:
-            notes.append(f"{_text(link)} is between too many nodes, and gives no order")
+            notes.append(f"{_text(link)} is between too many nodes to order them")
             continue
         found |= {(start, end) for end in ends for start in _before(starts, ends, end)}
     return found, notes

@@ -45,5 +45,5 @@ def draw_svg(
         problem = last_words(done.err, most=200) or f"'{program}' ended with {done.code}"
         if not done.in_time:
             problem = f"'{program}' did not end within {bounds.seconds:g} s"
-        raise UnavailableError(problem, where="Graphviz", hint="draw less, or use the DOT text")
+        raise UnavailableError(problem, where="Graphviz", hint="select fewer nodes, or use '--dot'")
     return write_svg(diagram, loads(done.out), node_page)

@@ -90,5 +90,5 @@ def _notes(relations: Relations) -> list[tuple[str, str]]:
     if not relations.edges:
         notes.append(("", "No node kicks, asks about, collects from or triggers another node."))
     if relations.unanswered:
-        notes.append(("", f"{relations.unanswered} kicks and queries took too long to look at"))
+        notes.append(("", f"{relations.unanswered} kicks and queries took too long to evaluate"))
     return notes

@@ -213,7 +213,7 @@ def _nodes(
 
 
 def _known(word: str, names: Sequence[str]) -> str:
-    return did_you_mean(word, list(names)) if len(names) <= 50 else f"there are {len(names)} others"
+    return did_you_mean(word, list(names)) if len(names) <= 50 else f"{len(names)} others exist"
 
 
 def _refuse_missing(site: EnvironmentSite, components: Sequence[SiteComponent], where: str) -> None:
@@ -244,7 +244,7 @@ def _refuse_missing(site: EnvironmentSite, components: Sequence[SiteComponent], 
         raise InvalidInputError(
             f"nothing produces {name}, which {consumer} consumes{more}",
             where=where,
-            hint="name its producer, or take it out of 'consumes'",
+            hint="add its producer, or remove it from 'consumes'",
         )
     raise InvalidInputError(
         f"{name}, which {consumer} consumes, is produced by {other}, which is not selected{more}",
@@ -301,9 +301,9 @@ def _turns(vertices: _Vertices, where: str) -> LevelSchedule:
     except LoopError as error:
         steps = loop_through(vertices.graph, error.members)
         raise InvalidInputError(
-            f"the order is a circle: {_named(vertices, steps)}",
+            f"the order has a cycle: {_named(vertices, steps)}",
             where=where,
-            hint="take one of these out of 'consumes'"
+            hint="remove one of these from 'consumes'"
             + (f"; {error.loops - 1} more circles" if error.loops > 1 else ""),
         ) from error
 

@@ -127,7 +127,7 @@ class ServiceFetch:
         if not name.startswith("_"):
             return self.client(self.timeout).get(url, limit=limit)
         if ":" in parts.netloc or "@" in parts.netloc:
-            raise InvalidInputError("the records of a service name its port", where=f"site {name}")
+            raise InvalidInputError("remove the port: SRV records name it", where=f"site {name}")
         until = self.now() + self.timeout
         servers = [
             f"{one.target}:{one.port}" for one in in_order(self.lookup.records(name), self.draw)
@@ -141,5 +141,5 @@ class ServiceFetch:
                 one = urlunsplit(parts._replace(netloc=server))
                 return self.client(seconds).get(one, limit=limit)
             except UnavailableError as error:
-                problem = f"none of {len(servers)} servers can be asked; the last: {error}"
+                problem = f"none of {len(servers)} servers answers; the last: {error}"
         raise UnavailableError(problem, where=name)

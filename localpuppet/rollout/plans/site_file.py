@@ -47,14 +47,14 @@ def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -
         data, trusted = fetch.get(source, limit=MAX_GRAPH), False
         if not _is_json(data):
             raise InvalidInputError(
-                "is not JSON, as Puppet's environment graph is",
+                "is not JSON (Puppet's environment graph is JSON)",
                 where=where,
                 hint="https://HOST:8140/puppet/v3/environment/ENVIRONMENT of Puppet 4 or 5",
             )
         raw = _graph(data, where)
     elif "://" in source:
         raise InvalidInputError(
-            "is not a file, nor an https URL",
+            "is neither a file nor an https URL",
             where=where,
             hint="name a file, '-' for standard input, or https://…",
         )
@@ -77,7 +77,7 @@ def _refuse_commands(site: EnvironmentSite, where: str) -> None:
     for component in site.components:
         if any(not isinstance(check, str) for check in component.checks):
             raise InvalidInputError(
-                f"{component}: its checks have a command, which is taken from a YAML file only",
+                f"{component}: its checks have a command, which only a YAML file may have",
                 where=where,
                 hint="name a site file of your own, or give the command with --check",
             )
@@ -117,8 +117,8 @@ def _graph(data: bytes, where: str) -> dict[str, Json]:
     raw = parse_object(data, where=where, limit=MAX_GRAPH)
     if raw.keys() >= SERVER_ERROR:
         raise InvalidInputError(
-            "is the error that a Puppet server answered with, and not an environment graph",
+            "is the error of a Puppet server, not an environment graph",
             where=where,
-            hint="its 'message' says why; 'curl --fail' would not have written it",
+            hint="read its 'message'; use 'curl --fail' to avoid such files",
         )
     return raw

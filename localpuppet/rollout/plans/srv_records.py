@@ -49,7 +49,7 @@ class Dns:
             return []
         except (dns.exception.DNSException, OSError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise UnavailableError(f"cannot be looked up: {reason}", where=name) from error
+            raise UnavailableError(f"lookup failed: {reason}", where=name) from error
         return [_record(one, name) for one in list(answer)[:MOST] if str(one.target) != NOT_OFFERED]
 
 
@@ -63,6 +63,4 @@ def _record(found: SRV, name: str) -> Record:
             target=NodeName.parse(target),
         )
     except LocalpuppetError as error:
-        raise UnavailableError(
-            f"has a record that is not of a server: {error}", where=name
-        ) from error
+        raise UnavailableError(f"has an invalid record: {error}", where=name) from error

@@ -179,7 +179,8 @@ def test_a_disk_error_becomes_a_state_error_with_path_and_cure(tmp_path: Path) -
     full = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(StateError) as caught, disk_errors(tmp_path):
         raise full
-    assert str(caught.value) == f"{tmp_path}: No space left on device (make room and run again)"
+    assert str(caught.value) == f"{tmp_path}: No space left on device (free some space and run"
+    " the command again)"
     assert caught.value.__cause__ is full
 
 

@@ -243,7 +243,7 @@ async def test_a_lock_is_for_who_asks() -> None:
     rig = Rig()
     refused = await rig.ask(LOCK, GONE)
     assert refused["ok"] is False
-    assert "no active run or process would rely on the lock db" in refused["error"]
+    assert "no active run or process uses the lock db" in refused["error"]
     assert rig.store.kept == {}
     assert (await rig.ask(LOCK, HERE))["ok"] is True
     assert await rig.ask(UNLOCK, GONE) == {"ok": True}, "it never had it"

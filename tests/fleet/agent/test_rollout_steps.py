@@ -182,7 +182,7 @@ async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(si
     site.ask()
     rig.clock.advance(11)
     async with rig.working():
-        await rig.until("its rollout does not hold this node any more")
+        await rig.until("its rollout no longer holds this node")
         assert site.ask()["outcome"] == "dropped"
         site.hold()
         assert site.ask()["outcome"] == "dropped", "the same epoch hears what came of it"

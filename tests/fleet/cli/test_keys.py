@@ -112,7 +112,7 @@ def test_a_key_is_not_replaced_unless_somebody_says_so(web: Node, lb: Node) -> N
     first = web.run("keys", "show").out
     refused = web.run("keys", "init")
     assert refused.code == 2
-    assert "there is a key already (--replace" in refused.err
+    assert "this node has a key already (--replace" in refused.err
     assert web.run("keys", "show").out == first
     done = web.run("keys", "init", "--replace")
     assert done.code == 0
@@ -142,7 +142,7 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show"], "there is no key yet (run 'localpuppet keys init')"),
+        (["show"], "this node has no key (run 'localpuppet keys init')"),
         (["trust"], "NAME"),
         (["trust", "alice"], "FILE"),
         (["trust", "../alice", "input.yaml"], "'../alice' is not a signer's name"),
@@ -152,7 +152,7 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
         (["trust", "alice", "missing.pem"], "missing.pem: cannot be read"),
         (["trust", "alice", "input.yaml"], "input.yaml: is not a public key"),
         (["trust", "alice", "/dev/zero"], "not a regular file"),
-        (["trust", "alice", "node.pem"], "is a private key: it must not leave its node"),
+        (["trust", "alice", "node.pem"], "is a private key, which must stay on its node"),
         (["trust", "alice", "open.pem"], "writable by others"),
         (["revoke", "alice"], "no key of alice is pinned"),
         (["revoke", "../../etc/passwd"], "is not a signer's name"),
@@ -268,7 +268,7 @@ class TestCertificate:
         assert "signs with its certificate" in made.err
         pinned = certified.run("keys", "trust", "a", str(certified.root / "cert.pem"))
         assert pinned.code == 2
-        assert "is a certificate, which is not pinned (set identity.ca" in pinned.err
+        assert "is a certificate; only keys can be pinned (set identity.ca" in pinned.err
 
     def test_a_key_of_another_certificate_is_refused(self, certified: Node) -> None:
         write(certified.root / "key.pem", pem(Ca().issue("other").key), mode=0o600)
@@ -287,7 +287,7 @@ class TestCertificate:
         )
         done = certified.run("keys", "show")
         assert done.code == 2
-        assert "the certificate is web01.example.com's (leave identity.name out)" in done.err
+        assert "the certificate is web01.example.com's (remove identity.name)" in done.err
 
     def test_a_key_that_all_can_read_is_refused(self, certified: Node) -> None:
         (certified.root / "key.pem").chmod(0o644)

@@ -45,7 +45,7 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
     }
     said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
     _, lines = told("status", said, NOW)
-    assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
+    assert "input names web/tags/r3, running web/tags/r2, rolled back by root" in lines
 
 
 def test_a_node_that_was_given_its_release_says_by_whom() -> None:
@@ -56,10 +56,14 @@ def test_a_node_that_was_given_its_release_says_by_whom() -> None:
 
 
 def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
-    waits = {"release": "web/tags/r3", "stage": "pending", "reason": "the bus does not serve"}
+    waits = {
+        "release": "web/tags/r3",
+        "stage": "pending",
+        "reason": "the bus does not answer any node",
+    }
     _, lines = told("status", {**STATE, "confirmation": waits}, NOW)
     assert "Confirmation" in lines
-    assert "web/tags/r3 pending (the bus does not serve)" in lines
+    assert "web/tags/r3 pending (the bus does not answer any node)" in lines
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_signer_without_a_line_is_left_out_before_titles_are_compared() -> Non
     assert refs(choice) == ["web01 Host[www]"]
     (left,) = choice.left_out
     assert (left.node, left.resource) == ("evil.example.com", "Host[www]")
-    assert "no line is about this signer and title" in left.reason
+    assert "no policy line covers this signer and title" in left.reason
 
 
 def test_allowed_signers_that_clash_stop_the_run_with_both_places() -> None:

@@ -73,7 +73,7 @@ def test_there_is_room_for_so_much(tmp_path: Path) -> None:
     held.hold(A, "1", [resource("Host", "x")])
     for _ in range(3):  # what is replaced makes room
         held.hold(A, "2", [resource("Host", "y")])
-    with pytest.raises(InvalidInputError, match="no room"):
+    with pytest.raises(InvalidInputError, match="no space left"):
         held.hold(B, "1", [resource("Host", "x" * 200)])
     assert titles(held) == ["a:y"]
     held.drop(A)

@@ -112,5 +112,5 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     assert [one["resource"] for one in hidden] == [
         f"Notify[hidden {number}]" for number in (1, 2, 3, 4)
     ]
-    assert {one["reason"] for one in hidden} == {"no line is about this signer and title"}
+    assert {one["reason"] for one in hidden} == {"no policy line covers this signer and title"}
     assert "Left out" not in a.run("status").out

@@ -96,8 +96,8 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
 
     exporting(b, "App::Known <<| |>>")
     refused = b.run("apply", "--noop")
-    assert (refused.code, "no line of the policy is about App::Known" in refused.out) == (1, True)
-    assert "no line of the policy" in recorded(b, "collected.json")["collectors"][0]["reason"]
+    assert (refused.code, "no policy line is about App::Known" in refused.out) == (1, True)
+    assert "no policy line" in recorded(b, "collected.json")["collectors"][0]["reason"]
     lines = b.run("inventory", "exports", "--policy").out
     assert lines == f"# guarded drops path\n{a.name}\tApp::Known\t*\tguarded\n"
     b.node.write("policies/collect.policy", lines)

@@ -90,4 +90,4 @@ async def test_what_is_a_resource_is_held_against_the_lines(tmp_path: Path) -> N
     files = evil.collect("File")
     assert [(one.resource.title, one.dropped) for one in files.taken] == [("/srv/x", ("path",))]
     reasons = [one.reason.partition(",")[0] for one in files.left_out]
-    assert reasons == ["no line is about this signer and title", "its title has '..'"]
+    assert reasons == ["no policy line covers this signer and title", "its title has '..'"]

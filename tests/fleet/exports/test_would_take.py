@@ -28,13 +28,13 @@ def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
     host, file = me.run("check", "--json").json["collectors"]
     assert [(one["node"], one["resource"]) for one in host["resources"]] == [(A, "Host[x]")]
     assert [(one["node"], one["resource"]) for one in host["left_out"]] == [(B, "Host[y]")]
-    assert (file["digest"], "no line of the policy is about File" in file["reason"]) == (None, True)
+    assert (file["digest"], "no policy line is about File" in file["reason"]) == (None, True)
     shown = me.run("check").out
     for text in (
         "The collectors of the newest run would get now\n",
         "  Host <<| tag == 'web' |>>\n",
         f"    1 resource of {A}\n",
-        f"    left out: Host[y] of {B}: no line is about this signer and title\n",
+        f"    left out: Host[y] of {B}: no policy line covers this signer and title\n",
         f"    none: File[/etc/sudoers]: {B} exports it, and no line",
     ):
         assert text in shown, shown

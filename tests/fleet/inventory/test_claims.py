@@ -45,9 +45,7 @@ def test_nobody_says_that_it_is_another(facts: dict[str, Any]) -> None:
 
 
 def test_nobody_signs_for_another() -> None:
-    assert (
-        _refusal(signer="db01.example.com") == f"signed by db01.example.com, says that it is {WEB}"
-    )
+    assert _refusal(signer="db01.example.com") == f"signed by db01.example.com, claims to be {WEB}"
 
 
 @pytest.mark.parametrize("role", ["db", ["web", "db"], [f"r{n}" for n in range(1000)], {"a": 1}])

@@ -66,5 +66,5 @@ def test_what_is_not_a_component(more: dict[str, Any], message: str) -> None:
 
 def test_a_catalog_with_more_than_others_hear_of_is_an_error() -> None:
     assert len(read_components([fields()] * MAX_COMPONENTS)) == MAX_COMPONENTS
-    with pytest.raises(InvalidInputError, match="has 257 components; others hear of at most 256"):
+    with pytest.raises(InvalidInputError, match="has 257 components; a node publishes at most 256"):
         read_components([fields()] * (MAX_COMPONENTS + 1))

@@ -227,7 +227,7 @@ def test_a_view_has_a_largest_size(tmp_path: Path, clock: Clock) -> None:
     _take(view, web)
     _take(view, entry(DB.name, at=NOW))
     assert _nodes(view) == [WEB.name]
-    assert "no room" in view.refused()[0].reason
+    assert "no space left" in view.refused()[0].reason
     view.distrust(WEB.name, "gone")
     _take(view, entry(DB.name, at=NOW))
     assert _nodes(view) == [DB.name]

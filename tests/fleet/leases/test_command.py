@@ -107,7 +107,7 @@ def test_a_command_ends_with_its_guard(member: Member) -> None:
     os.kill(guard_of(held).pid, signal.SIGKILL)
     done = member.node.finish(held)
     assert done.code == 1
-    assert "what watches over the command was killed; the command was killed, too" in done.err
+    assert "the command's watching process was killed, so the command was killed too" in done.err
     assert len(done.err.splitlines()) == 1
     gone(*family)
     assert member.run("lease", "db", "--", "echo", "free").out == "free\n"

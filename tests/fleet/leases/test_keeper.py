@@ -99,7 +99,7 @@ async def test_a_lock_is_had_once() -> None:
 async def test_a_lock_for_nobody_is_refused() -> None:
     rig = Rig()
     rig.over.append(PROCESS)
-    with pytest.raises(InvalidInputError, match="no active run or process would rely"):
+    with pytest.raises(InvalidInputError, match="no active run or process uses"):
         await rig.keeper.lock("db", wait=0, user=PROCESS)
     assert await rig.is_free("db")
 
@@ -278,7 +278,7 @@ async def test_what_cannot_be_written_down_is_no_lock() -> None:
     await rig.keeper.step()
     assert await rig.is_free("db")
     assert await rig.keeper.leader("lead", ttl=30, take=True) == "a.example.com"
-    assert "not written down for the next agent" in rig.log.text
+    assert "cannot be recorded for the next agent" in rig.log.text
 
 
 async def test_a_leader_leads_only_while_its_lease_is_good() -> None:

@@ -252,5 +252,5 @@ async def test_a_guard_that_was_killed_is_a_failure() -> None:
     site, command = Site(), FakeGuarded()
     command.exit(None)
     assert await site.run(command, await site.held(600)) == 1
-    assert "what watches over the command was killed" in site.fails[0]
+    assert "the command's watching process was killed" in site.fails[0]
     assert site.entry is None

@@ -135,7 +135,7 @@ def test_a_request_is_no_answer_and_an_answer_no_request(desk: Desk) -> None:
 def test_what_cannot_be_verified_is_not_parsed(desk: Desk) -> None:
     mallory = person("alice")
     _, token = desk.ask(mallory)
-    assert desk.refused(token, "the signature is not alice's").request is None
+    assert desk.refused(token, "the signature does not match alice's key").request is None
     _, token = desk.ask(person("bob"))
     assert desk.refused(token, "no key of bob is trusted").request is None
 

@@ -125,7 +125,7 @@ class Site:
         return {"total": 3}
 
     def deploy(self, caller: str, args: Deploy) -> dict[str, Json] | str:
-        return {"state": caller} if args.serial > 1 else "too late"
+        return {"state": caller} if args.serial > 1 else "the deadline has passed"
 
     def tell(self, run: RunId | None) -> dict[str, Json]:
         if run == GONE:
@@ -168,7 +168,7 @@ async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site)
 async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
     args = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2)
     assert await site.ask("deploy", args) == {"state": "choria=alice"}
-    assert await site.ask("deploy", replace(args, serial=1)) == "too late"
+    assert await site.ask("deploy", replace(args, serial=1)) == "the deadline has passed"
     other = replace(args, release=ReleasePath("bar/tags/r2"))
     denied = "denied by policy line 1 (default): choria=alice deploy:bar/tags/r2"
     assert await site.ask("deploy", other) == denied

@@ -277,7 +277,7 @@ def test_the_shortest_way_leaves_most_of_the_chain() -> None:
         ([(A,)], A, "the loop ends here: a.example.com is in the path a.example.com -> b"),
         ([(A, C), (C, A)], A, "(and of 1 more)"),
         ([()], B, "b.example.com does not trigger itself"),
-        ([], A, "nothing is sent: the run tries a work tree"),
+        ([], A, "no trigger is sent: the run uses an unreleased work tree"),
         ([tuple(NodeName(f"n{i}") for i in range(9))], A, "the chain ends here: 8 hops"),
     ],
 )

@@ -169,4 +169,4 @@ def test_a_run_of_a_work_tree_sends_no_trigger(tmp_path: Path) -> None:
     assert sending.paths_of(records, run.name) == []
     me, other = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
     found = next_path(sending.paths_of(records, run.name), me=me, receiver=other)
-    assert found == Loop(reason="nothing is sent: the run tries a work tree")
+    assert found == Loop(reason="no trigger is sent: the run uses an unreleased work tree")

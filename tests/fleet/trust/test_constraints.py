@@ -79,7 +79,7 @@ def test_the_purpose_of_a_ca(tmp_path: Path) -> None:
         if good:
             assert identify(tmp_path, ca.issue("alice"), ca) == "alice"
         else:
-            refused(tmp_path, ca.issue("alice"), ca, message="not for certificates of clients")
+            refused(tmp_path, ca.issue("alice"), ca, message="not allowed for client certificates")
 
 
 @pytest.mark.parametrize(

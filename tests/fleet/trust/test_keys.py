@@ -48,7 +48,7 @@ def mode(path: Path) -> int:
 
 def test_a_key_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     own = OwnKey(tmp_path / "state" / "keys" / "node.pem")
-    with pytest.raises(InvalidInputError, match=r"there is no key yet.*keys init"):
+    with pytest.raises(InvalidInputError, match=r"this node has no key.*keys init"):
         own.load()
     before = os.umask(0)
     try:
@@ -58,7 +58,7 @@ def test_a_key_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     assert (mode(own.path.parent), mode(own.path)) == (0o700, 0o600)
     assert own.path.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----"), "PKCS8"
     assert public_pem(own.load().public_key()) == public_pem(made.public_key())
-    with pytest.raises(InvalidInputError, match=r"there is a key already.*--replace"):
+    with pytest.raises(InvalidInputError, match=r"this node has a key already.*--replace"):
         own.make()
     assert public_pem(own.ensure().public_key()) == public_pem(made.public_key())
     replaced = own.make(replace=True)
@@ -124,7 +124,7 @@ def private(key: Ed25519PrivateKey | Ed448PrivateKey, password: bytes = b"") -> 
         (lambda: public_pem(new()), "not a private key"),
         (lambda: pem(rsa_key()), "is not an Ed25519 key"),
         (lambda: private(Ed448PrivateKey.generate()), "is not an Ed25519 key"),
-        (lambda: private(Ed25519PrivateKey.generate(), b"secret"), "without a password"),
+        (lambda: private(Ed25519PrivateKey.generate(), b"secret"), "has a password"),
     ],
 )
 def test_private_keys_that_are_none(
@@ -158,7 +158,7 @@ def test_public_keys_with_comments_before_them() -> None:
     ("content", "message"),
     [
         (lambda: b"", "one PEM block is needed"),
-        (lambda: private(Ed25519PrivateKey.generate()), "private key: it must not leave its node"),
+        (lambda: private(Ed25519PrivateKey.generate()), "private key, which must stay on its node"),
         (lambda: public_pem(new()) * 2, "one PEM block"),
         (lambda: public_pem(new()) + b"more", "one PEM block"),
         (lambda: b"more\n" + public_pem(new()), "one PEM block"),
@@ -167,7 +167,9 @@ def test_public_keys_with_comments_before_them() -> None:
         (lambda: public_pem(Ed448PrivateKey.generate().public_key()), "not an Ed25519 key"),
         (lambda: Ca().text, "is a certificate.*identity.ca"),
         (lambda: new().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "one PEM block"),
-        (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "can be read"),
+        (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END"
+        " PUBLIC"
+        " KEY-----\n", "not a readable public key"),
         (lambda: b"\x00\xff" * 100, "one PEM block"),
     ],
 )

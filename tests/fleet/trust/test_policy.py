@@ -135,7 +135,7 @@ def test_a_default_may_allow_and_stand_anywhere() -> None:
         ("allow choria=alice status * *", "tabs between them"),
         ("Allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
         (" allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
-        ("allow\t/choria=.*/\tstatus\t*\t*", "pattern.*write the whole caller id"),
+        ("allow\t/choria=.*/\tstatus\t*\t*", "pattern.*write the complete caller id"),
         ("allow\tchoria=*.example.com\tstatus\t*\t*", "pattern"),
         ("allow\tchoria=alice *\tstatus\t*\t*", r"'\*' has other words"),
         ("allow\tadmins\tstatus\t*\t*", "not a caller id.*choria=NAME"),

@@ -82,7 +82,9 @@ def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
     for name in "abc":
         assert seen.add("request", name, NOW + 60)
     for _ in range(2):
-        with pytest.raises(StateError, match="3 ids are remembered already: nothing more is taken"):
+        with pytest.raises(
+            StateError, match="3 ids are stored already: localpuppet rejects nothing more"
+        ):
             seen.add("request", "d", NOW + 60)
     assert not seen.add("request", "a", NOW + 60), "what is known is still known"
     clock.advance(61)
@@ -110,7 +112,9 @@ def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
             assert seen.add(owner, str(number), NOW + 60)
     assert seen.add("alice", "1", NOW + 60)
     assert seen.add("bob", "1", NOW + 60)
-    with pytest.raises(StateError, match="12 ids are remembered already: nothing more is taken"):
+    with pytest.raises(
+        StateError, match="12 ids are stored already: localpuppet rejects nothing more"
+    ):
         seen.add("carol", "1", NOW + 60)
     seen.close()
 

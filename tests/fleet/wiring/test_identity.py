@@ -39,7 +39,7 @@ def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> 
 
 
 def test_who_only_looks_makes_no_key(web: Node) -> None:
-    with pytest.raises(InvalidInputError, match="there is no key yet"):
+    with pytest.raises(InvalidInputError, match="this node has no key"):
         identity(web).signer(make=False)
     identity(web).verifier()
     assert not (web.state / "keys").exists()

@@ -50,7 +50,7 @@ def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
     node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     done = node.run("apply")
     assert done.code == 0, done.err
-    assert "as this node said" not in done.err
+    assert "this node published" not in done.err
     node.wait_until(Outbox(node.state).is_published)
     return node
 
@@ -69,8 +69,8 @@ def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node
     made_anew(applied)
     refused = applied.run("apply")
     assert refused.code == 2
-    assert "as this node said on the bus, its last is web/tags/r2" in refused.err
-    assert "web/tags/r1 is older, by the times of their tags, than web/tags/r2" in refused.err
+    assert "this node published on the bus, its last is web/tags/r2" in refused.err
+    assert "web/tags/r1 is older, by tag timestamp, than web/tags/r2" in refused.err
     assert applied.run("check").code == 2
     allowed = applied.run("apply", "--allow-older")
     assert allowed.code == 0, allowed.err
@@ -92,7 +92,7 @@ def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None
     with agent_of(applied):
         checked = applied.run("check")
     assert checked.code == 2
-    assert "as this node said on the bus, its last is web/tags/r2" in checked.err
+    assert "this node published on the bus, its last is web/tags/r2" in checked.err
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
     more = {**raw, "agent": {"run_interval": "2s"}, "socket": socket}
     applied.write("localpuppet.yaml", json.dumps(more))
     applied.start("agent")
-    older = "web/tags/r1 is older, by the times of their tags, than web/tags/r2"
+    older = "web/tags/r1 is older, by tag timestamp, than web/tags/r2"
     applied.wait_until(lambda: older in applied.run("history").out)
 
 

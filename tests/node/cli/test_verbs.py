@@ -131,7 +131,7 @@ def test_a_modulepath_cannot_leave_the_modules(node: Node, tmp_path: Path) -> No
     node.write("modules/foo/trunk/manifest.yaml", "modulepath: [evil]\n")
     done = node.run("check")
     assert done.code == 2
-    assert "leads outside" in done.err
+    assert "points outside" in done.err
     assert "manifest.yaml: modulepath[0]" in done.err
 
 
@@ -184,7 +184,7 @@ def test_status_and_enable_name_a_hold_that_was_made_while_the_clock_was_wrong(n
     raw = json.loads(file.read_text())
     later = {key: f"2099{raw[key][4:]}" for key in ("since", "until")}
     file.write_text(json.dumps({**raw, **later}))
-    warning = "the clock was wrong when this hold was made, and so is the deadline"
+    warning = "the clock was wrong when this hold was created, so its deadline is wrong too"
     status = node.run("status").out
     assert warning in status
     assert "'localpuppet enable --all-owners' ends it" in status

@@ -43,8 +43,8 @@ def test_an_answer_of_the_largest_size_is_taken(script: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("while True: os.write(1, b'x' * 65536)", "answered more than 1048576 bytes"),
-        ("os.write(1, b'x' * 2_000_000); sys.exit(3)", "answered more than 1048576 bytes"),
+        ("while True: os.write(1, b'x' * 65536)", "printed more than 1048576 bytes"),
+        ("os.write(1, b'x' * 2_000_000); sys.exit(3)", "printed more than 1048576 bytes"),
         ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
         ("os.write(2, b'no such node'); sys.exit(3)", "exited 3: no such node"),
         ("os.write(2, b'x' * 3_000_000 + b' the reason'); sys.exit(3)", "exited 3: …x"),
@@ -84,7 +84,7 @@ def test_what_an_enc_left_running_is_not_waited_for(script: Path) -> None:
         ("relative/enc", "must start with an absolute path"),
         ("/bin/enc 'unclosed", "is not a command"),
         (" ", "must start with an absolute path"),
-        ("/bin/enc\0", "holds a NUL"),
+        ("/bin/enc\0", "has a NUL"),
     ],
 )
 def test_commands_that_are_none_name_their_file(text: str, message: str) -> None:

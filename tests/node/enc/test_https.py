@@ -123,5 +123,5 @@ def test_a_server_that_is_not_there_is_unavailable(node: Node) -> None:
 def test_a_url_without_a_host(node: Node, url: str) -> None:
     done = node.run("apply", url)
     assert done.code == 2, done.err
-    assert "names no host" in done.err
+    assert "has no host" in done.err
     assert "None" not in done.err

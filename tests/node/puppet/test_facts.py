@@ -43,7 +43,7 @@ def test_every_case_of_the_corpus_is_used() -> None:
 
 
 def test_a_run_without_facts_is_told_from_one_with_bad_ones(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="left no facts"):
+    with pytest.raises(StateError, match="wrote no facts"):
         read_facts(tmp_path)
     file = tmp_path / CLIENT_DATA / "facts" / "web01.json"
     file.parent.mkdir(parents=True)

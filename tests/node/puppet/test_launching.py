@@ -90,7 +90,7 @@ def test_what_cannot_be_warm_starts_cold_and_says_why(
 def test_a_child_that_may_live_is_not_run_again(
     processes: FakeProcesses, cold: list[Started]
 ) -> None:
-    server = FakeForkServer(StateError("does not die of KILL"))
+    server = FakeForkServer(StateError("does not end after SIGKILL"))
     with pytest.raises(StateError):
         launch(RUN, processes=processes, lean=LEAN, fork_server=server)
     assert cold == []

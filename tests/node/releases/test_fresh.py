@@ -137,4 +137,4 @@ def test_on_a_node_whose_clock_goes_on(node: Node, forge: Forge, tmp_path: Path)
     (node.state / "staged" / "web%tags%r1.json").unlink()
     refused = node.run("stage", "web/tags/r1", "--pack", str(pack), "--no-parse")
     assert refused.code == 3
-    assert "says how old a tag may be, and a package does not tell" in refused.err
+    assert "limits the age of tags, and a package has no tag timestamp" in refused.err

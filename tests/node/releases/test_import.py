@@ -101,7 +101,7 @@ def test_ruby_is_run_only_when_asked_to(shop: Node, forge: Forge) -> None:
     )
     left = make(shop, "import", "--dry-run", str(file))
     assert left.code == 1
-    assert "is Ruby: --evaluate has Ruby read it" in left.out
+    assert "is Ruby code ('--evaluate' runs it)" in left.out
     done = make(shop, "import", "--dry-run", "--evaluate", "--json", str(file))
     assert done.code == 0, done.err
     assert list(done.json["modules"]) == ["a", "b"]

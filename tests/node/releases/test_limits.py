@@ -1,4 +1,4 @@
-"""Trees that are too deep, too many, too long or too large: refused before anything is written."""
+"""Trees that are too deep, exceed, too long or too large: refused before anything is written."""
 
 import os
 import resource
@@ -102,7 +102,7 @@ def test_a_hostile_tree_is_refused_unwritten_and_stops_nobody(
     said = {
         "deep": f"is more than {MAX_DEPTH} directories deep",
         "long": f"a path has more than {MAX_PATH} bytes",
-        "members": "too many members",
+        "members": "exceed members",
         "bytes": "too large",
     }
     assert said[kind] in refused.stderr
@@ -151,7 +151,9 @@ def test_a_sweep_that_fails_is_told_and_others_go_on(tmp_path: Path) -> None:
     store.sweep([Path("/proc/self/fdinfo"), tmp_path / "state/staging/dead"])
     assert not (tmp_path / "state/staging/dead").exists()
     (line,) = told
-    assert line.startswith("warning: what a dead process left cannot be removed: /proc/self/fdinfo")
+    assert line.startswith(
+        "warning: cannot remove files of a process that ended: /proc/self/fdinfo"
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,5 +193,5 @@ def test_numbers() -> None:
     budget.take(9, where="x")
     budget.take(1, where="x")
     budget.take(0, where="x")
-    with pytest.raises(IntegrityError, match="too many"):
+    with pytest.raises(IntegrityError, match="exceed"):
         budget.take(0, where="x")

@@ -68,7 +68,7 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
     assert site.run("apply").code == 0
     told = site.run("status")
-    assert "input wants web/tags/r3, running web/tags/r2, rolled back by " in told.out
+    assert "input names web/tags/r3, running web/tags/r2, rolled back by " in told.out
     again = site.run("rollback", "--json").json
     assert (again["from"], again["release"], again["input_release"]) == (
         "web/tags/r2",
@@ -120,14 +120,14 @@ def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
     assert gone == ["web/tags/r1", "web/tags/r2"]
     rolled = site.run("rollback", "--to", "r2")
     assert rolled.code == 0, rolled.err
-    assert "web/tags/r2 is not completely on this node: staging it" in rolled.err
+    assert "web/tags/r2 is incomplete on this node: staging it" in rolled.err
     assert "Notice: web r2" in site.run("apply").out
     remove_tree(site.state / "mirrors")
     away = Path(forge.repo("web").url.removeprefix("file://"))
     away.rename(away.with_name("away"))
     refused = site.run("rollback", "--to", "r1")
     assert refused.code == 69, refused.err
-    assert "web/tags/r1 is not completely on this node and cannot be staged: " in refused.err
+    assert "web/tags/r1 is incomplete on this node and cannot be staged: " in refused.err
     assert "run 'localpuppet stage web/tags/r1'" in refused.err
     assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r2"
 
@@ -209,7 +209,7 @@ def test_the_times_in_the_tags_decide_what_is_older(site: Node, forge: Forge) ->
     for _ in range(2):
         refused = site.run("apply")
         assert refused.code == 2, refused.out
-        assert "web/tags/r2 is older than web/tags/r4, by the times of their tags" in refused.err
+        assert "web/tags/r2 is older than web/tags/r4, by tag timestamp" in refused.err
     point_at(site, "r4")
     assert site.run("apply").code == 0
     point_at(site, "r5")

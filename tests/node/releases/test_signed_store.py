@@ -181,7 +181,7 @@ def test_a_pack_cannot_vouch_for_a_signed_source(
     shutil.copytree(signed.state / "index", victim.state / "index")
     refused = victim.run("stage", "web/tags/r1", "--pack", str(good))
     assert refused.code == 3
-    assert "dist asks for signed tags, and a package has no signature" in refused.err
+    assert "dist requires signed tags, and a package has no signature" in refused.err
 
 
 def test_nothing_staged_beside_a_run_changes_what_it_executes(site: Node, forge: Forge) -> None:

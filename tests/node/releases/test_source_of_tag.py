@@ -74,11 +74,11 @@ def test_an_older_tag_is_let_in_where_the_source_says_so(
 ) -> None:
     sign_tag(web, "r1", signing, message="release r1")
     said = refused(fetcher, source)
-    assert "does not say which source it is for: Localpuppet-Source: web" in said
+    assert "does not name its source: Localpuppet-Source: web" in said
     lenient = replace(source, unnamed_tags=True)
     pin = fetcher.bring({"web": wanted(lenient)})["web"]
     item = replace(wanted(source), pinned=pin, tree_sha256=pin.tree_sha256)
-    with pytest.raises(IntegrityError, match="does not say"):
+    with pytest.raises(IntegrityError, match="does not name"):
         fetcher.bring({"web": item})  # what was let in once does not stay after the setting went
 
 

@@ -119,7 +119,7 @@ def test_bytes_that_are_not_those_of_the_lock_switch_nothing(
         sources=lock.sources if place == "modules.ntp" else {DIST: wrong[place]},
     )
     web_site.release(R2, lock=lock)
-    with pytest.raises(IntegrityError, match=f"{place}: has the bytes of"):
+    with pytest.raises(IntegrityError, match=f"{place}: has the digest"):
         web_site.staging().stage(R2)
     assert (web_site.names(), web_site.staging().all()) == ([], [])
 

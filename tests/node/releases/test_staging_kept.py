@@ -79,8 +79,8 @@ def turn_the_own_name(site: ReleaseSite) -> None:
 HARM = {
     "edited": (edit, f"{R1} was changed"),
     "a module is gone": (lose_a_module, "module ntp is missing"),
-    "one link more": (add_to_the_links, "its directory of links was changed"),
-    "a link elsewhere": (turn_a_link, "its directory of links was changed"),
+    "one link more": (add_to_the_links, "its link directory was changed"),
+    "a link elsewhere": (turn_a_link, "its link directory was changed"),
     "no collection": (lose_the_collections_name, f"{DIST} does not point into the store"),
     "a name elsewhere": (turn_the_own_name, f"{R1} does not point into the store"),
 }
@@ -111,7 +111,7 @@ def test_an_edit_that_keeps_size_and_time_is_found_by_its_bytes(web_site: Releas
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     file.chmod(0o444)
     assert web_site.staging().problems(staged, full=False) == []
-    assert "has the bytes of" in web_site.staging().problems(staged, full=True)[0]
+    assert "has the digest" in web_site.staging().problems(staged, full=True)[0]
 
 
 def test_what_is_here_can_be_repaired_without_its_server_only_if_nothing_is_missing(

@@ -180,7 +180,7 @@ def test_a_damaged_tree_is_put_aside_and_is_not_here_any_more(store: Store, name
     sha256 = add(store)
     HARM[name](store.path(sha256))
     assert store.problem(sha256, full=False) == "was changed (names, sizes, times or modes)"
-    assert store.problem(sha256, full=True).startswith("has the bytes of ")
+    assert store.problem(sha256, full=True).startswith("has the digest ")
     assert not store.sound(sha256)
     assert (store.has(sha256), store.digests()) == (False, [])
     (aside,) = (store.objects.parent / "quarantine").iterdir()
@@ -198,7 +198,7 @@ def test_an_edit_that_keeps_size_and_times_is_found_by_the_bytes(store: Store) -
     file.chmod(0o444)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert store.problem(sha256, full=False) == ""
-    assert store.problem(sha256, full=True).startswith("has the bytes of ")
+    assert store.problem(sha256, full=True).startswith("has the digest ")
 
 
 def test_a_tree_whose_times_alone_were_changed_is_still_whole(store: Store) -> None:

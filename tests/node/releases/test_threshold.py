@@ -96,7 +96,7 @@ def test_one_signature_is_refused_and_a_second_person_is_enough(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     said = place.refused(source)
-    assert "web asks for the signatures of 2 people" in said
+    assert "web requires 2 signatures" in said
     assert "the tag r1 is signed by alice@example.net: 1 more must sign" in said
     assert "'localpuppet release sign DIR r1'" in said
     assert "2 more must sign" in place.refused(replace(source, signatures=3))
@@ -134,12 +134,12 @@ def test_openpgp_is_counted_by_the_same_rule(place: Place, signing: Signing) -> 
 @pytest.mark.parametrize(
     ("lies", "why"),
     [
-        ({"of": "other tag"}, "is of another tag object"),
-        ({"of": "commit"}, "is of another tag object"),
-        ({"name": "signatures/r2"}, "is not called as a countersignature of this tag is"),
-        ({"name": "r1"}, "is not called as a countersignature of this tag is"),
-        ({"source": "shop"}, "does not say that it is for the source web"),
-        ({"source": "web\nLocalpuppet-Source: shop"}, "does not say that it is for"),
+        ({"of": "other tag"}, "belongs to another tag object"),
+        ({"of": "commit"}, "belongs to another tag object"),
+        ({"name": "signatures/r2"}, "does not have the name of a countersignature of this tag"),
+        ({"name": "r1"}, "does not have the name of a countersignature of this tag"),
+        ({"source": "shop"}, "does not name the source web"),
+        ({"source": "web\nLocalpuppet-Source: shop"}, "does not name the source"),
     ],
 )
 def test_a_signature_of_something_else_does_not_count(
@@ -162,7 +162,7 @@ def test_a_countersignature_goes_with_its_tag_when_that_is_made_anew(
     countersign(place.web, "r1", signing, "bob")
     place.web.commit({"web/manifests/init.pp": "class web { include evil }\n"})
     sign_tag(place.web, "r1", signing, key="alice")
-    assert "is of another tag object" in place.refused(source)
+    assert "belongs to another tag object" in place.refused(source)
 
 
 def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(

@@ -128,7 +128,7 @@ def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> 
         (wants(classes={"other": {}}), "the release has no class 'other'"),
         (wants(classes={"web": {"key": "x"}}), "classes.web.key: is Sensitive, and values cross"),
         (wants(layers=("ams",)), "the release has no layer 'ams'"),
-        (wants(release=ReleasePath("dist/tags/r7")), "takes no release of dist by request"),
+        (wants(release=ReleasePath("dist/tags/r7")), "does not take releases of dist by request"),
     ],
 )
 def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:

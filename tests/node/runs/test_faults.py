@@ -31,8 +31,8 @@ BROKEN_ENCS = [
     ("exec sleep 600", "timed out after 1 s"),
     ("kill -9 $$", "was killed by signal 9"),
     ("echo 'classes: {a: b}'", "classes.a: must be a mapping"),
-    ("head -c 2000000 /dev/zero", "answered more than 1048576 bytes"),
-    (":", "answered nothing"),
+    ("head -c 2000000 /dev/zero", "printed more than 1048576 bytes"),
+    (":", "printed nothing"),
 ]
 
 
@@ -265,8 +265,8 @@ def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
     assert done.code == 1, "without Puppet's report there is no second witness"
     status = node.recorded_in(small_disk)
     assert (status["state"], status["outcome"]) == ("finished", "failed")
-    assert "left no report" in status["reason"]
-    assert "the log is cut" in status["reason"]
+    assert "wrote no report" in status["reason"]
+    assert "the log is truncated" in status["reason"]
     (small_disk / "ballast").unlink()
     heals(node)
 
@@ -290,7 +290,7 @@ def test_a_missing_puppet_is_named(node: Node) -> None:
     node.settings(puppet={"command": "/nonexistent/puppet"})
     done = node.run("apply")
     assert done.code == 1
-    assert "/nonexistent/puppet: Puppet was not found" in done.err
+    assert "/nonexistent/puppet: cannot find Puppet" in done.err
     node.settings()
     heals(node)
 

@@ -162,10 +162,10 @@ def test_a_run_of_another_root_is_not_called_a_run_of_a_puppet_agent(
     processes = FakeProcesses()
     path.write_text("4242")
     processes.command_lines[4242] = words
-    with pytest.raises(BusyError, match="has this node") as refused:
+    with pytest.raises(BusyError, match="is using this node") as refused:
         PuppetRunLock(path, processes).take()
     assert refused.value.what == (
-        f"a run of another localpuppet root (pid 4242{record}) has this node"
+        f"a run of another localpuppet root (pid 4242{record}) is using this node"
     )
 
 

@@ -63,7 +63,7 @@ def test_what_has_changed_something_or_failed_is_not_told(records: Records, tmp_
     tell = NoopReporter(tmp_path, records)
     for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
         ended(records, **more)
-        with pytest.raises(InvalidInputError, match="is not a run with noop that succeeded"):
+        with pytest.raises(InvalidInputError, match="is not a successful noop run"):
             tell(RUN, SALT)
     ended(records)
     (records.directory / RUN / "report.json").write_text('{"resource_statuses": {"x": 1}}')

@@ -66,5 +66,5 @@ def test_an_end_that_the_disk_refused_can_be_another_one(site: Recorded) -> None
     assert record.status.state is RunState.QUEUED
     (record.directory.status / "in the way").rmdir()
     record.directory.status.rmdir()
-    record.close(RunVerdict(outcome=Outcome.FAILED, reason="could not be supervised"), ENDING)
+    record.close(RunVerdict(outcome=Outcome.FAILED, reason="cannot supervise the run"), ENDING)
     assert on_disk(site, record).outcome is Outcome.FAILED

@@ -23,7 +23,7 @@ def site(tmp_path: Path) -> Recorded:
 
 def test_a_node_without_runs_has_no_ids_no_history_and_no_newest_run(site: Recorded) -> None:
     assert (site.records.ids(), list(site.records.history())) == ([], [])
-    with pytest.raises(InvalidInputError, match="there is no run yet"):
+    with pytest.raises(InvalidInputError, match="this node has no run yet"):
         site.records.get(None)
 
 

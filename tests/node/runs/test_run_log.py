@@ -43,7 +43,7 @@ def test_a_log_is_cut_where_it_becomes_too_long_and_the_lines_go_on(tmp_path: Pa
     for _ in range(MAX_LOG // len(line) + 3):
         log.take(line, lambda text: seen.append(len(text)))
     assert log.full
-    assert log.cut == "the log is cut: more than 64 MiB"
+    assert log.cut == "the log is truncated: more than 64 MiB"
     assert MAX_LOG < (tmp_path / "log").stat().st_size <= MAX_LOG + len(line)
     assert sum(seen) > (tmp_path / "log").stat().st_size
     log.close()
@@ -54,4 +54,4 @@ def test_a_log_on_a_full_disk_is_cut_and_says_so() -> None:
     seen: list[str] = []
     log.take(b"one\ntwo\n", seen.append)
     log.close()
-    assert (seen, log.cut) == (["one", "two"], "the log is cut: No space left on device")
+    assert (seen, log.cut) == (["one", "two"], "the log is truncated: No space left on device")

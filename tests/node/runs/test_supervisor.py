@@ -294,7 +294,7 @@ def test_metrics_that_are_refused_change_nothing_of_the_run(site: Site) -> None:
     site.change(metrics=site.root / "nowhere" / "metrics.prom")
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
     assert site.recorded()["outcome"] == "changed"
-    assert ["metrics could not be written" in note for note in site.observer.notes] == [True]
+    assert ["cannot write the metrics" in note for note in site.observer.notes] == [True]
 
 
 def test_old_records_are_removed_after_the_end_and_never_the_new_one(site: Site) -> None:
@@ -336,4 +336,4 @@ def test_records_that_cannot_be_tidied_up_change_nothing_of_the_run(site: Site) 
     (stuck / "status.json/in the way").mkdir(parents=True)
     (stuck / ".reserve").touch()
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
-    assert ["old records could not be tidied up" in note for note in site.observer.notes] == [True]
+    assert ["cannot remove old records" in note for note in site.observer.notes] == [True]

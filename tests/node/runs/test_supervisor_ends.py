@@ -49,11 +49,11 @@ ENDS = {
         Outcome.FAILED,
         "Puppet exited 1 before it applied anything: Could not find class web",
     ),
-    "no report": (silent(0), Outcome.FAILED, "Puppet exited 0 but left no report of this run"),
+    "no report": (silent(0), Outcome.FAILED, "Puppet exited 0 but wrote no report for this run"),
     "another's report": (
         exits(2, "changed", age=2 * 86400.0),
         Outcome.FAILED,
-        "the report is of another run (2026-11-18T14:00:00.000000Z)",
+        "the report belongs to another run (2026-11-18T14:00:00.000000Z)",
     ),
     "report disagrees": (
         exits(0, "failed", failed=1),
@@ -167,7 +167,7 @@ def test_a_puppet_that_survives_kill_keeps_the_node_until_it_is_gone(site: Site)
     supervisor = site.supervisor()
     status = supervisor.apply(site.prepared(timeout=10.0))
     assert (status.outcome, status.exit_code, status.signal) == (Outcome.TIMED_OUT, None, None)
-    assert "does not die of KILL" in site.observer.notes[-1]
+    assert "does not end after SIGKILL" in site.observer.notes[-1]
     assert site.run_lock.read_text() == str(child.identity.pid)
     assert Flock.take(site.state / "lock") is None
     assert said(site.state / "lock")["processes"][-1]["pid"] == child.identity.pid
@@ -247,7 +247,7 @@ def test_a_puppet_that_cannot_be_started_is_a_failed_run(site: Site) -> None:
         site.supervisor().apply(site.prepared())
     recorded = site.recorded()
     assert (recorded["outcome"], recorded["puppet_started"]) == ("failed", False)
-    assert recorded["reason"].startswith("could not be supervised: /usr/bin/puppet")
+    assert recorded["reason"].startswith("cannot supervise the run: /usr/bin/puppet")
     assert not site.run_directory().is_open
     assert (site.applied(), site.free) == ([], True)
 
@@ -260,7 +260,7 @@ def test_a_disk_that_refuses_the_ledger_ends_puppet_and_the_record_says_so(site:
         site.supervisor().apply(site.prepared())
     recorded = site.recorded()
     assert (recorded["state"], recorded["outcome"]) == ("finished", "failed")
-    assert "could not be supervised" in recorded["reason"]
+    assert "cannot supervise the run" in recorded["reason"]
     assert (child.signals, child.lives, child.released) == ([KILL], False, True)
     assert site.free
 

@@ -73,7 +73,7 @@ def test_a_check_that_could_not_look_at_all_does_not_say_that_there_is_no_cycle(
         say(node, "web", kicks=tuple(kicks))
     shown = nodes[0].run("kicks")
     left = len(nodes) * MAX_KICKS - MAX_QUESTIONS
-    said = f"{left} kicks and queries took too long to look at"
+    said = f"{left} kicks and queries took too long to evaluate"
     assert (shown.code, f"# {said}: there may be more" in shown.err) == (0, True)
     checked = nodes[0].run("kicks", "--check")
     assert (checked.code, f"{said}: there may be a cycle" in checked.err) == (69, True)

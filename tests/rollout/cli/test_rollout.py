@@ -84,7 +84,7 @@ def written(machine: Node) -> None:
 
 def test_what_is_told(node: Node) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
-    assert node.run("rollout", "list").out == "there was no rollout on this machine\n"
+    assert node.run("rollout", "list").out == "this machine has no rollout\n"
     assert node.run("rollout", "status").code == 2
     written(node)
     listed = node.run("rollout", "list")

@@ -69,9 +69,7 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
 
 def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> None:
     stopped = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by SIGINT", still_held={})
-    silent = NodeRunEnded(
-        node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="was not waited for"
-    )
+    silent = NodeRunEnded(node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="was not awaited")
 
     def last_line(*events: Event, **options: object) -> str:
         every = [

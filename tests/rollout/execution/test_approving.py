@@ -69,10 +69,10 @@ def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        (looked(foretold(), foretold(), over=None), "is not over"),
+        (looked(foretold(), foretold(), over=None), "is still running"),
         (
             looked(foretold(), foretold(), over=replace(OVER, ending=RolloutEnding.STOPPED)),
-            "is not over",
+            "is still running",
         ),
         (looked(foretold(), None), "n02.example.com did not report what would change"),
         (
@@ -94,15 +94,15 @@ def test_what_is_not_whole_cannot_be_approved(state: RolloutState, why: str) -> 
         ([[1], [2]], replace(TAGS, window=1, canary=1), ""),
         ([[1], [2, 3]], TAGS, "does not have n03.example.com, selected now"),
         ([[1]], TAGS, "has n02.example.com, not selected now"),
-        ([[2], [1]], TAGS, "has another order: group 1 is another one"),
-        ([[1, 2]], TAGS, "has another order: group 1 is another one"),
-        ([[1], [2], [1]], TAGS, "has another order: group 3 is another one"),
+        ([[2], [1]], TAGS, "has a different order from group 1"),
+        ([[1, 2]], TAGS, "has a different order from group 1"),
+        ([[1], [2], [1]], TAGS, "has a different order from group 3"),
         ([[1], [2]], RolloutOptions(), "was approved with web"),
         ([[1], [2]], replace(TAGS, noop=True), "--approve and --noop"),
         (
             [[1], [2]],
             RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r8"))),
-            "--release does not go with --approve",
+            "--release and --approve exclude each other",
         ),
     ],
 )
@@ -123,5 +123,5 @@ def test_more_changes_than_can_be_approved_together_end_the_rollout() -> None:
     assert decide(state).stop == ""
     state = looked(replace(foretold(), total=MAX_ALL + 1), over=None)
     assert decide(state).stop == (
-        f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
+        f"the nodes would change more than {MAX_ALL} properties (select fewer nodes)"
     )

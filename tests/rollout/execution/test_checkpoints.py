@@ -166,7 +166,7 @@ async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -
     site.kv.problem = RefusedError("not allowed", where="bus")
     taken = await site.take_up(site.here, None)
     assert (taken.epoch, taken.revision) == (2, None)
-    assert "whether it was resumed elsewhere is not known" in site.notes[0]
+    assert "cannot tell whether it was resumed elsewhere" in site.notes[0]
     site.kv.problem = UnavailableError("away", where="bus")
     with pytest.raises(UnavailableError):
         await site.take_up(site.here)

@@ -121,7 +121,7 @@ def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked
     start(state)
     end(state, 1, 2)
     check(state, 1, problem="check http://n01/: answered 503")
-    assert decide(state) == NextAction(stop="1 node failed, and none may")
+    assert decide(state) == NextAction(stop="1 node failed; none may fail")
     state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason=""))
     assert decide(state) == NextAction(check=turns(2))
     check(state, 2)

@@ -72,7 +72,7 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
         nodes.silent.add(node(2))
         over = await doing
         assert over.ending is RolloutEnding.FAILURES
-        assert over.reason == "1 node failed, and none may"
+        assert over.reason == "1 node failed; none may fail"
         assert words(rollout.state) == ["succeeded", "unresponsive", "not reached"]
         assert over.still_held == {node(2): "did not answer"}
         assert rollout.state.failed[node(2)].reason == (
@@ -277,7 +277,7 @@ def test_a_second_stop_does_not_wait_for_checks_either() -> None:
         rollout.interrupt("interrupted")
         await doing
         assert asyncio.get_running_loop().time() == 2
-        assert rollout.state.failed[node(1)].reason == "its checks were not waited for"
+        assert rollout.state.failed[node(1)].reason == "its checks were not awaited"
 
     run_simulated(work())
 

@@ -83,7 +83,7 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
         notes.words += [(RolloutCommand.CONTINUE, "bob")]
         notes.approve = lambda: f"{node(2)} 0123456789abcdef"
         await asyncio.sleep(5)
-        assert any("has changed: look" in one for one in notes.refused)
+        assert any("differ now: read" in one for one in notes.refused)
         assert any("waits until what n02.example.com would change" in one for one in notes.refused)
         notes.approve = lambda: about(node(2), difference)
         over = await doing

@@ -72,7 +72,7 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
         over = await doing
         assert over.ending is RolloutEnding.STOPPED
         if word is None:
-            assert over.reason == "no decision within 1h: 1 node failed, and none may"
+            assert over.reason == "no decision within 1h: 1 node failed; none may fail"
             assert 3600 < asyncio.get_running_loop().time() < 3610
         else:
             assert over.reason == "stopped by bob on pc"
@@ -113,7 +113,7 @@ def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> 
         await asyncio.sleep(1000)
         again = execution(RolloutState.of(notes.events), nodes, notes)
         over = await again.run(resume=True)
-        assert over.reason == "no decision within 1h: 1 node failed, and none may"
+        assert over.reason == "no decision within 1h: 1 node failed; none may fail"
         assert 3600 < asyncio.get_running_loop().time() < 3620
 
     run_simulated(work())
@@ -135,10 +135,10 @@ def test_pauses_that_were_asked_for() -> None:
                 notes.words.append((RolloutCommand.CONTINUE, "bob"))
         assert ran == [1, 3, 4, 5]
         assert [one.reason for one in notes.events if isinstance(one, RolloutPaused)] == [
-            "after the canaries of group 1, as was asked for",
-            "before group 2, as was asked for",
-            "before group 3, as was asked for",
-            "after the canaries of group 3, as was asked for",
+            "after the canaries of group 1, as requested",
+            "before group 2, as requested",
+            "before group 3, as requested",
+            "after the canaries of group 3, as requested",
         ]
 
     run_simulated(work())

@@ -175,7 +175,7 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
     ("options", "message"),
     [
         ({"delivery": RELEASE, "noop": True}, "--release excludes --noop and --tags"),
-        ({"delivery": RELEASE, "tags": ("a",)}, "--release does not go with"),
+        ({"delivery": RELEASE, "tags": ("a",)}, "--release and --approve exclude"),
         ({"on_failure": OnFailure.ROLLBACK}, "--on-failure rollback needs --release"),
     ],
 )

@@ -139,7 +139,7 @@ async def test_an_outage_is_noted_once_and_so_is_its_end(tmp_path: Path) -> None
     following = asyncio.create_task(anext(nodes.ends()))
     while not notes:
         await asyncio.sleep(0)
-    assert notes[0].startswith("cannot reach the bus, and tries again until it can: ")
+    assert notes[0].startswith("cannot reach the bus; trying again: ")
     store.away = False
     while len(notes) < 2:
         await asyncio.sleep(0.01)

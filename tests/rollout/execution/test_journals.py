@@ -25,10 +25,12 @@ def journals(tmp_path: Path) -> Journals:
 
 def test_what_is_not_there(journals: Journals) -> None:
     assert list(journals.ids()) == []
-    with pytest.raises(InvalidInputError, match="there was no rollout"):
+    with pytest.raises(InvalidInputError, match="this machine has no rollout"):
         journals.open(None)
     journals.begin(began([1]), at=AT).close()
-    with pytest.raises(InvalidInputError, match="there is no rollout 20261122T110000Z-ffff"):
+    with pytest.raises(
+        InvalidInputError, match="this machine has no rollout 20261122T110000Z-ffff"
+    ):
         journals.open(RolloutId("20261122T110000Z-ffff"))
 
 

@@ -78,9 +78,9 @@ def run(check: Check, *, seconds: float = LONG) -> str:
             b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n",
             "answered 302, and redirects are not followed",
         ),
-        (b"SSH-2.0-secret\r\n\r\n", "does not speak http: BadStatusLine"),
-        (b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\n\r\n", "does not speak http: LineTooLong"),
-        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000, "does not speak http: HTTPException"),
+        (b"SSH-2.0-secret\r\n\r\n", "did not answer with HTTP: BadStatusLine"),
+        (b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\n\r\n", "did not answer with HTTP: LineTooLong"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000, "did not answer with HTTP: HTTPException"),
     ],
 )
 def test_the_head_of_an_answer_decides(answer: bytes, problem: str) -> None:

@@ -39,7 +39,7 @@ async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) ->
     await bobs.write(RolloutCheckpoint(rollout=ID, epoch=2, events=events), None)
     with pytest.raises(IntegrityError, match="taken over by bob, and what it was begun with was"):
         await site.take_up(site.here)
-    with pytest.raises(IntegrityError, match="what it was begun with is not known here"):
+    with pytest.raises(IntegrityError, match="what it was begun with is unknown here"):
         await site.take_up(site.there)
     assert site.here.open(ID).state().began == FIRST
     assert not site.there.ids()

@@ -40,7 +40,7 @@ def test_a_check_as_one_text(text: str, check: Check) -> None:
         ("http://web:99999/", "is not an http or https URL"),
         ("http://web:x/", "is not an http or https URL"),
         ("http://:80/", "is not an http or https URL"),
-        ("/bin/probe 'x", "cannot be split into words"),
+        ("/bin/probe 'x", "has unbalanced quotes"),
         ("/bin/probe %{fqdn}", r"\[1\]: unknown placeholder"),
         ("/bin/probe " + "x" * MAX_CHECK, "characters; at most 4096"),
         ("http://web/" + "x" * MAX_CHECK, "characters; at most 4096"),

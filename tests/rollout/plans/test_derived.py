@@ -131,7 +131,7 @@ def test_a_circle_of_components_is_refused_as_in_a_site() -> None:
         node("a", components=(part("A[a]", "x", "y"),)),
         node("b", components=(part("B[a]", "y", "x"),)),
     )
-    with pytest.raises(InvalidInputError, match="the order is a circle: A"):
+    with pytest.raises(InvalidInputError, match="the order has a cycle: A"):
         groups(found)
 
 
@@ -140,7 +140,7 @@ def test_what_is_between_too_many_gives_no_order_and_is_named() -> None:
     found = of(*webs, node("lb", "lb", asks=(role("web"),)), most=1)
     assert groups(found) == [["lb", "web1", "web2"]]
     (note,) = found.notes
-    assert note.endswith("is between too many nodes, and gives no order")
+    assert note.endswith("is between too many nodes to order them")
 
 
 def test_the_environment_is_that_of_all_nodes() -> None:

@@ -112,7 +112,7 @@ def test_a_capability_without_a_producer_is_named() -> None:
     raw = site(a_1=part("x", needs="p"), a_2=part("y", needs="p q"))
     assert refusal(raw) == (
         "site: nothing produces p, which a_1 of a on x consumes (and 2 more like this) "
-        "(name its producer, or take it out of 'consumes')"
+        "(add its producer, or remove it from 'consumes')"
     )
 
 
@@ -134,10 +134,10 @@ def test_a_circle_is_named_with_its_components_nodes_and_capabilities() -> None:
         b_2=part("z", needs="r"),
     )
     assert refusal(raw) == (
-        "site: the order is a circle: a_2 of a on x -> q -> b_1 of b on y -> r -> a_1 of a on x "
-        "-> p -> a_2 of a on x (take one of these out of 'consumes')"
+        "site: the order has a cycle: a_2 of a on x -> q -> b_1 of b on y -> r -> a_1 of a on x "
+        "-> p -> a_2 of a on x (remove one of these from 'consumes')"
     )
-    assert "the order is a circle" in refusal(raw, nodes="w"), "also where it is not selected"
+    assert "the order has a cycle" in refusal(raw, nodes="w"), "also where it is not selected"
 
 
 def test_ten_thousand_circles_are_one_line() -> None:

@@ -105,7 +105,7 @@ def test_a_url_that_names_its_server_is_asked_as_ever() -> None:
     assert servers.fetch().get(f"https://puppet:8140{PATH}", limit=5) == b"{}"
     assert servers.asked == [(f"https://puppet:8140{PATH}", 30)]
     for name in (f"{NAME}:8140", f"me:secret@{NAME}"):
-        with pytest.raises(InvalidInputError, match="records of a service name its port") as caught:
+        with pytest.raises(InvalidInputError, match="SRV records name it") as caught:
             servers.fetch().get(f"https://{name}{PATH}", limit=5)
         assert "secret" not in str(caught.value)
 

@@ -127,9 +127,7 @@ def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_no
     file = tmp_path / "site"
     file.write_text(yaml.safe_dump(COMMAND))
     assert read_site(str(file), Documents(None)).components[0].checks[1] == ("/bin/probe",)
-    refusal = (
-        "x of A on n1.example.com: its checks have a command, which is taken from a YAML file only"
-    )
+    refusal = "x of A on n1.example.com: its checks have a command, which only a YAML file may have"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
     with pytest.raises(InvalidInputError, match=refusal):
         read_site("-", Documents(None))
@@ -141,7 +139,7 @@ def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_no
 def test_what_a_server_answered_instead_of_a_graph_is_named(tmp_path: Path) -> None:
     file = tmp_path / "environment.json"
     file.write_text(json.dumps({"message": "Not Found: s3cret", "issue_kind": "RUNTIME_ERROR"}))
-    with pytest.raises(InvalidInputError, match="the error that a Puppet server") as caught:
+    with pytest.raises(InvalidInputError, match="the error of a Puppet server") as caught:
         read_site(str(file), Documents(None))
     assert "s3cret" not in str(caught.value)
 

@@ -71,7 +71,7 @@ def test_what_a_name_server_says(name_server: Dns) -> None:
     ("name", "message"),
     [
         ("_x-puppet._tcp.servfail.example.com", "cannot be looked up: NoNameservers"),
-        ("_x-puppet._tcp.bad.example.com", "has a record that is not of a server"),
+        ("_x-puppet._tcp.bad.example.com", "has an invalid record"),
         (f"_x-puppet._tcp.{'x' * 64}.example.com", "cannot be looked up"),
     ],
 )

@@ -101,4 +101,4 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     if simple is not None:
         return simple.format(rule), ""
     # The library's own message repeats the value, which may be a secret.
-    return f"has not the right form for a {type_names[type(instance)]}", ""
+    return f"has an invalid form for a {type_names[type(instance)]}", ""

@@ -41,7 +41,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 AGAIN = 30.0  # seconds until the next attempt after a disk error
 _OLD_CONNECTION = "an old connection to the bus still works, but no new one is answered"
 _ANOTHER = "the assignment was replaced or removed"
-_UNSERVED = "the bus does not serve, and this node is not cut off"
+_UNSERVED = "the bus does not answer any node, so this node is not cut off"
 DONE: Mapping[str, Json] = {"state": "confirmed"}
 
 
@@ -177,7 +177,7 @@ class Confirming:
         if found.stage is Stage.CONFIRMED:
             return DONE
         if found.stage is not Stage.PENDING:
-            return f"it is too late: {found}"
+            return f"the deadline has passed: {found}"
         if not self._fresh:
             return "this node could not make a new connection to the bus yet"
         self._settle(replace(found, stage=Stage.CONFIRMED, reason=""))
@@ -294,7 +294,7 @@ class Confirming:
     def _act(self, found: Confirmation, verdict: ConfirmationDecision) -> None:
         """Record the verdict and act on it."""
         if verdict is ConfirmationDecision.CONFIRMED:
-            why = "by this node itself, the rollout sent no confirmation" if found.rollout else ""
+            why = "by this node, because the rollout sent no confirmation" if found.rollout else ""
             self._settle(replace(found, stage=Stage.CONFIRMED, reason=why))
         elif verdict is ConfirmationDecision.CUT_OFF:
             newest = next(iter(self.site.records.ids()), "")
@@ -303,7 +303,7 @@ class Confirming:
             self._say(f"{back.release}: {back.reason}; rolling back")
             self._begin_to_go_back(back)
         elif verdict is ConfirmationDecision.UNHEARD:
-            self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
+            self._wait(found, f"the bus answers, but rollout {found.rollout} does not answer")
         elif verdict is ConfirmationDecision.UNSERVED:
             why = _UNSERVED if found.reached else _OLD_CONNECTION
             self._wait(found, why)

@@ -78,7 +78,7 @@ class RemoteRunSide:
                 own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
         if self._me not in (None, me):
             raise RunSideAwayError(
-                f"is that of {me} now", where="run side", hint="restart this side, too"
+                f"is that of {me} now", where="run side", hint="restart this process too"
             )
         self._me = me
         self._known = self.verifier(own)
@@ -154,9 +154,7 @@ class RemoteRunSide:
                 ids.append(self.spool.add(token))
             yield tuple(ids)
         except StateError as error:
-            raise RunSideAwayError(
-                f"cannot be given a message: {error}", where="run side"
-            ) from error
+            raise RunSideAwayError(f"did not take a message: {error}", where="run side") from error
         finally:
             for identifier in ids:
                 self.spool.remove(identifier)

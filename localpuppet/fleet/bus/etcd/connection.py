@@ -243,7 +243,7 @@ class EtcdConnection:
             read_little(getattr(protocol.connection, "_transport", None))  # None once it is lost
         if channel is not self._channel:  # dropped by another call, or closed
             channel.close()
-            raise ConnectionAbortedError("the connection was given up")
+            raise ConnectionAbortedError("the connection was abandoned")
 
     async def _metadata(self, channel: Channel) -> dict[str, str]:
         if self._user is None:
@@ -283,7 +283,7 @@ class EtcdConnection:
         text = one_line((error.message or error.status.name).removeprefix("etcdserver: "))
         hint = ""
         if error.status is Status.PERMISSION_DENIED:
-            hint = "does the role of this node allow it?"
+            hint = "check this node's role in etcd"
             return RefusedError(text, where=self.where, hint=hint)
         if "requested lease not found" in text:
             return LeaseLostError(text, where=self.where)
@@ -292,7 +292,7 @@ class EtcdConnection:
         return self._problem(text, hint)
 
     def _unreachable(self, reason: str) -> UnavailableError:
-        hint = "is it up, and buses.etcd.servers right?"
+        hint = "check that etcd is running and 'buses.etcd.servers' is right"
         return self._problem(f"cannot be reached: {reason}", hint)
 
     def _problem(self, what: str, hint: str = "") -> UnavailableError:

@@ -98,12 +98,13 @@ def weakness(version: str | None) -> str | None:
     fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     if version is None:
         return (
-            f"etcd tells its version to its root alone: see that it is one of {fix} or later, which"
+            f"etcd shows its version to etcd's root only: make sure that it is one of {fix} or"
+            " later, which"
             " keep nodes apart"
         )
     parts = version.split("-")[0].split(".")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        return f"etcd says that its version is {one_line(version)!r}: not known here"
+        return f"etcd reports the version {one_line(version)!r}, which is unknown"
     major, minor, patch = (int(part) for part in parts)
     safe = _SAFE.get((major, minor))
     if (patch >= safe) if safe is not None else (major, minor) > max(_SAFE):
@@ -320,7 +321,8 @@ class EtcdKeyValue(CheckedStore):
         left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, idempotent=True)
         if left <= 0:
             raise UnavailableError(
-                "was so slow that the value has expired already", where=self._connection.where
+                "was so slow that the value expired before it was stored",
+                where=self._connection.where,
             )
 
     async def _call(

@@ -43,9 +43,7 @@ class _BoundedParser(Parser):
         try:
             await super().parse(data)
         except RecursionError as error:
-            raise ProtocolError(
-                "nats: what the server says of itself is nested too deep"
-            ) from error
+            raise ProtocolError("nats: the server's description is nested too deep") from error
         in_message = self.state == AWAITING_MSG_PAYLOAD
         size = self.needed if in_message else len(self.buf)
         if size > (MAX_MESSAGE if in_message else MAX_LINE):
@@ -132,7 +130,7 @@ class TolerantClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if type(info.get("max_payload", 0)) is not int:
-            raise NatsError("the server says what no server of NATS does")
+            raise NatsError("the server does not speak the NATS protocol")
         info.pop("connect_urls", None)  # kept by the library for reconnecting, without a limit
         await super()._process_info(info, initial_connection)
 

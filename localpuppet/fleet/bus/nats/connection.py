@@ -105,7 +105,7 @@ class NatsConnection:
             raise UnavailableError("is closed", where="bus nats")
 
     def _unreachable(self) -> UnavailableError:
-        hint = "is it up, and buses.nats.servers right?"
+        hint = "check that NATS is running and 'buses.nats.servers' is right"
         return self.problem(f"cannot be reached: {self._said}", hint)
 
     async def _connect(self, deadline: float) -> NatsLink:

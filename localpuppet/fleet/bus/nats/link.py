@@ -211,7 +211,7 @@ class NatsLink:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # retrieved: it may have failed during the publish
         if message.headers == _NO_RESPONDERS:
-            hint = "is JetStream on, and may this user use it?"
+            hint = "check that JetStream is enabled and this user may use it"
             raise NoResponderError(f"no responder for {subject}", where=self._where, hint=hint)
         return message
 
@@ -225,7 +225,7 @@ class NatsLink:
             StalledError: No message for a quarter of the timeout, or the consumer was removed.
         """
         self.check_answers()
-        queue = _BoundedQueue(FloodError("sends more than is held", where=self._where))
+        queue = _BoundedQueue(FloodError("sends more than the buffer holds", where=self._where))
         self._number += 1
         inbox = f"{self._inbox}-{self._number}"
         question = _Question(subject=subject, heard=queue.heard, failed=queue.failed)
@@ -315,7 +315,7 @@ class NatsLink:
         return UnavailableError(what, where=self._where)
 
     def _refusal(self, said: str) -> UnavailableError:
-        return RefusedError(said, where=self._where, hint="may this user do that?")
+        return RefusedError(said, where=self._where, hint="check this user's permissions")
 
     def _failure(self, error: Exception) -> UnavailableError:
         lost = "" if self.alive else "the connection was lost: "

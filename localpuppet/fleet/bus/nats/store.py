@@ -171,7 +171,7 @@ class _StreamKeys:
             if message is not None and self._stream.alive(message):
                 return None
             expected = 0 if message is None else message.entry.revision
-        raise self._stream.connection.problem(f"{key} is written and removed all the time")
+        raise self._stream.connection.problem(f"{key} is written and removed continuously")
 
     async def remove(self, key: str, revision: int) -> bool:
         """Remove a key."""

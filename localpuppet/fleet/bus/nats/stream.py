@@ -103,7 +103,7 @@ class NatsStream:
         if not config.get("allow_direct") or not config.get("republish"):
             raise self.connection.problem(
                 f"its stream {self._name} lacks allow_direct or republish",
-                "let a user who may update the stream connect once",
+                "connect once as a user that may update the stream",
             )
         self._server_ttl = bool(config.get("allow_msg_ttl"))
         self._replicated = config.get("num_replicas") != 1

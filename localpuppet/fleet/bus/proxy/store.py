@@ -170,7 +170,7 @@ class ProxyKeyValue(CheckedStore):
             raise UnavailableError(
                 f"sent an invalid answer: {error}",
                 where=_WHERE,
-                hint="have both sides one version?",
+                hint="run the same version on both sides",
             ) from error
 
     def _rubbish(self) -> UnavailableError:

@@ -364,7 +364,7 @@ class SqliteFile:
 def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableError:
     what, hint = {
         sqlite3.SQLITE_NOTADB: ("is not a SQLite database", "name another path, or move it away"),
-        sqlite3.SQLITE_CORRUPT: ("is damaged", "move it away: a new one is made"),
+        sqlite3.SQLITE_CORRUPT: ("is damaged", "move it away: localpuppet creates a new one"),
         sqlite3.SQLITE_READONLY: ("cannot be written", "check the owner, and the disk's mount"),
         sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "check the owner, and the disk's mount"),
         sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", "make room"),

@@ -99,7 +99,7 @@ def _refuse_left(path: Path) -> None:
         raise InvalidInputError(
             f"belongs to user id {status.st_uid}, and is not opened by root",
             where=str(path),
-            hint="move it away: a new one is made",
+            hint="move it away: localpuppet creates a new one",
         )
 
 
@@ -125,7 +125,7 @@ def _way(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
             continue
         links += 1
         if links > MAX_LINKS:
-            raise UnavailableError("leads through too many links", where=str(directory))
+            raise UnavailableError("has too many symlinks", where=str(directory))
         target = path.readlink()
         if target.is_absolute():
             here = Path("/")

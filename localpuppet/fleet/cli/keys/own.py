@@ -15,7 +15,7 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.command(
     "init",
     cls=Command,
-    exits={2: "there is a key already, or a setting is invalid", 1: ""},
+    exits={2: "this node has a key already, or a setting is invalid", 1: ""},
 )
 @click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

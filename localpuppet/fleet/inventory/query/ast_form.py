@@ -86,7 +86,7 @@ def entity_named(name: Json) -> Entity:
     if isinstance(name, str) and name in _KNOWN:
         return _KNOWN[name]
     if isinstance(name, str) and name in _UNANSWERED:
-        raise InvalidInputError(f"{name} is not answered: {_UNANSWERED[name]}")
+        raise InvalidInputError(f"{name} is not supported: {_UNANSWERED[name]}")
     shown = repr(name[:40]) if isinstance(name, str) else f"a {type_names[type(name)]}"
     raise InvalidInputError(f"{shown} is not an entity", hint=f"ask {', '.join(sorted(_KNOWN))}")
 
@@ -134,7 +134,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
     if name == "null?":
         field, wanted = _exactly(arguments, 2, "null?")
         if not isinstance(wanted, bool):
-            raise InvalidInputError("'null?' wants true or false")
+            raise InvalidInputError("'null?' requires true or false")
         return IsNull(field=_field(field, entity), wanted=wanted)
     if name == "in":
         fields, values = _exactly(arguments, 2, "in")
@@ -198,7 +198,7 @@ def _named_fact(left: Json, entity: Entity) -> str | None:
     if not isinstance(left, list) or not left or left[0] != "fact":
         return None
     if len(left) != 2 or not isinstance(left[1], str):
-        raise InvalidInputError("'fact' wants the name of a fact")
+        raise InvalidInputError("'fact' requires a fact name")
     if entity is not Entity.NODES:
         raise InvalidInputError(f"'fact' is not a field of {entity.value}")
     return left[1]
@@ -216,11 +216,11 @@ def _field(left: Json, entity: Entity) -> Field:
 
 def _in(left: Json, values: Json, entity: Entity) -> Condition:
     if not isinstance(values, list) or not values:
-        raise InvalidInputError("'in' wants an array, 'from' or 'extract'")
+        raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if values[0] == "array":
         (listed,) = _exactly(values[1:], 1, "array")
         if not isinstance(listed, list) or len(listed) > MAX_VALUES:
-            raise InvalidInputError(f"'array' wants a list of at most {MAX_VALUES}")
+            raise InvalidInputError(f"'array' requires a list of at most {MAX_VALUES}")
         fact = _named_fact(left, entity)
         if fact is not None:
             return RelatedCondition(
@@ -244,13 +244,13 @@ def _inner_select(query: Sequence[Json]) -> Select:
     elif query[0] == "extract" and len(query) == 3 and isinstance(query[2], list) and query[2]:
         name, *rest = query[2]
         if not isinstance(name, str) or not name.startswith("select_"):
-            raise InvalidInputError("'extract' in 'in' wants select_ENTITY")
+            raise InvalidInputError("'extract' in 'in' requires select_ENTITY")
         entity = entity_named(name.removeprefix("select_"))
         where = _condition(rest[0], entity) if rest else ALL
         columns = fields_of(query[1], entity)
         select = check_fields(Select(entity=entity, where=_checked(where, entity), columns=columns))
     else:
-        raise InvalidInputError("'in' wants an array, 'from' or 'extract'")
+        raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if select.columns is None:
         raise InvalidInputError("a query after 'in' must say which field")
     return select
@@ -258,7 +258,7 @@ def _inner_select(query: Sequence[Json]) -> Select:
 
 def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
     if not 1 <= len(arguments) <= 2:
-        raise InvalidInputError("'subquery' wants an entity and a condition")
+        raise InvalidInputError("'subquery' requires an entity and a condition")
     other = entity_named(arguments[0])
     where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
     return RelatedCondition(

@@ -263,7 +263,7 @@ def _step(tree: "Tree[Token]") -> Step:
 def _plain(tree: "Tree[Token]") -> str:
     step = _step(tree)
     if isinstance(step, Pattern):
-        raise InvalidInputError("a regular expression cannot stand here")
+        raise InvalidInputError("a regular expression is not allowed here")
     return str(step)
 
 

@@ -37,11 +37,11 @@ def parse_field(text: str, entity: Entity) -> Field:
         if part is None or len(path) > MAX_STEPS:
             raise InvalidInputError(
                 f"the field {text[:60]!r} is malformed",
-                hint="facts.a.b, facts.a[0], facts.\"a.b\".c; 'match()' is not answered",
+                hint="facts.a.b, facts.a[0], facts.\"a.b\".c; 'match()' is not supported",
             )
         path.append(part[1] if part[1] is not None else part[2])
         path.extend(int(index) for index in re.findall(r"[0-9]+", part[3]))
         place = part.end()
     if "match(" in text:
-        raise InvalidInputError("'match()' in a field is not answered")
+        raise InvalidInputError("'match()' in a field is not supported")
     return Field(column=column, path=tuple(path), text=text)

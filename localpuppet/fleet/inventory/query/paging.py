@@ -109,13 +109,13 @@ class QueryClauses:
     def _orders(self, arguments: Sequence[Json]) -> tuple[SortOrder, ...]:
         listed = arguments[0] if len(arguments) == 1 else None
         if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
-            raise InvalidInputError("'order_by' wants a list of fields")
+            raise InvalidInputError("'order_by' requires a list of fields")
         found = []
         for one in listed:
             name, direction = (one, "asc") if isinstance(one, str) else _pair(one)
             if not isinstance(name, str) or direction not in ("asc", "desc"):
                 raise InvalidInputError(
-                    "'order_by' wants fields, or pairs of a field and asc or desc"
+                    "'order_by' requires fields, or pairs of a field and asc or desc"
                 )
             if name == "count":
                 field = Field(column="count", text="count")
@@ -140,7 +140,7 @@ def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
     found = fields_of(names, entity)
     plain = tuple(one for one in found if isinstance(one, Field))
     if len(plain) != len(found):
-        raise InvalidInputError("a function cannot stand here")
+        raise InvalidInputError("a function is not allowed here")
     return plain
 
 

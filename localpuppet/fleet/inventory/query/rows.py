@@ -70,10 +70,10 @@ _OF_REPORTS = (
 _ABSENT: Mapping[Entity, Mapping[str, str]] = {
     Entity.NODES: {
         **dict.fromkeys(_OF_REPORTS, "reports are not in the inventory"),
-        "expires_facts": "facts here do not expire",
-        "expires_facts_updated": "facts here do not expire",
+        "expires_facts": "facts do not expire in localpuppet",
+        "expires_facts_updated": "facts do not expire in localpuppet",
     },
-    Entity.RESOURCES: {"resource": "it is a hash of PuppetDB's own"},
+    Entity.RESOURCES: {"resource": "it is a hash that only PuppetDB computes"},
 }
 
 

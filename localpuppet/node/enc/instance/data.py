@@ -66,8 +66,8 @@ def parse_instance_id(text: str) -> str:
     """Return an instance's id: up to 255 letters, digits and `._:-`.
 
     Raises:
-        InvalidInputError: The text is not an instance's id.
+        InvalidInputError: The text is not an instance id.
     """
     if not _ID.match(text):
-        raise InvalidInputError("is not an instance's id")
+        raise InvalidInputError("is not an instance id")
     return text

@@ -76,7 +76,7 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
     lease = newest_lease()
     if lease is None:
         raise UnavailableError(
-            "this machine has no DHCP lease, which would say where the service is",
+            "this machine has no DHCP lease, which names the service's address",
             where=str(service),
             hint=HINT,
         )
@@ -126,7 +126,7 @@ def _read(answer: bytes | None, path: str, parse: Callable[[bytes], T]) -> T:
         return parse(answer)
     except InvalidInputError as error:
         raise UnavailableError(
-            f"the metadata service answered rubbish: {error}", where=path, hint=HINT
+            f"the metadata service sent an invalid answer: {error}", where=path, hint=HINT
         ) from error
 
 

@@ -74,7 +74,7 @@ class InstanceSource:
         """
         if self.data is None:
             raise InvalidInputError(
-                "this node has none: cloud-init did not run here, and no service is set",
+                "this node has no user data: cloud-init did not run here, and no service is set",
                 where="user data",
                 hint="instance_data: {service: ec2} in localpuppet.yaml",
             )

@@ -16,7 +16,7 @@ MAX_METADATA = 1024 * 1024
 LIMITS = Limits(file=256 * 1024**2, unpacked=1024**3, members=100_000)
 _RULES = TarRules(
     top=re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z"),
-    hint="archives of modules are made by 'pdk build'",
+    hint="build module archives with 'pdk build'",
     foreign=True,
 )
 
@@ -48,7 +48,7 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
         raise IntegrityError(
             f"its metadata.json names {name[:120]!r} {str(said.get('version'))[:60]!r}",
             where=str(release),
-            hint="the forge gave another module's archive",
+            hint="the forge sent another module's archive",
         )
     return top
 

@@ -99,7 +99,7 @@ class Forge:
             raise InvalidInputError(
                 f"the forge has no {what}",
                 where=url_without_secrets(url),
-                hint="is its name right, and was it taken away?",
+                hint="check the name, and whether its owner deleted it",
             ) from error
         try:
             return strict_json.parse_object(data, where=what, limit=MAX_DOCUMENT)
@@ -112,7 +112,7 @@ class Forge:
         path = f"/v3/modules/{slug.dashed}?exclude_fields={_EXCLUDED}"
         said = self._document(path, f"module {slug}").get("releases")
         if not isinstance(said, list):
-            raise UnavailableError("the forge named no releases", where=str(slug))
+            raise UnavailableError("the forge lists no releases", where=str(slug))
         found = []
         for item in said:
             if not isinstance(item, dict) or item.get("deleted_at"):
@@ -129,7 +129,7 @@ class Forge:
         said = self._document(path, f"release {release}")
         sha256, uri = said.get("file_sha256") or "", said.get("file_uri")
         if not isinstance(sha256, str) or not isinstance(uri, str):
-            raise UnavailableError("the forge named no archive", where=str(release))
+            raise UnavailableError("the forge lists no archive", where=str(release))
         if sha256:
             parse_digest(sha256, where=str(release))
         # As r10k does: a path is the API's own, a whole URL may be elsewhere.

@@ -72,7 +72,9 @@ class DirectoryForge:
 
     def _look(self) -> None:
         if not self._directory.is_dir():
-            raise UnavailableError("the forge's directory is not there", where=str(self._directory))
+            raise UnavailableError(
+                "the forge's directory does not exist", where=str(self._directory)
+            )
 
     def _file(self, release: ForgeRelease) -> Path:
         file = self._directory / release.file

@@ -75,7 +75,7 @@ class ModuleForge(Protocol):
 def other_archive(release: ForgeRelease, *, pinned: str, now: str) -> IntegrityError:
     """Return the error for an archive that differs from its pin."""
     return IntegrityError(
-        f"the archive has other bytes: it was {pinned[:16]}…, now it is {now[:16]}…",
+        f"the archive has different bytes: it was {pinned[:16]}…, now it is {now[:16]}…",
         where=str(release),
-        hint="find out who published it again and why; --accept-moved takes it as it is now",
+        hint="find out who published it again and why; '--accept-moved' accepts the new bytes",
     )

@@ -151,7 +151,7 @@ class _Unpacking:
     def _read(self, size: int) -> bytes:
         data = self._stream.read(size)
         if len(data) != size:
-            raise EOFError("it ends too early")
+            raise EOFError("it is truncated")
         return data
 
     def _members(self) -> Iterator["_Member"]:

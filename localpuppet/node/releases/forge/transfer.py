@@ -124,7 +124,7 @@ class Transfer:
             except http.HttpError as error:
                 if left == 0:
                     raise UnavailableError(
-                        f"cannot be fetched: {error}",
+                        f"cannot be downloaded: {error}",
                         where=where,
                         hint="check 'forge: {url, ca, proxy}' in localpuppet.yaml",
                     ) from error

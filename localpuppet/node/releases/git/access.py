@@ -59,7 +59,7 @@ class GitAccess:
         proxy = str(raw.get("proxy", ""))
         if proxy and not _PROXY.match(proxy):
             raise InvalidInputError(
-                "is not a URL for this",
+                "is not an allowed URL",
                 where=at(where, "proxy"),
                 hint="http://HOST:PORT, without credentials",
             )

@@ -54,7 +54,7 @@ def ignored(program: GitProgram, directory: Path) -> Ignored:
         *("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"),
         cwd=top,
         failure=lambda said: InvalidInputError(
-            f"git cannot say what it ignores: {said}", where=str(directory)
+            f"git cannot list the ignored files: {said}", where=str(directory)
         ),
     )
     found = text.decode("utf-8", "surrogateescape").split("\0")

@@ -66,7 +66,9 @@ def fetch_commits(
     _run(program, mirror, url, everything, depth=depth, failure=failure)
     for commit in commits:
         gone = UnavailableError(
-            f"has no commit {commit}", where=url, hint="does a branch or tag still have it?"
+            f"has no commit {commit}",
+            where=url,
+            hint="check that a branch or tag still contains it",
         )
         _name(program, mirror, commit, gone)
 

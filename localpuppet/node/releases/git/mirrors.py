@@ -220,7 +220,7 @@ class Git:
         trees = {}
         for (url, commit), tree in zip(wanted, found, strict=True):
             if tree is None:
-                raise UnavailableError("was not fetched", where=f"{url} {commit[:12]}")
+                raise UnavailableError("was not downloaded", where=f"{url} {commit[:12]}")
             trees[url, commit] = tree[0]
         return trees
 
@@ -237,7 +237,7 @@ class Git:
         for url, tag in wanted:
             found = self._ref(url, tag)
             if found is None:
-                raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+                raise UnavailableError("was not downloaded", where=f"{url} tag {tag}")
             refs[url, tag] = found
         names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
         with self._together(url for url, _ in refs) as repository:

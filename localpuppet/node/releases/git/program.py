@@ -120,7 +120,8 @@ class GitProgram:
                 f"sent more than {largest} bytes: at most {most} for one fetch, and what the"
                 " disk has to spare",
                 where=url,
-                hint="is it the right repository? min_free_mib says what a fetch leaves free",
+                hint="check the repository's URL; 'min_free_mib' sets the space that a fetch"
+                " leaves free",
             )
         return self._output(done, repository, arguments, failure)
 
@@ -211,7 +212,7 @@ class GitProgram:
             found.append((fields[0], fields[1], said[position : position + size]))
             position += size + 1
         if len(found) != len(names):
-            raise IntegrityError("git cat-file answered half", where=str(repository))
+            raise IntegrityError("git cat-file sent an incomplete answer", where=str(repository))
         return found
 
     def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
@@ -236,7 +237,7 @@ class GitProgram:
                 err=subprocess.DEVNULL,
             ) as process:
                 if process.stdout is None:
-                    raise ValueError("git has no output")
+                    raise ValueError("git printed nothing")
                 group = OwnGroup(process.pid)
 
                 def end() -> None:

@@ -69,7 +69,7 @@ class Repository(Protocol):
         """Return the tree ids of fetched commits.
 
         Raises:
-            UnavailableError: A commit was not fetched.
+            UnavailableError: A commit was not downloaded.
         """
         ...
 
@@ -78,7 +78,7 @@ class Repository(Protocol):
 
         Raises:
             IntegrityError: The tag is nested, misnamed, or does not point at a commit.
-            UnavailableError: The tag was not fetched.
+            UnavailableError: The tag was not downloaded.
         """
         ...
 
@@ -87,7 +87,7 @@ class Repository(Protocol):
 
         Raises:
             IntegrityError: A tag is nested, misnamed, or does not point at a commit.
-            UnavailableError: A tag was not fetched.
+            UnavailableError: A tag was not downloaded.
         """
         ...
 

@@ -98,11 +98,11 @@ def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: 
     head, _, message = body.partition(b"\n\n")
     lines = head.split(b"\n")[:3]
     if lines[:2] != [b"object %s" % tag_object.encode(), b"type tag"]:
-        return "is of another tag object"
+        return "belongs to another tag object"
     if lines[2:] != [b"tag %s" % countersignature_name(tag).encode()]:
-        return "is not called as a countersignature of this tag is"
+        return "does not have the name of a countersignature of this tag"
     if _sources(message) != (source,):
-        return f"does not say that it is for the source {source}"
+        return f"does not name the source {source}"
     return ""
 
 

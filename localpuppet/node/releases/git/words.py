@@ -23,21 +23,21 @@ _ALWAYS = re.compile(
 _HINTS = (
     (
         r"could not resolve (?:host|proxy)|name or service not known|temporary failure in name",
-        "the name is not known here: look at the URL, at DNS, at the network",
+        "cannot resolve the name: check the URL, DNS and the network",
     ),
     (
         r"failed to connect|connection (?:refused|timed out|reset)|no route to host|unreachable",
-        "no connection: look at the network, a firewall or a proxy",
+        "no connection: check the network, the firewall and the proxy",
     ),
     (
         r"authentication failed|permission denied|could not read (?:username|password)|403|401",
-        "may this node read it? see ssh_key and credentials of the source",
+        "check 'ssh_key' and 'credentials' of the source",
     ),
     (r"host key verification failed", "put the server's key into known_hosts"),
-    (r"certificate|ssl", "the server's certificate is not believed here"),
+    (r"certificate|ssl", "this node does not trust the server's certificate"),
     (
         r"not appear to be a git repository|repository .*not found|does not exist|404",
-        "is the URL right?",
+        "check the URL",
     ),
 )
 
@@ -53,7 +53,7 @@ def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -
     """
     where = _where(url, name)
     if "fsck" in said:
-        return IntegrityError(f"the repository holds what git refuses: {said}", where=where)
+        return IntegrityError(f"git rejects an object of the repository: {said}", where=where)
     missing = _MISSING.search(said)
     if missing:
         return InvalidInputError(
@@ -69,7 +69,7 @@ def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -
 def ask_failure(url: str, said: str, *, name: str = "") -> LocalpuppetError:
     """Return the error of a failed `ls-remote`; see `fetch_failure`."""
     return UnavailableError(
-        f"cannot be asked: {_shown(said)}", where=_where(url, name), hint=_hint(said)
+        f"did not answer: {_shown(said)}", where=_where(url, name), hint=_hint(said)
     )
 
 

@@ -49,7 +49,7 @@ class GitWorkTree:
             raise InvalidInputError(
                 "is not the top directory of a git work tree",
                 where=self._where,
-                hint="a tag names a whole repository: manifest.yaml is at its top",
+                hint="a tag covers a whole repository: put manifest.yaml at its top",
             ) from error
         except GitCommandNotFound as error:
             raise StateError("git is not installed", hint="apt-get install git") from error
@@ -111,7 +111,8 @@ class GitWorkTree:
             f"refs/tags/{tag}",
             failure=UnavailableError,
             what=f"cannot ask {REMOTE}",
-            hint="is its host up, and may you read from it? --no-push tags here only",
+            hint="check that its host is up and that you may read from it; '--no-push' tags in"
+            " this clone only",
         )
         ids = [
             line.split("\t")[0] for line in text.splitlines() if line.endswith(f"\trefs/tags/{tag}")
@@ -185,7 +186,8 @@ class GitWorkTree:
             f"{ref}:{ref}",
             failure=UnavailableError,
             what=f"cannot push {_shown(ref)} to {REMOTE}",
-            hint="it was removed here again; may you push there? --no-push signs here only",
+            hint="the local one was removed; check that you may push; '--no-push' signs in this"
+            " clone only",
         )
 
     def is_signed(self, ref: str) -> bool:

@@ -66,9 +66,7 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> ReleaseL
         InvalidInputError: `environment.conf` cannot be read, or the site manifest does not exist.
     """
     if site_manifest and not (directory / site_manifest).exists():
-        raise InvalidInputError(
-            f"there is no {site_manifest} in the release", where="site_manifest"
-        )
+        raise InvalidInputError(f"the release has no {site_manifest}", where="site_manifest")
     file = directory / "environment.conf"
     if not moduledir:
         unused = ("environment.conf is not used: the manifest has no moduledir",)

@@ -205,13 +205,13 @@ class ReleaseChecker:
             source = self.supply.sources.get(entry.source)
             if not entry.is_tag:
                 raise InvalidInputError(
-                    f"{chain} → {entry} is not a tag: the release would not be closed",
+                    f"{chain} → {entry} is not a tag: the release would change after it is tagged",
                     where=f"{chain}: {MANIFEST}",
                     hint="tag it, and tag a release of its dependent that names the tag",
                 )
             if source is None:
                 raise InvalidInputError(
-                    f"cannot look into {entry}: {entry.source!r} is not a source",
+                    f"cannot check {entry}: {entry.source!r} is not a source",
                     where=f"{chain}: {MANIFEST}",
                     hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
                 )
@@ -274,7 +274,7 @@ def _refuse_clash(directory: Path, lock: Lock, moduledir: str, ignored: Ignored)
             raise InvalidInputError(
                 f"the release has a directory {path!r}, and its manifest a module of that name",
                 where=str(directory / MANIFEST),
-                hint="keep one of them; git should ignore what r10k put there",
+                hint="keep one of them; let git ignore what r10k installs",
             )
 
 

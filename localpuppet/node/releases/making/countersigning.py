@@ -78,7 +78,7 @@ def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -
     signature_kind(body, where=where)
     lines = body.split(b"\n")[:3]
     if lines[1:] != [b"type commit", b"tag %s" % tag.encode()]:
-        raise IntegrityError("is nested, or says that its name is another", where=where)
+        raise IntegrityError("is a nested tag, or has another name inside", where=where)
     named = _source(body, source, where=where)
     if push:
         _refuse_other_than_origins(tree, tag, tag_object, where=where)
@@ -94,9 +94,7 @@ def _source(body: bytes, wanted: str | None, *, where: str) -> str:
         raise InvalidInputError(f"{wanted!r} is not the name of a source", where="--source")
     if not said:
         if wanted is None:
-            raise InvalidInputError(
-                "does not say which source it is for", where=where, hint="--source NAME"
-            )
+            raise InvalidInputError("does not name its source", where=where, hint="--source NAME")
         return wanted
     if len(said) > 1 or (wanted is not None and said != (wanted,)):
         shown = ", ".join(one_line(name)[:60] for name in said[:3])
@@ -114,5 +112,5 @@ def _refuse_other_than_origins(tree: TaggedTree, tag: Tag, tag_object: str, *, w
         raise IntegrityError(
             f"is {tag_object[:12]} here and {theirs[:12]} at origin",
             where=where,
-            hint="find out which is right, and who moved it, before you sign",
+            hint="find out which is right and who moved the tag before you sign",
         )

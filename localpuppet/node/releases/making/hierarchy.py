@@ -92,7 +92,7 @@ def parse_hierarchy(raw: object) -> Hierarchy:
         if datadir.startswith("/") or ".." in datadir.split("/"):
             notes_.append(f"{name}: datadir {datadir[:80]} is not in the release")
         elif "%{" in datadir:
-            notes_.append(f"{name}: datadir {datadir[:80]} is another one on each node")
+            notes_.append(f"{name}: datadir {datadir[:80]} differs from node to node")
         else:
             levels.append(
                 Level(name=name, datadir=datadir.strip("/").removeprefix("./"), paths=paths)

@@ -201,9 +201,9 @@ def _refuse_uncommitted(tree: TaggingWorkTree) -> None:
         if not tree.tracked(name):
             if tree.ignored(name):
                 raise InvalidInputError(
-                    f"git ignores {name}, and a release needs it",
+                    f"git ignores {name}, which the release needs",
                     where=str(tree.directory),
-                    hint=f"git add -f {name}, or mend .gitignore",
+                    hint=f"git add -f {name}, or correct .gitignore",
                 )
             made = "" if name == MANIFEST else f"'localpuppet release lock {tree.directory}', "
             raise InvalidInputError(
@@ -225,7 +225,7 @@ def _refuse_uncommitted(tree: TaggingWorkTree) -> None:
 def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
     if files:
         raise InvalidInputError(
-            f"git ignores {files[0]}, which Puppet would read here and no node would have",
+            f"git ignores {files[0]}, which Puppet reads here and nodes do not have",
             where=str(directory),
             hint="commit it (git add -f), or remove it",
         )
@@ -234,13 +234,13 @@ def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
 def _refuse_existing(tree: TaggingWorkTree, tag: Tag, *, push: bool) -> None:
     if tree.has_tag(tag):
         raise InvalidInputError(
-            f"there is a tag {tag} already, and a release is never changed",
+            f"the tag {tag} exists already, and a release never changes",
             where=str(tree.directory),
-            hint=f"take the next name; if it never left this machine: git tag -d {tag}",
+            hint=f"choose the next name; if the tag was never pushed: git tag -d {tag}",
         )
     if push and tree.remote_tag(tag):
         raise InvalidInputError(
-            f"origin has a tag {tag} already, and a release is never changed",
+            f"origin has the tag {tag} already, and a release never changes",
             where=str(tree.directory),
-            hint="take the next name; 'git fetch --tags' shows the existing tags",
+            hint="choose the next name; 'git fetch --tags' shows the existing tags",
         )

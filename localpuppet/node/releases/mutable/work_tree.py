@@ -121,13 +121,13 @@ def _refuse(directory: Path) -> None:
     bad = [character for character in str(directory) if character in _BAD]
     if bad or not str(directory).isprintable():
         raise InvalidInputError(
-            "Puppet cannot work with this path",
+            "Puppet cannot use this path",
             where=repr(str(directory)[:200]),
             hint="move the work tree: no space, quote, comma, colon, backslash or $",
         )
     refuse_foreign(directory)
     if not (directory / MANIFEST).exists():
-        hint = "an empty one will do"
+        hint = "create it; it may be empty"
         if (directory / "Puppetfile").exists():
             hint = "'localpuppet release import' makes it of the Puppetfile"
         raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)

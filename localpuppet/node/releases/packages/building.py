@@ -160,9 +160,9 @@ class Packager:
         found = tree_digest(target, where=sha256)
         if found != sha256:
             raise IntegrityError(
-                f"has the bytes of {found[:16]}…",
+                f"has the digest {found[:16]}…",
                 where=str(self.store.path(sha256)),
-                hint="'localpuppet release verify' says more, 'localpuppet stage' repairs it",
+                hint="'localpuppet release verify' shows details, 'localpuppet stage' repairs it",
             )
 
     def _write(

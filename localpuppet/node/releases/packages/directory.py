@@ -95,7 +95,7 @@ def load(directory: Path, *, pack: Path | None = None) -> Package:
         raise InvalidInputError(error.what, where=named, hint=error.hint) from error
     if hashlib.sha256(data).hexdigest() != directory.name:
         raise IntegrityError(
-            "was changed: it is not what its directory's name says",
+            "was changed: its digest differs from its directory's name",
             where=named,
             hint="install the package again; find out who changed it",
         )
@@ -141,9 +141,9 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
         if len(found) > 1:
             raise IntegrityError(
                 f"{found[0].directory.name[:12]}… and {found[1].directory.name[:12]}…"
-                f" both say that they are {app}",
+                f" both claim to be {app}",
                 where=str(directory),
-                hint="remove the package that is wrong",
+                hint="remove the wrong package",
             )
         if found:
             return found[0]
@@ -171,7 +171,7 @@ def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
             raise IntegrityError(
                 f"{packs[0].name} and {packs[1].name} are both packs of {app}",
                 where=str(directory),
-                hint="remove the one that is wrong",
+                hint="remove the wrong pack",
             )
         if packs:
             return packs[0]

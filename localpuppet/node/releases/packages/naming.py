@@ -70,7 +70,7 @@ class PackageDescription:
             f"Commit {self.commit}",
             f"of {self.url},",
             f"with {self.trees} locked modules and collections.",
-            "Installing it switches nothing on:",
+            "Installing it does not activate it:",
             f"'localpuppet stage {self.release}' does, and verifies it first.",
         )
 

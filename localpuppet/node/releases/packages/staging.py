@@ -181,7 +181,7 @@ class PackageStaging:
                 f" (tree {pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
                 f" ({said.pin.tree_sha256[:12]})",
                 where=package.file,
-                hint="find out which is right; --accept-moved takes the package's",
+                hint="find out which is right; '--accept-moved' accepts the package's",
             )
         self._refuse_unsigned(said, known)
         new = [sha256 for sha256 in said.trees.values() if not self.supply.store.has(sha256)]
@@ -234,14 +234,14 @@ class PackageStaging:
         source = self.supply.sources.get(said.release.source)
         if known is None and source is not None and source.fresh is not None:
             raise IntegrityError(
-                f"{source.name} says how old a tag may be, and a package does not tell",
+                f"{source.name} limits the age of tags, and a package has no tag timestamp",
                 where=str(said.release),
                 hint="stage it from git",
             )
         path = self._verified.noted().unverified(said, self.supply.sources)
         if path is not None:
             raise IntegrityError(
-                f"{path.source} asks for signed tags, and a package has no signature",
+                f"{path.source} requires signed tags, and a package has no signature",
                 where=str(path),
                 hint="stage it from git",
             )

@@ -22,8 +22,8 @@ _SHORT = re.compile(r"[0-9a-f]{7,39}\Z")
 _VERSION = re.compile(r"(?:[a-z]+[-_/]?)?(\d+(?:\.\d+)+)(?:[-.+_]?[a-z0-9.]+)?\Z", re.IGNORECASE)
 _OTHERS = {
     "svn": "is a Subversion repository",
-    "local": "is local: its directory is in the release as it stands",
-    "path": "is local: its directory is in the release as it stands",
+    "local": "is local: the release contains its directory unchanged",
+    "path": "is local: the release contains its directory unchanged",
     "tarball": "is a tarball by URL",
     "github_tarball": "is a tarball by URL",
 }
@@ -207,7 +207,7 @@ def _git(
         return _module(url, kind, ref), f"{kind} {ref}", notes
     if refs is None:
         if unasked and not _VERSION.match(ref):
-            raise InvalidInputError(f"its repository cannot be asked what {ref} is: {unasked}")
+            raise InvalidInputError(f"its repository did not answer what {ref} is: {unasked}")
         if not rules.asking and not _VERSION.match(ref):
             return None, f"{kind} {ref}", [*notes, "its repository was not asked what that is"]
         return _module(url, "tag", ref), f"tag {ref}", [*notes, f"not asked: is {ref} a tag?"]

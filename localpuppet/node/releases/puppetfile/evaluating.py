@@ -62,7 +62,7 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
 def _argv(path: str) -> list[str]:
     if os.geteuid() != 0:
         raise InvalidInputError(
-            "--evaluate runs Ruby as another user, which only root can",
+            "'--evaluate' runs Ruby as another user, which only root may do",
             hint="run it with sudo, or write the modules without Ruby",
         )
     (unshare,) = found("unshare", path=path, package="util-linux")

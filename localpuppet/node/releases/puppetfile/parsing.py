@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 from localpuppet.node.releases.puppetfile.tokens import Statement, Token, statements
 
-RUBY = "uses Ruby: --evaluate has Ruby read it"
-INSIDE = "stands inside Ruby, which decides: --evaluate has Ruby read it"
+RUBY = "uses Ruby code ('--evaluate' runs it)"
+INSIDE = "is inside Ruby code ('--evaluate' runs it)"
 _OPENING = ("if", "unless", "case", "while", "until", "for", "def", "begin", "class", "module")
 _SINGLE_ESCAPE = re.compile(r"\\([\\'])")
 _DOUBLE_ESCAPE = re.compile(r'\\([\\"])')
@@ -46,7 +46,7 @@ def parse(text: str) -> Puppetfile:
         else:
             if depth == 0:
                 shown = " ".join(token.text for token in statement.tokens)
-                notes[first.line] = f"{_short(shown)} is Ruby: --evaluate has Ruby read it"
+                notes[first.line] = f"{_short(shown)} is Ruby code ('--evaluate' runs it)"
             # Entries that are behind a block opened in one line come with it.
             depth = max(0, depth + opened)
     return Puppetfile(

@@ -59,7 +59,7 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
     if state.over is not None:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
-        return f"is ending already: {state.stopped.reason}"
+        return f"is already ending: {state.stopped.reason}"
     if said.command is RolloutCommand.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
     if said.command is RolloutCommand.CONTINUE and state.paused is None:
@@ -73,7 +73,7 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
     if said.command is RolloutCommand.CONTINUE and said.about != identify_pause(state):
-        return "paused again since then: look at what it waits for now"
+        return "paused again since then: check what it waits for now"
     if said.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
@@ -92,7 +92,7 @@ def _not_differing(said: SentCommand, state: RolloutState) -> str:
     if not node:
         return "the approval names no node: approve it on the machine that controls the rollout"
     if any(turn.node == node for turn in state.differing):
-        return f"what {node} would change has changed: look at the new difference"
+        return f"the changes of {node} differ now: read the new difference"
     return f"{node} does not wait for an approval"
 
 

@@ -161,5 +161,5 @@ def stale(
         return f"was resumed: the command is for epoch {spoken.epoch}, this is {epoch}"
     known = events[: spoken.sight.events]
     if JournalExtent.of(known) != spoken.sight:
-        return "took another course than the sender knows"
+        return "continued in another way than the sender knows"
     return ""

@@ -48,7 +48,8 @@ async def look(
             return found
         if not events:
             raise InvalidInputError(
-                "has a journal that is too large for the bus: this machine cannot see why it waits",
+                "has a journal that is too large for the bus, so this machine cannot show why it"
+                " waits",
                 where=str(found.head.rollout),
                 hint=f"decide on the machine of {found.signer} that controls it, or stop it",
             )

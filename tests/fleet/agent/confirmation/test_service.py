@@ -104,14 +104,14 @@ async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
     (hold,) = node.holds.active()
     assert hold.owner == (OWNER if rollout else f"{ALICE}/confirmation")
     assert (
-        "app/tags/r2 is not confirmed: the bus does not serve, and this node is not cut off"
-        in hold.reason
+        "app/tags/r2 is not confirmed: the bus does not answer any node, so this node is not cut"
+        " off" in hold.reason
     )
     assert node.late == [True]
     assert node.rig.log.text.count("is not cut off; waiting") == 1
     told = node.confirming.told()
     assert told is not None
-    assert told["reason"] == "the bus does not serve, and this node is not cut off"
+    assert told["reason"] == "the bus does not answer any node, so this node is not cut off"
     node.network.up = True
     await node.tell()
     if rollout:
@@ -130,10 +130,10 @@ async def test_a_rollout_that_is_gone_is_not_waited_for_and_rolls_nobody_back(
     await rolled.look(10)
     await rolled.tell()
     assert await rolled.look(WITHIN + 600) is Stage.PENDING
-    assert "the bus answers, and rollout" in rolled.rig.log.text
+    assert "the bus answers, but rollout" in rolled.rig.log.text
     rolled.holds.remove(OWNER)
     assert await rolled.look(5) is Stage.CONFIRMED
-    assert "by this node itself" in rolled.rig.log.text
+    assert "by this node, because" in rolled.rig.log.text
 
 
 async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None:

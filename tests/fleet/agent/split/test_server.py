@@ -176,7 +176,7 @@ def test_what_was_not_signed_for_us_by_who_may_is_not_run(split: Split) -> None:
     stranger, own = person("stranger.example.com"), of_b(split)
     for forged, reason in (
         (trigger(stranger.signer, by=NodeName.parse("stranger.example.com")), "is trusted here"),
-        (trigger(MessageSigner(SignerName.parse(B), stranger.key)), "the signature is not"),
+        (trigger(MessageSigner(SignerName.parse(B), stranger.key)), "the signature does not match"),
         (trigger(own, by=NodeName.parse("c.example.com")), "but the trigger says it is from c"),
         (trigger(own, to=NodeName.parse("c.example.com")), "not addressed to a.example.com"),
         (own.sign(b"{}", MessageKind.REQUEST), "trigger: has no schema number"),
@@ -315,7 +315,7 @@ class OddPeer(Peer):
         (b'{"ok": false}', "'error' is missing"),
         (b'{"ok": true}', "'node' is missing"),
         (b'{"ok": true, "node": "A"}', "node: node name 'A' must be in lower case"),
-        (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a public key"),
+        (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a readable public key"),
     ],
 )
 def test_a_run_side_that_answers_something_else_is_away(

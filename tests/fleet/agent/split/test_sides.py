@@ -101,7 +101,8 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     split.wait_for(run_side, "not allowed to trigger this node")
     done = split.other.run("assign", "a.example.com", "app/tags/r2")
     assert done.code == 1
-    assert "this node takes no release of app by request (write app: app/assigned)" in done.err
+    assert "this node does not take releases of app by request (write app:"
+    " app/assigned)" in done.err
 
 
 def test_a_first_start_knows_its_own_key(split: Split) -> None:
@@ -169,7 +170,7 @@ def test_a_second_network_side_is_refused_and_takes_nothing_away(split: Split) -
 def test_the_network_side_is_not_to_be_root(split: Split) -> None:
     done = split.node.run("agent", "--side", "network")
     assert done.code == 2
-    assert "the network side is not to be root" in done.err
+    assert "the network side must not run as root" in done.err
 
 
 def test_the_run_side_needs_to_know_whom_it_answers(split: Split) -> None:
@@ -178,7 +179,7 @@ def test_the_run_side_needs_to_know_whom_it_answers(split: Split) -> None:
     )
     done = split.node.run("agent", "--side", "run")
     assert done.code == 2
-    assert "there is no user no-such-user" in done.err
+    assert "the user no-such-user does not exist" in done.err
 
 
 def test_the_service_manager_may_make_the_socket(split: Split) -> None:

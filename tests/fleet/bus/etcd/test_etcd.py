@@ -236,7 +236,7 @@ async def test_a_server_that_tells_its_version_to_root_alone_is_a_server() -> No
         store = await open_etcd(servers_at(url), timeout=TIMEOUT)
         assert await store.get("/a") is None
         (warning,) = store.warnings
-        assert "its version to its root alone" in warning
+        assert "its version to etcd's root only" in warning
         await store.close()
 
 

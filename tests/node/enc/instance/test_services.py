@@ -71,11 +71,11 @@ def test_ec2_is_asked_with_a_token_and_never_without() -> None:
         (metadata.cut, "broke after 4 of 4000 bytes"),
         (metadata.redirect, "answered 302"),
         (metadata.error, "answered 500"),
-        (metadata.no_http, "does not speak http"),
-        (metadata.many_headers, "does not speak http"),
+        (metadata.no_http, "did not answer with HTTP"),
+        (metadata.many_headers, "did not answer with HTTP"),
         (metadata.reset, "cannot be asked"),
-        (metadata.no_chunks, "does not speak http"),
-        (metadata.rubbish, "answered rubbish"),
+        (metadata.no_chunks, "did not answer with HTTP"),
+        (metadata.rubbish, "sent an invalid answer"),
     ],
 )
 def test_bad_manners_end_in_an_error(service: Service, manners: Manners, message: str) -> None:

@@ -99,7 +99,7 @@ def test_an_archive_of_a_directory_that_changes_is_the_one_that_was_hashed(
         assert sha256 == pinned
         assert archive.read_bytes() == modules.files[NTP]
     assert list((tmp_path / "forge").iterdir()) == []
-    with pytest.raises(IntegrityError, match="other bytes"):
+    with pytest.raises(IntegrityError, match="different bytes"):
         list(forge.archives({RELEASE: pinned}))
     assert list((tmp_path / "forge").iterdir()) == []
 

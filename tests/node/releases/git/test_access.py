@@ -197,7 +197,7 @@ def test_only_a_git_that_goes_out_hears_of_the_proxy(tmp_path: Path) -> None:
 def test_settings_of_a_source_are_read_and_refused_with_their_place(node: Node) -> None:
     git = "https://git.invalid/a.git"
     for body, problem in (
-        ({"proxy": "ftp://x"}, "sources.a.proxy: is not a URL for this"),
+        ({"proxy": "ftp://x"}, "sources.a.proxy: is not an allowed URL"),
         ({"credentials": "keys/git"}, "sources.a.credentials"),
         ({"ssh_key": 1}, "sources.a.ssh_key"),
     ):

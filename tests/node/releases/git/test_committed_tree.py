@@ -37,7 +37,7 @@ def refused(done: Done) -> str:
     ("plant", "problem"),
     [
         (absolute_link, "an absolute symlink"),
-        (chain_of_links, "a symlink that leads outside the tree"),
+        (chain_of_links, "a symlink that points outside the tree"),
         (submodule, "a submodule"),
         (clone_that_git_would_commit, "a submodule"),
     ],

@@ -66,10 +66,10 @@ class TestRepository:
     def test_what_was_not_fetched_is_not_known(self, host: Host) -> None:
         host.publish("web", "r1")
         repository = host.machine()
-        with pytest.raises(UnavailableError, match="was not fetched"):
+        with pytest.raises(UnavailableError, match="was not downloaded"):
             repository.tag(host.url("web"), "r1")
         repository.fetch([(host.url("web"), "r1")], refresh=False)
-        with pytest.raises(UnavailableError, match="was not fetched"):
+        with pytest.raises(UnavailableError, match="was not downloaded"):
             repository.tags([(host.url("web"), "r1"), (host.url("web"), "r2")])
 
     @pytest.mark.parametrize("refresh", [False, True])
@@ -215,7 +215,7 @@ class TestRepository:
         refs = repository.refs([host.url("web"), host.url("other")])
         tags = {name for name in refs[host.url("web")] if name.startswith("refs/tags/")}
         assert tags == {"refs/tags/r1", "refs/tags/r2"}
-        with pytest.raises(UnavailableError, match="was not fetched"):
+        with pytest.raises(UnavailableError, match="was not downloaded"):
             repository.tag(host.url("web"), "r1")
         for tag in ("r1", "r2"):
             _, found = fetched(host, "web", tag)
@@ -263,7 +263,7 @@ class TestRepository:
         (found,) = repository.countersignatures(
             host.url("web"), "r1", signers=host.signers("bob"), source="web", refresh=True
         )
-        assert (found.signer, found.problem) == (None, "is of another tag object")
+        assert (found.signer, found.problem) == (None, "belongs to another tag object")
 
     @pytest.mark.parametrize("annotated", [False, True])
     def test_a_tag_without_a_signature_is_refused(self, host: Host, annotated: bool) -> None:

@@ -102,7 +102,7 @@ def test_a_moved_tag_is_an_alarm_and_a_lost_host_is_none(site: Node, forge: Forg
     ("names", "said"),
     [
         ("base/trunk", "web → dist/tags/r8 → deep/tags/d1 → base/trunk is not a tag"),
-        ("other/tags/o1", "cannot look into other/tags/o1: 'other' is not a source"),
+        ("other/tags/o1", "cannot check other/tags/o1: 'other' is not a source"),
     ],
 )
 def test_dependencies_of_dependencies_are_tags(

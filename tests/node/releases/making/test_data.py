@@ -51,7 +51,7 @@ def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
         "hiera.yaml: Elsewhere: datadir /etc/puppetlabs/code/data is not in the release",
         "hiera.yaml: Machine: /etc/secrets.yaml is not in the release",
         "hiera.yaml: Machine: /srv/%{role}.yaml is not in the release",
-        "hiera.yaml: Each: datadir %{environment}/data is another one on each node",
+        "hiera.yaml: Each: datadir %{environment}/data differs from node to node",
         "hiera.yaml: Role: there is no data/role",
         "hiera.yaml: Role: there is no data/site.yaml",
         "hiera.yaml: no level reads data/forgotten.yaml",
@@ -130,7 +130,7 @@ def test_what_import_left_is_said_again(tmp_path: Path) -> None:
         "Puppetfile:2: two is not in the manifest: is a Subversion repository",
         "Puppetfile:4: three is not in the manifest: stands inside Ruby, which decides:"
         " --evaluate has Ruby read it",
-        "Puppetfile:3: 'if x then' is Ruby: --evaluate has Ruby read it",
+        "Puppetfile:3: 'if x then' is Ruby code ('--evaluate' runs it)",
     ]
     assert left_of_puppetfile(tmp_path / "elsewhere", NO_MODULES) == []
 

@@ -57,7 +57,7 @@ def test_modules_that_r10k_left_are_named_and_left_out(node: Node, control: Repo
     refused = make(node, "check", str(control.path))
     assert refused.code == 2
     assert "the release has a directory 'modules/ntp', and its manifest a module" in refused.err
-    assert "git should ignore what r10k put there" in refused.err
+    assert "let git ignore what r10k installs" in refused.err
 
 
 def test_a_whole_directory_of_modules_is_left_out(node: Node, control: Repo) -> None:
@@ -81,11 +81,11 @@ def test_a_file_that_puppet_reads_here_only_stops_a_tag(node: Node, control: Rep
 
 
 def test_a_trial_says_what_no_release_has(node: Node, control: Repo) -> None:
-    control.write({"modules/left/manifests/init.pp": klass("left", "here only")})
+    control.write({"modules/left/manifests/init.pp": klass("left", "in this clone only")})
     node.write("input.yaml", "app: foo/trunk\nclasses: [left, ntp]\n")
     tried = node.run("try", str(control.path), "--noop")
     assert tried.code == 0, tried.err
-    assert "here only" in tried.out
+    assert "in this clone only" in tried.out
     assert "ntp 1.0.0" in tried.out
     (said,) = [line for line in tried.err.splitlines() if "in no release" in line]
     assert said.startswith("# warning: modules/left counts here and in no release: git ignores it")

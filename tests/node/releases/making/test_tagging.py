@@ -56,11 +56,11 @@ def test_a_release_is_tagged_pushed_and_can_be_staged(
     assert site.run("stage", "web/tags/r2").code == 0
     again = tag(site, forge, home, "r2")
     assert again.code == 2
-    assert "there is a tag r2 already" in again.err
+    assert "the tag r2 exists already" in again.err
     forge.repo("web").git("tag", "-d", "r2")
     again = tag(site, forge, home, "r2")
     assert again.code == 2
-    assert "origin has a tag r2 already" in again.err
+    assert "origin has the tag r2 already" in again.err
 
 
 def test_without_push_origin_is_left_alone(
@@ -123,7 +123,7 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
         (
             "git rm -q --cached manifest.lock; echo '*.lock' > .gitignore; git add .gitignore;"
             " git commit -qm x",
-            "git ignores manifest.lock, and a release needs it (git add -f manifest.lock",
+            "git ignores manifest.lock, which the release needs (git add -f manifest.lock",
         ),
         (
             "echo '*.pp' > .gitignore; git add .gitignore; git commit -qm x;"

@@ -82,7 +82,7 @@ def test_a_site_of_tags_only_looks_and_changes_nothing(node: Node, tree: Path) -
     node.settings(**{**settings, "immutable_only": True})
     refused = node.run("try", str(tree))
     assert refused.code == 2
-    assert "a work tree may change, and immutable_only is set" in refused.err
+    assert "a work tree can change, and 'immutable_only' is set" in refused.err
     shown = node.run("try", str(tree), "--noop")
     assert shown.code == 0, shown.err
     assert "compiling runs functions and facts of this work tree" in shown.err
@@ -120,7 +120,7 @@ def test_a_tree_that_cannot_be_tried_says_why(node: Node, tree: Path) -> None:
     (tree / "Puppetfile").write_text("mod 'acme/ntp', '1.0.0'\n")
     assert "'localpuppet release import' makes it" in node.run("try", str(tree)).err
     odd = tree.rename(tree.parent / "a:b")
-    assert "Puppet cannot work with this path" in node.run("try", str(odd)).err
+    assert "Puppet cannot use this path" in node.run("try", str(odd)).err
 
 
 def test_trunk_gets_the_modules_of_its_lock(node: Node, tree: Path) -> None:

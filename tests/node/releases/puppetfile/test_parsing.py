@@ -96,7 +96,7 @@ def test_what_stands_inside_ruby_is_left() -> None:
         ("c", ""),
     ]
     assert list(found.notes) == [1, 2]
-    assert found.notes[1] == "'v = 1' is Ruby: --evaluate has Ruby read it"
+    assert found.notes[1] == "'v = 1' is Ruby code ('--evaluate' runs it)"
 
 
 PIECES = st.sampled_from(

@@ -47,7 +47,7 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (
             RolloutCommand.STOP,
             [RolloutStopped(ending=RolloutEnding.FAILURES, reason="x")],
-            "is ending already: x",
+            "is already ending: x",
         ),
         (
             RolloutCommand.STOP,
@@ -104,7 +104,7 @@ def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None
         )
         assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
         assert notes.refused[0] == ""
-        assert notes.refused[1].startswith("is ending already")
+        assert notes.refused[1].startswith("is already ending")
         assert (nodes.held, rollout.state.resumable) == (set(), False)
 
     run_simulated(work())

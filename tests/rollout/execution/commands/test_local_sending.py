@@ -72,7 +72,7 @@ def test_a_word_is_done_when_the_journal_says_so(journal: JournalWriter) -> None
 
 
 @pytest.mark.parametrize(
-    ("event", "problem"), [(STOPPED, "is ending already"), (HEARD, "")], ids=["other", "own"]
+    ("event", "problem"), [(STOPPED, "is already ending"), (HEARD, "")], ids=["other", "own"]
 )
 def test_of_two_people_who_decide_each_is_told_who_did(
     journal: JournalWriter, event: Event, problem: str
@@ -105,5 +105,5 @@ async def ended(journal: JournalWriter) -> None:
 
 async def refused(journal: JournalWriter) -> None:
     journal.append(STOPPED, at=AT)
-    with pytest.raises(InvalidInputError, match="is ending already"):
+    with pytest.raises(InvalidInputError, match="is already ending"):
         await say_here(journal, GO_ON)

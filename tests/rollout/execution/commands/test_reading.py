@@ -171,7 +171,7 @@ def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
     async def work() -> None:
         for to, reason in (
             (site.head(epoch=2), "is for epoch 2, this is 1"),
-            (replace(before, head=other), "took another course than the sender knows"),
+            (replace(before, head=other), "continued in another way than the sender knows"),
         ):
             with pytest.raises(InvalidInputError, match=reason):
                 await site.say(site.bob, RolloutCommand.STOP, to)
