@@ -132,7 +132,7 @@ def parse_object(
             parse_int=_integer,
             parse_float=_finite,
         )
-        # Only an escape can produce it has a lone surrogate; UTF-8 cannot encode one.
+        # Only an escape can produce a lone surrogate; UTF-8 cannot encode one.
         if "\\u" in text:
             _encode(value)
     except InvalidInputError as error:

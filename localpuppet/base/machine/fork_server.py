@@ -135,7 +135,7 @@ class ForkServerClient:
             return _Forked(connection, os.pidfd_open(pid), self._processes)
         except OSError as error:
             connection.close()
-            raise UnavailableError("does not exist, or not yet", where="the fork server") from error
+            raise UnavailableError("is not running", where="the fork server") from error
         except UnavailableError:
             connection.close()
             raise

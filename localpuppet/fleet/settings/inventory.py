@@ -72,7 +72,7 @@ def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Invent
         raise InvalidInputError(
             "must be more than twice inventory.refresh",
             where=f"{file}: inventory.expire",
-            hint="otherwise queries leave out healthy nodes",
+            hint="raise it: otherwise queries leave out healthy nodes",
         )
     return InventorySettings(
         facts=tuple(body.get("facts", ())),

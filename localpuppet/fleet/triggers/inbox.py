@@ -151,7 +151,7 @@ class Inbox:
             return step_table.ended(connection, owner, number)
 
     def set_began(self, identifier: str, *, began: bool) -> None:
-        """Record that the run of a step begins, before it does; or that it did not start."""
+        """Record that the run of a step begins, before it does; or that it did not begin."""
         with self._database.transaction() as connection:
             step_table.set_began(connection, identifier, began=began)
 

@@ -174,7 +174,7 @@ def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quot
 
 
 def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> None:
-    """Record that the run of a step begins, or that it did not start."""
+    """Record that the run of a step begins, or that it did not begin."""
     connection.execute("UPDATE steps SET began = ? WHERE cause = ?", (int(began), cause))
 
 

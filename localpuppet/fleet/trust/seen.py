@@ -84,11 +84,11 @@ class SeenIds:
         own, total = self._ids.of(connection, owner), self._ids.total(connection)
         one_has_all = own >= (self._quota.each or total)
         what = f"{own} ids of {owner}" if one_has_all else f"{total} ids"
-        more = f"nothing more of {owner}'s" if one_has_all else "nothing more"
+        more = f"further ids of {owner}" if one_has_all else "further ids"
         return StateError(
             f"{what} are stored already: localpuppet rejects {more}",
             where=str(self._database.path),
-            hint="each expires with its message; find out which process sends them",
+            hint="find out which process sends them; each expires with its message",
         )
 
     def close(self) -> None:

@@ -121,7 +121,7 @@ class ParameterResolver:
             raise InvalidInputError(
                 f"'%{{{name}}}' is unknown: the document has no parameter {head!r}",
                 where=where,
-                hint="facts are not available here; write a literal %{ is written %{literal('%')}{",
+                hint="facts are not available here; write a literal %{ as %{literal('%')}{",
             )
         value = self.parameter(head)
         for key in rest:

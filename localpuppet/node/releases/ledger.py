@@ -175,7 +175,7 @@ class Ledger:
         if same_source and mine is not None and last is not None and mine < last:
             raise InvalidInputError(
                 f"{app} is older, by tag timestamp, than {before.release}, which this"
-                " node said on the bus that it applied last",
+                " node published as its last release",
                 where="app",
                 hint="to accept it, run 'localpuppet apply --allow-older'",
             )

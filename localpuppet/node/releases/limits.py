@@ -89,7 +89,7 @@ def refuse_too_many(pinned: int, *, where: str) -> None:
     """
     if pinned > MAX_PINNED:
         raise InvalidInputError(
-            f"exceed the limit: {pinned} of at most {MAX_PINNED} for one release",
+            f"exceed the limit: {pinned}, at most {MAX_PINNED} for one release",
             where=where,
             hint="combine modules into collections",
         )

@@ -103,7 +103,7 @@ class RolloutState:
         if not isinstance(first, RolloutBegan):
             raise StateError(
                 "does not start with the event that starts a rollout",
-                hint="its process was killed before that; move it away",
+                hint="move it away: its process was killed before that",
             )
         state = cls(first)
         for event in iterator:

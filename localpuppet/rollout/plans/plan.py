@@ -304,7 +304,7 @@ def _turns(vertices: _Vertices, where: str) -> LevelSchedule:
             f"the order has a cycle: {_named(vertices, steps)}",
             where=where,
             hint="remove one of these from 'consumes'"
-            + (f"; {error.loops - 1} more circles" if error.loops > 1 else ""),
+            + (f"; {error.loops - 1} more cycles" if error.loops > 1 else ""),
         ) from error
 
 

@@ -127,7 +127,9 @@ class ServiceFetch:
         if not name.startswith("_"):
             return self.client(self.timeout).get(url, limit=limit)
         if ":" in parts.netloc or "@" in parts.netloc:
-            raise InvalidInputError("remove the port: SRV records name it", where=f"site {name}")
+            raise InvalidInputError(
+                "must have no port", where=f"site {name}", hint="remove it: SRV records name it"
+            )
         until = self.now() + self.timeout
         servers = [
             f"{one.target}:{one.port}" for one in in_order(self.lookup.records(name), self.draw)

@@ -285,7 +285,7 @@ def test_a_killed_server_does_not_end_the_run_and_hides_nothing_of_it(warm: Warm
     warm.node.app("warning('as it is')")
     after = warm.run("alone")
     assert after["outcome"] == "unchanged"
-    assert after["cold_reason"] == "the fork server: does not exist, or not yet"
+    assert after["cold_reason"] == "the fork server: is not running"
 
 
 def test_where_server_and_puppet_are_killed_nobody_knows_how_it_ended(warm: WarmNode) -> None:

@@ -91,12 +91,12 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     shell(command)
     a.node.app('@@notify { "failed": } exec { "/bin/false": }')
     assert a.run("apply").code == 1
-    assert a.run("inventory", "publish").out == "the others know it already\n"
+    assert a.run("inventory", "publish").out == "published before: nothing changed\n"
     assert exports(b) == ["a App::Known[host a]"]
 
     exporting(b, "App::Known <<| |>>")
     refused = b.run("apply", "--noop")
-    assert (refused.code, "no policy line is about App::Known" in refused.out) == (1, True)
+    assert (refused.code, "no policy line names App::Known" in refused.out) == (1, True)
     assert "no policy line" in recorded(b, "collected.json")["collectors"][0]["reason"]
     lines = b.run("inventory", "exports", "--policy").out
     assert lines == f"# guarded drops path\n{a.name}\tApp::Known\t*\tguarded\n"

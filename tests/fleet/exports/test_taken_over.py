@@ -82,7 +82,7 @@ async def test_what_is_a_resource_is_held_against_the_lines(tmp_path: Path) -> N
     await evil.read()
     for kind in ("Exec", "Evil::Own"):
         with pytest.raises(
-            InvalidInputError, match=f"{NAME} exports it, and no line.*about {kind}"
+            InvalidInputError, match=f"{NAME} exports it, and no policy line names {kind}"
         ):
             evil.collect(kind)
     (host,) = evil.collect("Host").taken

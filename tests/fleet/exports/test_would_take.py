@@ -28,14 +28,14 @@ def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
     host, file = me.run("check", "--json").json["collectors"]
     assert [(one["node"], one["resource"]) for one in host["resources"]] == [(A, "Host[x]")]
     assert [(one["node"], one["resource"]) for one in host["left_out"]] == [(B, "Host[y]")]
-    assert (file["digest"], "no policy line is about File" in file["reason"]) == (None, True)
+    assert (file["digest"], "no policy line names File" in file["reason"]) == (None, True)
     shown = me.run("check").out
     for text in (
         "The collectors of the newest run would get now\n",
         "  Host <<| tag == 'web' |>>\n",
         f"    1 resource of {A}\n",
         f"    left out: Host[y] of {B}: no policy line covers this signer and title\n",
-        f"    none: File[/etc/sudoers]: {B} exports it, and no line",
+        f"    none: File[/etc/sudoers]: {B} exports it, and no policy line",
     ):
         assert text in shown, shown
 

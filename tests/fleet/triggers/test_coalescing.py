@@ -151,7 +151,7 @@ def test_after_a_restart_all_that_is_not_settled_waits() -> None:
 
 def test_no_run_is_on() -> None:
     for method in (Coalescer().ended, Coalescer().put_back, lambda: Coalescer().give_up("x")):
-        with pytest.raises(RuntimeError, match="bug of the caller"):
+        with pytest.raises(RuntimeError, match="a bug in localpuppet"):
             method()
 
 

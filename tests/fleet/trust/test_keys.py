@@ -167,9 +167,10 @@ def test_public_keys_with_comments_before_them() -> None:
         (lambda: public_pem(Ed448PrivateKey.generate().public_key()), "not an Ed25519 key"),
         (lambda: Ca().text, "is a certificate.*identity.ca"),
         (lambda: new().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "one PEM block"),
-        (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END"
-        " PUBLIC"
-        " KEY-----\n", "not a readable public key"),
+        (
+            lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+            "not a readable public key",
+        ),
         (lambda: b"\x00\xff" * 100, "one PEM block"),
     ],
 )

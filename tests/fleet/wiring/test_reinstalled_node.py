@@ -69,7 +69,7 @@ def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node
     made_anew(applied)
     refused = applied.run("apply")
     assert refused.code == 2
-    assert "this node published on the bus, its last is web/tags/r2" in refused.err
+    assert "this node published web/tags/r2 as its last release" in refused.err
     assert "web/tags/r1 is older, by tag timestamp, than web/tags/r2" in refused.err
     assert applied.run("check").code == 2
     allowed = applied.run("apply", "--allow-older")
@@ -81,7 +81,7 @@ def test_what_another_key_signed_does_not_count_and_stops_nobody(applied: Node) 
     made_anew(applied, kept=())
     done = applied.run("apply")
     assert done.code == 0, done.err
-    assert "what this node said on the bus of one before does not count" in done.err
+    assert "the release that this node published before is rejected" in done.err
 
 
 def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None:
@@ -92,7 +92,7 @@ def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None
     with agent_of(applied):
         checked = applied.run("check")
     assert checked.code == 2
-    assert "this node published on the bus, its last is web/tags/r2" in checked.err
+    assert "this node published web/tags/r2 as its last release" in checked.err
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Re
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
     done = node.run("apply")
     assert done.code == 0, done.err
-    assert "what this node said on the bus of one before does not count" in done.err
+    assert "the release that this node published before is rejected" in done.err
 
 
 def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:

@@ -129,7 +129,7 @@ def test_ruby_is_shut_in(shop: Node, ruby: str, what: str) -> None:
 
 
 def test_no_puppetfile_and_no_text(shop: Node) -> None:
-    assert "does it exist?" in make(shop, "import", str(shop.root / "Puppetfile")).err
+    assert "file not found (create it" in make(shop, "import", str(shop.root / "Puppetfile")).err
     (shop.root / "Puppetfile").write_bytes(b"\xff")
     assert "is not UTF-8" in make(shop, "import", str(shop.root / "Puppetfile")).err
 

@@ -146,7 +146,7 @@ def test_ten_thousand_circles_are_one_line() -> None:
         parts[f"a{number}"] = part("x", gives=f"p{number}", needs=f"q{number}")
         parts[f"b{number}"] = part("y", gives=f"q{number}", needs=f"p{number}")
     message = refusal(site(**parts))
-    assert "9999 more circles" in message
+    assert "9999 more cycles" in message
     assert len(message) < 300
 
 

@@ -177,7 +177,7 @@ class Confirming:
         if found.stage is Stage.CONFIRMED:
             return DONE
         if found.stage is not Stage.PENDING:
-            return f"the deadline has passed: {found}"
+            return f"it is no longer pending: {found}"
         if not self._fresh:
             return "this node could not make a new connection to the bus yet"
         self._settle(replace(found, stage=Stage.CONFIRMED, reason=""))

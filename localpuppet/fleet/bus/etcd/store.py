@@ -99,8 +99,7 @@ def weakness(version: str | None) -> str | None:
     if version is None:
         return (
             f"etcd shows its version to etcd's root only: make sure that it is one of {fix} or"
-            " later, which"
-            " keep nodes apart"
+            " later, which keep nodes apart"
         )
     parts = version.split("-")[0].split(".")
     if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):

@@ -37,4 +37,4 @@ def publish_command(node: NodeWiring, dry_run: bool) -> None:
     if news is None:
         render.emit("there is nothing to tell: no good whole run was made here yet")
     else:
-        render.emit("told the others" if news else "the others know it already")
+        render.emit("published" if news else "published before: nothing changed")

@@ -200,7 +200,7 @@ def _unquoted(text: str) -> str:
         found = str(loads(escaped))
         found.encode()
         return found
-    except ValueError as error:  # also for it has a lone surrogate
+    except ValueError as error:  # also for a lone surrogate
         raise InvalidInputError(
             "a string has an escape that JSON does not know",
             where="PQL",

@@ -275,7 +275,7 @@ def check_text(text: str) -> str:
     """Return a query's text after checking that it may be parsed.
 
     Raises:
-        InvalidInputError: It is too long, or has it has a lone surrogate or a control character.
+        InvalidInputError: It is too long, or has a lone surrogate or a control character.
     """
     if len(text) > MAX_TEXT:
         raise InvalidInputError(

@@ -13,7 +13,7 @@ from localpuppet.node.enc.instance.places import CloudInitFiles
 
 SOURCE = "cloud-init"
 MAX_INSTANCE_DATA = 4 * 1024 * 1024
-HINT = "'instance_data: {cloud_init: false}' in localpuppet.yaml runs without it"
+HINT = "set 'instance_data: {cloud_init: false}' in localpuppet.yaml to do without it"
 # cloud-init's name of the cloud if it found none.
 _NO_CLOUD = "none"
 

@@ -76,7 +76,7 @@ def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) ->
     lease = newest_lease()
     if lease is None:
         raise UnavailableError(
-            "this machine has no DHCP lease, which names the service's address",
+            "this machine has no DHCP lease that names the service's address",
             where=str(service),
             hint=HINT,
         )

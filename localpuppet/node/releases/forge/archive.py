@@ -48,7 +48,7 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
         raise IntegrityError(
             f"its metadata.json names {name[:120]!r} {str(said.get('version'))[:60]!r}",
             where=str(release),
-            hint="the forge sent another module's archive",
+            hint="check 'forge.url': the forge sent another module's archive",
         )
     return top
 

@@ -186,8 +186,8 @@ class GitWorkTree:
             f"{ref}:{ref}",
             failure=UnavailableError,
             what=f"cannot push {_shown(ref)} to {REMOTE}",
-            hint="the local one was removed; check that you may push; '--no-push' signs in this"
-            " clone only",
+            hint="check that you may push (the local copy was removed); '--no-push' signs in"
+            " this clone only",
         )
 
     def is_signed(self, ref: str) -> bool:

@@ -128,8 +128,7 @@ def test_what_import_left_is_said_again(tmp_path: Path) -> None:
     assert left_of_puppetfile(tmp_path, NO_MODULES) == [
         "Puppetfile:1: one is not in the manifest: run localpuppet release import",
         "Puppetfile:2: two is not in the manifest: is a Subversion repository",
-        "Puppetfile:4: three is not in the manifest: stands inside Ruby, which decides:"
-        " --evaluate has Ruby read it",
+        "Puppetfile:4: three is not in the manifest: is inside Ruby code ('--evaluate' runs it)",
         "Puppetfile:3: 'if x then' is Ruby code ('--evaluate' runs it)",
     ]
     assert left_of_puppetfile(tmp_path / "elsewhere", NO_MODULES) == []

@@ -34,7 +34,7 @@ def test_what_not_every_node_has_is_named(node: Node, forge: Forge) -> None:
         return [
             f"{release}/site/profile/manifests/init.pp:3: neither the release nor Puppet ",
             f"{release}/site/profile/manifests/init.pp:4: neither the release nor Puppet ",
-            f"{release}/site/profile/manifests/init.pp:7: puppetdb_query asks the bus, and no bus",
+            f"{release}/site/profile/manifests/init.pp:7: puppetdb_query queries the bus, ",
             f"{release}/manifests/site.pp:1: neither the release nor Puppet ",
         ]
 
