@@ -91,4 +91,4 @@ def test_a_lock_that_does_not_fit_is_refused(shop: Node, forge: Forge) -> None:
     manifest(forge, "branch", "other")
     refused = make(shop, "check", web)
     assert refused.code == 2
-    assert "wants the branch other, the lock has main" in refused.err
+    assert "has the branch other, the lock has main" in refused.err

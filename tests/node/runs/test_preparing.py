@@ -321,9 +321,7 @@ def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
     tag_time(site, ReleasePath("app/tags/r1"), 100)
     newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
-    with pytest.raises(
-        InvalidInputError, match="than app/tags/r4, which this node said on the bus"
-    ):
+    with pytest.raises(InvalidInputError, match="than app/tags/r4, which this node published"):
         site.preparation().prepare(OPTIONS)
     for harmless in (
         replace(newer, tagged_at=100),

@@ -163,7 +163,7 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
     await rolled.look(WITHIN + 15)
     (cause,) = rolled.rig.inbox.causes()
     assert (cause.kind, cause.sender) == (CauseKind.ROLLOUT, OWNER)
-    assert "too late: app/tags/r2: rolling back" in rolled.confirms(
+    assert "no longer pending: app/tags/r2: rolling back" in rolled.confirms(
         nonce=rolled.memory.read().nonce  # type: ignore[union-attr]
     )
 
