@@ -317,8 +317,8 @@ def test_a_server_of_an_unknown_authority_is_never_asked(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://web01.example.com/", "is not https"),
-        ("ftp://web01.example.com/", "is not https"),
+        ("http://web01.example.com/", "is not an https URL"),
+        ("ftp://web01.example.com/", "is not an https URL"),
         ("https:///input.yaml", "has no host"),
         ("https://user:s3cret@web01.example.com/", "must not hold credentials"),
         ("https://web01.example.com:port/", "is not a URL"),

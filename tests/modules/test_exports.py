@@ -228,10 +228,8 @@ def test_a_guarded_resource_is_called_by_its_title_alone(bench: Bench) -> None:
         f"{MODULES}:{types.parents[3]}",
     )
     assert done.code == 0, done.text
-    told = [line for line in done.lines if "since its last run" in line]
-    assert told == [
-        "Warning: Demo_host[evil] of evil.example.com: its host_name since its last run"
-    ]
+    told = [line for line in done.lines if "does not count" in line]
+    assert told == ["Warning: Demo_host[evil] of evil.example.com: its host_name does not count"]
     assert "sort rsa" in done.text
 
 

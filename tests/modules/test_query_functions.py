@@ -96,7 +96,7 @@ def test_each_function_has_our_own_name_too(bench: Bench, puppet_alone: Path) ->
             "query_nodes('a', 'b', 'c')",
             "wrong number of arguments (3; must be 1 to 2)",
         ),
-        ("query_nodes('Package[x]')", "resources of type Package are not answered"),
+        ("query_nodes('Package[x]')", "resources of type Package are not supported"),
     ],
 )
 def test_what_is_refused_compiles_no_catalog(bench: Bench, code: str, error: str) -> None:

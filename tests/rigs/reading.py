@@ -21,7 +21,7 @@ _LINES = {
     "refused": re.compile(
         rf"dropped a trigger(?: of (?P<sender>\S+) \((?P<uuid>{_UUID})\))?: (?P<reason>.+)"
     ),
-    "busy": re.compile(r"not now, again soon: "),
+    "busy": re.compile(r"postponed the run, trying again soon: "),
     "impossible": re.compile(r"no run for "),
     "over": re.compile(r"run (?P<run>\d{8}T\S+) (?P<outcome>\w+)"),
 }

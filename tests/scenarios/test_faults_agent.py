@@ -58,7 +58,9 @@ def test_killed_while_a_run_is_on_that_goes_on(fleet: Fleet) -> None:
     b.wait_log("history .*started")
     b.kill()
     b.start()
-    b.wait_log("not now, again soon: the command of an earlier agent is still running")
+    b.wait_log(
+        "postponed the run, trying again soon: the command of an earlier agent is still running"
+    )
     fleet.send(a, b)
     b.behave()
     b.open_gate()

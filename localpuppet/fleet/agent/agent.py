@@ -311,7 +311,7 @@ class Agent:
         batch = self.running
         if end.result is RequestedRunResult.BUSY:
             say = self._log.debug if self._blocked else self._log.info
-            say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
+            say(f"postponed the run, trying again soon: {end.reason}", kind=LineKind.RUN)
             self._put_back(batch)
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.result is RequestedRunResult.IMPOSSIBLE:

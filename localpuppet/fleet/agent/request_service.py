@@ -22,7 +22,7 @@ T = TypeVar("T")
 Lend = Callable[[RunId | None], AbstractAsyncContextManager[InventoryReader]]
 
 # The cure in messages about a query that could not be answered.
-HINT = "'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer"
+HINT = "set 'inventory: {max_stale: TIME}' in localpuppet.yaml to accept an older answer"
 # Seconds for which the queries of one run without an agent share a listing of the bus.
 SHARED = 60.0
 

@@ -104,7 +104,7 @@ class RolloutSteps:
             puppet_tags=args.tags,
             awaited_entries=args.awaited_entries,
         )
-        stale = _StaleLookError("its look was too long ago") if self._stale(owner, args) else None
+        stale = _StaleLookError("its noop run is too old") if self._stale(owner, args) else None
         try:
             step = self.inbox.step(
                 cause,

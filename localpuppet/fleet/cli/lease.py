@@ -103,8 +103,8 @@ async def _wait(leases: "Leases", name: str, patience: float) -> "HeldLease":
         holder = await leases.holder(name)
         raise BusyError(
             f"the lease {name} is not free",
-            hint=f"{holder} has it: --wait-timeout TIME waits"
+            hint=f"{holder} has it; use --wait-timeout TIME to wait"
             if holder
-            else "--wait-timeout TIME waits for it",
+            else "use --wait-timeout TIME to wait for it",
         )
     return held

@@ -56,7 +56,7 @@ def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_
 
     if roles:
         if following:
-            raise click.UsageError("--role lists the inventory; it does not go with --watch")
+            raise click.UsageError("--role and --watch exclude each other")
         _show_roles(node, roles, as_json=as_json)
         return
     fleet = FleetWiring(node)

@@ -41,6 +41,6 @@ def _reacts(node: NodeWiring) -> list[str]:
     if policy is None or policy.may_allow("react"):
         return []
     return [
-        f"{path}: no line allows react, so that this node follows no change of others: write one, "
+        f"{path}: no line allows react, so this node ignores changes of other nodes: add one, "
         "or 'agent: {react: false}' in localpuppet.yaml"
     ]

@@ -112,7 +112,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
     rollback = said.get("rollback")
     if rollback:
-        text = f"input wants {rollback['input_release']}, running {rollback['release']}"
+        text = f"input names {rollback['input_release']}, running {rollback['release']}"
         by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
         rows.append(("Rollback", render.user_text(f"{text}, {by}")))
     rows.append(("Version", render.user_text(said["version"])))

@@ -205,7 +205,7 @@ class ExportsFollower:
                 self._looked[node] = self.seconds()
                 found.append((node, digest))
         if not held and self.view.current_until() is not None:
-            self.held.note_unread(found, "not from the bus yet")
+            self.held.note_unread(found, "not read from the bus yet")
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:

@@ -76,9 +76,7 @@ class CollectorService:
         if more:
             warnings.append(f"{more} more are left out")
         for one in list(self._held.refused().values())[:MAX_WARNED]:
-            warnings.append(
-                f"what {one.node} exports since its last run does not count: {one.reason}"
-            )
+            warnings.append(f"ignoring exports of {one.node} since its last run: {one.reason}")
         return warnings
 
 

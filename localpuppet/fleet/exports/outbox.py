@@ -41,7 +41,9 @@ class ExportsOutbox:
         with disk_errors(path):
             data = path.read_bytes()
         if digest_of(data) != digest:
-            raise StateError("is damaged", where=str(path), hint="the next good run rewrites it")
+            raise StateError(
+                "is damaged", where=str(path), hint="the next successful run rewrites it"
+            )
         return data
 
     def note_landed(self, slot: str, digest: str) -> None:

@@ -165,7 +165,7 @@ def _parse_line(line: str, _number: int) -> CollectLine:
     found = columns(line)
     if len(found) not in (3, 4):
         raise InvalidInputError(
-            "is not a line of a policy", hint=f"columns with tabs between them: {_COLUMNS}"
+            "is not a line of a policy", hint=f"write tab-separated columns: {_COLUMNS}"
         )
     signers, types = map(words, found[:2])
     if types is None:

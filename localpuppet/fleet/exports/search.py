@@ -178,9 +178,7 @@ def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
             right=_parse(right, depth + 1, counted),
         )
     if operator not in ("==", "!=") or not isinstance(left, str):
-        raise InvalidInputError(
-            "is a comparison that cannot be answered", where=_WHERE, hint="== and != are"
-        )
+        raise InvalidInputError("is an unsupported comparison", where=_WHERE, hint="use == or !=")
     if isinstance(right, dict) and left in ("tag", "title"):
         raise InvalidInputError(f"compares a {left} with a hash", where=_WHERE)
     return Comparison(name=left, equal=operator == "==", value=right)

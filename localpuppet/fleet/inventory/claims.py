@@ -168,7 +168,7 @@ def _parse_line(line: str, _number: int) -> ClaimLine:
     found = columns(line)
     if len(found) != 3:
         raise InvalidInputError(
-            "is not a line of a policy", hint=f"three columns with tabs between them: {_COLUMNS}"
+            "is not a line of a policy", hint=f"write three tab-separated columns: {_COLUMNS}"
         )
     signers, roles, addresses = map(words, found)
     return ClaimLine(

@@ -273,7 +273,7 @@ class ViewFollower:
                 self.log.warning(f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER)
             elif self.view.forget(found[0], by=found[1]):
                 self.sources.companion.drop(node)
-                self.log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
+                self.log.info(f"{node} was forgotten by {found[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
         """Record how long the view is current: the watches run, and the bus answers."""

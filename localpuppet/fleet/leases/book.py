@@ -94,7 +94,7 @@ class LeaseBook:
         self._database = Database(
             path,
             Format(tables=_TABLES, version=_VERSION),
-            damaged="move it away; leases that an earlier agent took expire by themselves then",
+            damaged="move it away: leases of an earlier agent then expire",
         )
         self._boot_id = boot_id
 

@@ -75,9 +75,9 @@ class Deploy:
             )
         if self.action is DeployAction.ROLL_BACK and self.rollout is None:
             raise InvalidInputError(
-                "only a rollout takes a release back",
+                "only a rollout can roll back a release",
                 where="action",
-                hint="'localpuppet rollback' on the node does it by hand",
+                hint="run 'localpuppet rollback' on the node",
             )
         if (self.action is DeployAction.CONFIRM) != bool(self.nonce) or (
             self.nonce and not self.rollout
@@ -90,12 +90,12 @@ class Deploy:
             raise InvalidInputError(
                 f"layers and classes are larger than {MAX_VALUES} bytes",
                 where="values",
-                hint="what all nodes share belongs in the release's enc.yaml",
+                hint="put shared values in the release's enc.yaml",
             )
         for name, body in self.classes.items():
             for place in references(body, where=at("classes", name)):
                 raise InvalidInputError(
-                    "refers to a parameter of the node's by %{…}, which a request may not read",
+                    "refers to a node parameter with %{…}, which a request may not read",
                     where=place,
                     hint="write the value; a percent sign before a brace is %{literal('%')}",
                 )
@@ -103,7 +103,7 @@ class Deploy:
                 raise InvalidInputError(
                     "has the name of a secret, and the bus would carry its value",
                     where=place,
-                    hint="secrets come from Hiera (eyaml) or from the node's own input",
+                    hint="put secrets in Hiera (eyaml) or in the node's own input",
                 )
 
     @classmethod

@@ -155,14 +155,14 @@ class RunOnce:
             else 0,
         )
         if found.noop_step and found.rollout is None:
-            raise InvalidInputError("goes with a rollout only", where="request.args.noop_step")
+            raise InvalidInputError("is allowed in a rollout only", where="request.args.noop_step")
         if found.awaited_entries and found.rollout is None:
             raise InvalidInputError(
-                "goes with a rollout only", where="request.args.awaited_entries"
+                "is allowed in a rollout only", where="request.args.awaited_entries"
             )
         if found.changes_salt and (found.rollout is None or not found.noop):
             raise InvalidInputError(
-                "goes with noop in a rollout only", where="request.args.changes_salt"
+                "is allowed with noop in a rollout only", where="request.args.changes_salt"
             )
         return found
 

@@ -139,7 +139,7 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     try:
         request = records.get(run).read_request()
     except FileNotFoundError as error:
-        raise InvalidInputError("its record was incomplete", where=f"run {run}") from error
+        raise InvalidInputError("its record is incomplete", where=f"run {run}") from error
     if request.get("work_tree"):
         return []
     causes = request.get("causes") or {}

@@ -154,7 +154,7 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
     found = columns(line)
     if len(found) != 5 or found[0] not in ("allow", "deny"):
         raise InvalidInputError(
-            "is not a line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
+            "is not a line of a policy", hint=f"write five tab-separated columns: {_COLUMNS}"
         )
     verdict, callers, actions, facts, classes = found
     for name, column in (("facts", facts), ("classes", classes)):

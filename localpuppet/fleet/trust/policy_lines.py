@@ -40,7 +40,7 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
         with errors_at(f"{where}: line {number}"):
             if _CONTROL.search(line):
                 raise InvalidInputError(
-                    "a control character in the policy", hint="lines end with a newline alone"
+                    "the policy has a control character", hint="end lines with a newline only"
                 )
             stripped = line.rstrip(" \t")
             if stripped and not stripped.startswith("#"):
@@ -91,7 +91,8 @@ def _signer(word: str) -> str:
     name = word.removeprefix("*.")
     if ANY in name:
         raise InvalidInputError(
-            f"the signer {word[:60]!r} is a pattern", hint="NAME, or *.SUFFIX for all names below"
+            f"the signer {word[:60]!r} is a pattern",
+            hint="write NAME, or *.SUFFIX for all names below",
         )
     SignerName.parse(name)
     return word

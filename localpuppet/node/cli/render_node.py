@@ -22,7 +22,7 @@ def cells(node_status: dict[str, Any]) -> list[str]:
         about = str(holds[0].get("reason") or "")
     elif rollback:
         about = (
-            f"rolled back by {rollback.get('user')}, input wants {rollback.get('input_release')}"
+            f"rolled back by {rollback.get('user')}, input names {rollback.get('input_release')}"
         )
     elif state == "not trusted":
         about = str(node_status.get("reason", ""))

@@ -283,7 +283,7 @@ def _pin(item: WantedTag, tag: TagObject | None, sha256: str | None) -> Pin:
 def _refuse_other_bytes(item: WantedTag, sha256: str) -> None:
     if item.tree_sha256 is not None and sha256 != item.tree_sha256:
         raise IntegrityError(
-            f"has the bytes of {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",
+            f"has the digest {sha256[:16]}…, the lock says {item.tree_sha256[:16]}…",
             where=item.where,
             hint=item.hint or "the repository does not contain the locked bytes",
         )

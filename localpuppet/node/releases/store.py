@@ -196,7 +196,7 @@ class Store:
                 return "is missing"
             if full:
                 real = digest(entries(path, where=sha256))
-                return "" if real == sha256 else f"has the bytes of {real}"
+                return "" if real == sha256 else f"has the digest {real}"
             found = [(name, os.lstat(file)) for name, file in _walk(path)]
             if _metadata(_line(name, status) for name, status in found) != expected:
                 return "was changed (names, sizes, times or modes)"

@@ -200,5 +200,5 @@ class AssignmentService:
                     raise InvalidInputError(
                         "is Sensitive, and the bus would carry its value",
                         where=f"classes.{name}.{key}",
-                        hint="secrets come from Hiera (eyaml) or from the node's own input",
+                        hint="put secrets in Hiera (eyaml) or in the node's own input",
                     )

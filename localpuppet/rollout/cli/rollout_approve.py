@@ -68,7 +68,9 @@ def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
     found = state.differing[waiting[name]]
     if wanted is not None and wanted != found.digest:
         raise InvalidInputError(
-            f"the difference is now {found.digest}", where="--difference", hint="look at it"
+            f"the difference is now {found.digest}",
+            where="--difference",
+            hint="read it before you approve it",
         )
     for line in changes_text.difference(waiting[name], found, most=len(found.others)):
         render.emit(line)

@@ -90,7 +90,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
         render.emit_json({"schema": 1, "from_bus": True, "rollouts": told})
         return
     if not told:
-        render.emit(f"the bus knows no rollout of {owner}")
+        render.emit(f"the bus has no rollout of {owner}")
         return
     rows = [(one["id"], coloured(one["state"]), show_counts(one["counts"])) for one in told]
     render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))

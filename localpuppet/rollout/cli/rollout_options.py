@@ -239,6 +239,6 @@ def options_of_parent(
     again = frozenset(NodeResult) - {NodeResult.SUCCEEDED, NodeResult.SKIPPED}
     nodes = frozenset(node for node, result in report.state.results().items() if result in again)
     if not nodes:
-        raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
+        raise InvalidInputError("no node failed: nothing to repeat", where=str(parent))
     again_options = replace(report.state.began.options, until=_until(node, given["until"]))
     return again_options, report.state.began, nodes

@@ -66,7 +66,7 @@ def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, Rollout
     raise InvalidInputError(
         "no noop rollout on this machine has that digest",
         where=_WHERE,
-        hint="'localpuppet rollout report ID' of one prints it",
+        hint="'localpuppet rollout report ID' prints the digest of a noop rollout",
     )
 
 

@@ -35,7 +35,7 @@ PAUSES = (0.1, 0.2, 0.4, 0.8)
 # How often to ask a node that begins no confirmation before its result is accepted.
 PATIENT = 10
 _LEFT = (Stage.ROLLED_BACK, Stage.ROLLBACK_FAILED, Stage.SUPERSEDED)
-_OWED = "it has not begun to wait for a confirmation"
+_OWED = "it does not wait for a confirmation yet"
 
 
 class Confirmations:

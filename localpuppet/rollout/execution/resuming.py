@@ -188,9 +188,9 @@ def _check_beginning(
         return
     _, told = found.head.events[0]
     if journal is None or journal.state().began != told:
-        known = "is unknown here" if journal is None else "was another by the journal here"
+        known = "is unknown here" if journal is None else "differs from the journal here"
         raise IntegrityError(
-            f"was last taken over by {found.signer}, and what it was begun with {known}",
+            f"was last taken over by {found.signer}, and its start event {known}",
             where=str(found.head.rollout),
             hint="resume it where it began, or ask the person who took it over to resume it",
         )

@@ -45,7 +45,7 @@ def _parse(text: str, *, now: datetime, where: str) -> datetime:
         except ValueError as error:
             raise InvalidInputError("is not a time", where=where, hint=_HINT) from error
         if moment.tzinfo is None:
-            raise InvalidInputError("has no zone", where=where, hint=_HINT)
+            raise InvalidInputError("has no time zone", where=where, hint=_HINT)
         return moment.astimezone(UTC)
     date, time, name = local.groups()
     try:

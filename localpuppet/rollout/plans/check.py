@@ -32,7 +32,7 @@ def parse_check(value: Json, where: str) -> Check:
         InvalidInputError: The value is neither, is too long, or has an unknown placeholder.
     """
     if isinstance(value, str):
-        return _url(value, where, hint="a command is a list: [/usr/local/bin/probe, --fast]")
+        return _url(value, where, hint="write a command as a list: [/usr/local/bin/probe, --fast]")
     if not isinstance(value, list):
         raise wrong_type(value, "a URL or a list", where)
     if len(value) > MAX_WORDS:

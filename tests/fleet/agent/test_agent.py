@@ -187,7 +187,7 @@ async def test_a_run_that_did_not_start(directory: Path, fate: RequestedRunResul
             assert rig.ids() == []
             assert rig.agent.outcomes[0].outcome == "dropped"
         else:
-            await rig.until("not now, again soon: the reason")
+            await rig.until("postponed the run, trying again soon: the reason")
             assert rig.ids()
             rig.clock.advance(2)
             rig.agent.recheck()

@@ -109,7 +109,7 @@ def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) 
     )
     assert view.exporters() == {NAME: "e" * 64}
     assert entries.lacking(step) == NAME
-    held.note_unread([(NAME, "e" * 64)], "not from the bus yet")
+    held.note_unread([(NAME, "e" * 64)], "not read from the bus yet")
     assert entries.lacking(step) == NAME
     held.refuse(NAME, "e" * 64, "too large", tried=True)
     assert entries.lacking(step) == "", "who collects hears of that"

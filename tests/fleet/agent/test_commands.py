@@ -376,7 +376,7 @@ def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> No
     b.node.wait_until((tmp_path / "here").exists)
     (uuid,) = fleet.send(a, b)
     fleet.accepted(b, uuid)
-    b.wait_log("not now, again soon: busy: run ")
+    b.wait_log("postponed the run, trying again soon: busy: run ")
     b.node.app("notify { 'hello': }")
     open_fifo(tmp_path / "gate")
     assert b.node.finish(by_hand).code == 0

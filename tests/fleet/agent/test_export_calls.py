@@ -121,7 +121,7 @@ async def test_what_a_collector_got_is_written_down_with_what_it_did_not(rig: Ri
     ]
     assert [text.partition(":")[0] for text in answer["warnings"]] == [
         f"Host[y] of {B} is left out",
-        f"what {B}since its last run",
+        f"ignoring exports of {B} since its last run",
     ]
     await rig.collect("Host", ["tag", "==", "web"])  # asked again
     await rig.collect("Server")

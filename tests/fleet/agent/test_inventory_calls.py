@@ -139,7 +139,7 @@ async def test_what_is_refused_is_not_an_answer(rig: Rig) -> None:
     run = rig.begin(FIRST)
     with pytest.raises(InvalidInputError, match=r"\(0; must be >= 1\)"):
         await rig.ask("servers_with_role", run=FIRST)
-    with pytest.raises(InvalidInputError, match="type Package are not answered"):
+    with pytest.raises(InvalidInputError, match="type Package are not supported"):
         await rig.ask("query_nodes", "Package[x]", run=FIRST)
     with pytest.raises(InvalidInputError, match="'rm' is unknown"):
         await rig.ask("rm", run=FIRST)

@@ -86,7 +86,7 @@ def test_usage(node: Node) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
     for arguments, error in (
         (("a =",), "could not parse the query at its end"),
-        (("Package[x]",), "resources of type Package are not answered"),
+        (("Package[x]",), "resources of type Package are not supported"),
         (("a=1", "--json", "--count"), "exclude each other"),
     ):
         done = node.run("query", *arguments)

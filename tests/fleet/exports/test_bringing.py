@@ -315,7 +315,7 @@ async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig)
 
     class Watched(MemoryKeyValue):
         async def get(self, key: str) -> KeyValueEntry | None:
-            with pytest.raises(UnavailableError, match="never read: not from the bus yet"):
+            with pytest.raises(UnavailableError, match="never read: not read from the bus yet"):
                 rig.titles()
             asked.append(key)
             return await super().get(key)

@@ -320,7 +320,7 @@ async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
     assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com", "it knows"
     rig.connected = True
     await rig.keeper.step()
-    assert "took up the lock db again for run 2026" in rig.log.text
+    assert "resumed the lock db for run 2026" in rig.log.text
     rig.clock.advance(29)
     await rig.keeper.step()
     rig.clock.advance(29)

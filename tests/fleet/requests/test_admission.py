@@ -201,7 +201,7 @@ def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
     admitted = [one for one in found if isinstance(one, Request)]
     assert len(admitted) == 20
     refusals = [one.reason for one in found if isinstance(one, RequestRefusal)]
-    assert all("20 ids of mallory are remembered already" in reason for reason in refusals)
+    assert all("20 ids of mallory are stored already" in reason for reason in refusals)
     _, token = desk.ask(action="disable", args=Disable(message="stop"))
     assert isinstance(reception.receive(token), Request)
 

@@ -52,7 +52,7 @@ def test_what_is_asked_is_what_was_meant() -> None:
             {"action": "run"},
             r"request.args.action: 'run' is not something.*stage, apply, roll_back",
         ),
-        ({"action": "roll_back"}, "only a rollout takes a release back"),
+        ({"action": "roll_back"}, "only a rollout can roll back a release"),
         (
             {"action": "confirm", "rollout": ROLLOUT.to_dict()},
             "nonce: a rollout confirms with a nonce",

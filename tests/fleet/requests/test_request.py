@@ -91,7 +91,7 @@ def test_a_request_is_what_it_was() -> None:
         ),
         (
             {"args": {"awaited_entries": [AFTER]}},
-            "request.args.awaited_entries: goes with a rollout only",
+            "request.args.awaited_entries: is allowed in a rollout only",
         ),
         (
             {"args": {"awaited_entries": [{**AFTER, "at": "1"}]}},

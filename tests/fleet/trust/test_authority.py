@@ -240,7 +240,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     fresh.rename(tmp_path / "crl.pem")
     refused(found, issued, "revoked")
     (tmp_path / "ca.pem").unlink()
-    with pytest.raises(InvalidInputError, match=r"ca\.pem: unreadable"):
+    with pytest.raises(InvalidInputError, match=r"ca\.pem: cannot be read"):
         found.verify(token(issued), MessageKind.REQUEST)
 
 

@@ -138,7 +138,7 @@ def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
     clock.advance(61)
     for name in "def":
         assert seen.add("request", name, NOW + 600)
-    with pytest.raises(StateError, match="3 ids are remembered already"):
+    with pytest.raises(StateError, match="3 ids are stored already"):
         seen.add("request", "g", NOW + 600)
     seen.close()
 

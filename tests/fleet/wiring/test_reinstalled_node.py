@@ -115,7 +115,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
         assert ReinstalledNode(wiring, reading=0.1).applied("web", notes.append) is None
     waits, problem = notes
     assert waits == "the agent has not read the bus yet: the run waits for it for up to 0.1 s"
-    assert problem.endswith("does not count: inventory: the agent has not read the bus yet")
+    assert problem.endswith("is rejected: inventory: the agent has not read the bus yet")
 
     notes.clear()
     with ExitStack() as agent:

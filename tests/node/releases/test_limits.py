@@ -1,4 +1,4 @@
-"""Trees that are too deep, exceed, too long or too large: refused before anything is written."""
+"""Trees that are too deep, too many, too long or too large: refused before anything is written."""
 
 import os
 import resource
@@ -102,7 +102,7 @@ def test_a_hostile_tree_is_refused_unwritten_and_stops_nobody(
     said = {
         "deep": f"is more than {MAX_DEPTH} directories deep",
         "long": f"a path has more than {MAX_PATH} bytes",
-        "members": "exceed members",
+        "members": "too many members",
         "bytes": "too large",
     }
     assert said[kind] in refused.stderr
@@ -193,5 +193,5 @@ def test_numbers() -> None:
     budget.take(9, where="x")
     budget.take(1, where="x")
     budget.take(0, where="x")
-    with pytest.raises(IntegrityError, match="exceed"):
+    with pytest.raises(IntegrityError, match="too many"):
         budget.take(0, where="x")

@@ -175,8 +175,8 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
     ("options", "message"),
     [
         ({"delivery": RELEASE, "noop": True}, "--release excludes --noop and --tags"),
-        ({"delivery": RELEASE, "tags": ("a",)}, "--release and --approve exclude"),
-        ({"on_failure": OnFailure.ROLLBACK}, "--on-failure rollback needs --release"),
+        ({"delivery": RELEASE, "tags": ("a",)}, "--release excludes --noop and --tags"),
+        ({"on_failure": OnFailure.ROLLBACK}, "--on-failure rollback requires --release"),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, object], message: str) -> None:

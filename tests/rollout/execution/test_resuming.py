@@ -37,9 +37,9 @@ async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) ->
     events = ((AT, evil), (AT, RolloutResumed(epoch=2)))
     bobs = site.heads_of(site.bob)
     await bobs.write(RolloutCheckpoint(rollout=ID, epoch=2, events=events), None)
-    with pytest.raises(IntegrityError, match="taken over by bob, and what it was begun with was"):
+    with pytest.raises(IntegrityError, match="taken over by bob, and its start event differs"):
         await site.take_up(site.here)
-    with pytest.raises(IntegrityError, match="what it was begun with is unknown here"):
+    with pytest.raises(IntegrityError, match="its start event is unknown here"):
         await site.take_up(site.there)
     assert site.here.open(ID).state().began == FIRST
     assert not site.there.ids()
@@ -69,7 +69,7 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
     site.store.write(KEY, token, None)
     taken = await site.take_up(site.here, None)
     assert (taken.epoch, taken.revision) == (1 + BLIND + 1, None)
-    assert "resuming from the local journal, as the checkpoint is not trusted" in site.notes[0]
+    assert "resuming from the local journal, because the checkpoint is not trusted" in site.notes[0]
     assert site.here.open(ID).state().began == FIRST
     entry = site.store.get(KEY)
     assert entry is not None

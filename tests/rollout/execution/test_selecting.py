@@ -115,9 +115,7 @@ def test_who_only_asks_about_a_node_can_do_without_it() -> None:
 
 def test_where_nodes_are_and_who_does_not_say() -> None:
     assert places_of({node(1): "ams", node(2): 3}, "zone") == {node(1): "ams", node(2): "3"}
-    with pytest.raises(
-        InvalidInputError, match=r"no single value of the fact 'zone' of n01.*, n03"
-    ):
+    with pytest.raises(InvalidInputError, match=r"no single value of fact 'zone' for n01.*, n03"):
         places_of({node(3): {"a": 1}, node(1): None, node(2): "ams"}, "zone")
 
 

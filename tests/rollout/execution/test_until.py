@@ -48,7 +48,7 @@ def test_a_moment(text: str, moment: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2026-11-22T06:00", "has no zone"),
+        ("2026-11-22T06:00", "has no time zone"),
         ("06:00", "is not a time|has no zone"),
         ("tomorrow", "is not a time"),
         ("25:00 UTC", "is not a time"),

@@ -34,7 +34,7 @@ def test_a_site_is_refused_exactly_if_components_of_several_nodes_are_in_a_circl
     drawn: Drawn,
 ) -> None:
     if circles(site(drawn).components):
-        with pytest.raises(InvalidInputError, match="circle"):
+        with pytest.raises(InvalidInputError, match="cycle"):
             plan(drawn)
     else:
         plan(drawn)

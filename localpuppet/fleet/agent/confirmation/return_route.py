@@ -112,7 +112,7 @@ class ReturnRoute:
         """Return the confirmation after a failed attempt, and schedule the next one."""
         pause = pause_after(found.tries)
         if pause is None:
-            why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
+            why = f"{found.silence}; {failure}, after {TRIES} attempts"
             return replace(found, stage=Stage.ROLLBACK_FAILED, reason=why)
         self._due = self.clock.monotonic() + pause
         again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"

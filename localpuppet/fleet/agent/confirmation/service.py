@@ -168,12 +168,12 @@ class Confirming:
         found = self._current()
         rollout = args.rollout
         if rollout is None:
-            return "only a rollout confirms; by hand a node does by itself"
+            return "only a rollout sends confirmations; without one, a node confirms by itself"
         asked = (args.serial, args.release, rollout.caller or caller, rollout.id)
         if found is None or asked != (found.serial, found.release, found.by, found.rollout):
-            return "no release of this rollout's waits for a confirmation on this node"
+            return "no release of this rollout waits for a confirmation on this node"
         if found.nonce != args.nonce:
-            return "the nonce is not the one that this node waits for"
+            return "the nonce differs from the one that this node waits for"
         if found.stage is Stage.CONFIRMED:
             return DONE
         if found.stage is not Stage.PENDING:

@@ -134,7 +134,9 @@ def decide(
             dealt[one.watched.question.id] = replace(one.watched, question=back)
         elif one.now.digest in one.watched.answered_digests:
             dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
-            lines.append(_line("this answer has had its run since the last good one", one))
+            lines.append(
+                _line("this answer already caused a run since the last successful one", one)
+            )
         else:
             news.append(one)
     verdicts = _verdicts(state.reactions, news, me=me, now=now, waits=waits)
@@ -213,7 +215,7 @@ def _with(state: ReactionState, dealt: Mapping[tuple[str, str], WatchedQuery]) -
 
 def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
     if not one.peers:
-        return "no node has said anything that changed it"
+        return "no node published a change to it"
     first = verdicts[one.peers[0].node].blocked
     more = len(one.peers) - 1
     return f"{first} (and {more} more nodes that changed it)" if more else first
@@ -228,8 +230,8 @@ def _waiting(due: float | None, *, limited: bool) -> str:
     if due is None:
         return ""
     why = (
-        f"there were {HOURLY} in the last hour"
+        f"the limit of {HOURLY} reactions an hour is reached"
         if limited
-        else "the nodes that changed an answer have done so again and again"
+        else "the same nodes changed an answer repeatedly"
     )
     return f"no reaction before {datetime.fromtimestamp(due, UTC):%H:%M:%S} UTC: {why}"

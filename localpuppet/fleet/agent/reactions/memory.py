@@ -40,7 +40,7 @@ class ReactionMemory:
             raise StateError(
                 error.what,
                 where=str(self._path),
-                hint="move it away: what is watched comes from the last good run again",
+                hint="move it away: the agent rebuilds it from the last successful run",
             ) from error
 
     def save(self, state: ReactionState) -> None:

@@ -67,7 +67,7 @@ class SplitMessage:
         verb = RequestKind(str(said))
         most = _IDS.get(verb, 0)
         if set(raw) != ({"verb", "ids"} if most else {"verb"}):
-            raise InvalidInputError(f"{verb} has other fields", where=_WHERE)
+            raise InvalidInputError(f"{verb} has unexpected fields", where=_WHERE)
         return cls(verb=verb, ids=_ids(raw["ids"], most) if most else ())
 
     def line(self) -> bytes:

@@ -288,7 +288,7 @@ class EtcdConnection:
         if "requested lease not found" in text:
             return LeaseLostError(text, where=self.where)
         if "authentication failed" in text or "user name is empty" in text:
-            hint = "see user and password_file of the bus"
+            hint = "check 'user' and 'password_file' of the bus"
         return self._problem(text, hint)
 
     def _unreachable(self, reason: str) -> UnavailableError:
@@ -351,7 +351,7 @@ async def receive(stream: Bytes, *, where: str) -> bytes | None:
     async def bounded(size: int) -> bytes:
         if size > MAX_ANSWER:
             raise TooLargeError(
-                f"sends a message of {size} bytes; {MAX_ANSWER} are read", where=where
+                f"sends a message of {size} bytes; at most {MAX_ANSWER} are allowed", where=where
             )
         return await read(raw, size)
 

@@ -124,7 +124,7 @@ class NatsConnection:
                     self._said = link.said or reason(error)
                     await link.close()
                     if "authorization" in self._said.lower():
-                        hint = "see the credentials of the bus"
+                        hint = "check the credentials of the bus"
                         raise self.problem(self._said, hint) from error
                 except BaseException:  # the caller is gone: the link would stay open for ever
                     await link.close()

@@ -151,7 +151,9 @@ class ProxyKeyValue(CheckedStore):
                         entry = entry_from(following.inner("put"))
                     size += len(entry.key) + len(entry.value)
                     if change > MAX_ENTRIES or size > MAX_BYTES:
-                        raise UnavailableError("lists more than there can be", where=_WHERE)
+                        raise UnavailableError(
+                            "lists more entries than the limit allows", where=_WHERE
+                        )
                     entries.append(entry)
                 yield KeyListing(
                     entries=tuple(entries),

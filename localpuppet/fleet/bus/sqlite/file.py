@@ -227,7 +227,7 @@ class SqliteFile:
             return 0
         if application == APPLICATION:
             raise UnavailableError(
-                f"has schema {version}, and this program knows {SCHEMA}",
+                f"has schema {version}; this localpuppet needs {SCHEMA}",
                 where=str(self.path),
                 hint="update localpuppet, or move the file away",
             )

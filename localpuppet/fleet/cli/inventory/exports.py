@@ -83,8 +83,7 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
         render.emit("no node exports that")
     for problem in refused:
         render.QuietObserver().note(
-            f"warning: what {problem.node} exports since its last run does not count:"
-            f" {problem.reason}"
+            f"warning: ignoring exports of {problem.node} since its last run: {problem.reason}"
         )
 
 
@@ -122,7 +121,7 @@ async def _held(
         if name is not None and reader.entry(name) is None:
             raise InvalidInputError(
                 f"{name} is not in the inventory",
-                hint="'localpuppet nodes' lists who is on the bus",
+                hint="'localpuppet nodes' lists the nodes on the bus",
             )
         return list(held.find(node=name, kind=kind))
 

@@ -61,7 +61,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     if entry is None:
         raise InvalidInputError(
             f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
-            hint="its first good run adds it; 'localpuppet nodes' lists the running agents",
+            hint="its first successful run adds it; 'localpuppet nodes' lists the running agents",
         )
     if as_json:
         told = {"entry": entry.to_dict(), "refused": refused}
@@ -93,7 +93,7 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
         rows = [(str(number), one_line(value)) for value, number in counts]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
     else:
-        render.emit("the inventory is empty; a node's first good run adds it")
+        render.emit("the inventory is empty; a node's first successful run adds it")
 
 
 async def read_entry(

@@ -35,6 +35,6 @@ def publish_command(node: NodeWiring, dry_run: bool) -> None:
         return
     news = run(telling.publish(render.QuietObserver().note))
     if news is None:
-        render.emit("there is nothing to tell: no good whole run was made here yet")
+        render.emit("nothing to publish: this node has no complete successful run yet")
     else:
         render.emit("published" if news else "published before: nothing changed")

@@ -37,7 +37,7 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
         raise InvalidInputError(
             "this node signs with its certificate (identity.certificate)",
             where="keys init",
-            hint="take that setting away first",
+            hint="remove that setting first",
         )
     name = identity.name()
     print_of = fingerprint(identity.own_key.make(replace=replace).public_key())
@@ -48,7 +48,7 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
     render.emit(f"made the key of {name}: {print_of}")
     render.emit(f"others trust it with: localpuppet keys trust {name} FILE")
     if replace:
-        render.emit("restart the agent of this node: until then it uses and believes the old key")
+        render.emit("restart the agent of this node: until then it uses and trusts the old key")
 
 
 @click.command(

@@ -131,5 +131,5 @@ def revoke_command(node: NodeWiring, name: str, dry_run: bool, yes: bool, as_jso
     render.emit(f"{signer} is no longer trusted")
     if ca is not None:
         render.QuietObserver().note(
-            f"a certificate of {signer} by {ca} still is: revoke it at the CA"
+            f"a certificate of {signer} by {ca} is still trusted: revoke it at the CA"
         )

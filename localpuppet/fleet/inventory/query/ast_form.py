@@ -93,7 +93,7 @@ def entity_named(name: Json) -> Entity:
 
 def _from(query: Sequence[Json]) -> Select:
     if len(query) < 2:
-        raise InvalidInputError("'from' does not say what is asked for")
+        raise InvalidInputError("'from' has no entity")
     entity = entity_named(query[1])
     clauses = QueryClauses(entity)
     where: Condition | None = None
@@ -252,7 +252,7 @@ def _inner_select(query: Sequence[Json]) -> Select:
     else:
         raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if select.columns is None:
-        raise InvalidInputError("a query after 'in' must say which field")
+        raise InvalidInputError("a query after 'in' must name a field")
     return select
 
 

@@ -245,7 +245,7 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
 
 def _subquery(name: str, body: "Tree[Token]") -> Condition:
     if name != "node":
-        raise InvalidInputError(f"#{name[:40]} is not answered", hint="only #node is")
+        raise InvalidInputError(f"#{name[:40]} is not supported", hint="use #node")
     return RelatedCondition(entity=Entity.NODES, where=_condition(body, _Mode.COLUMNS))
 
 

@@ -203,7 +203,7 @@ class Evaluation:
         if len(texts) != len(condition.fields):
             raise InvalidInputError(
                 f"'in' compares {len(condition.fields)} fields with {len(texts)}",
-                hint="extract as many fields as stand before 'in'",
+                hint="extract as many fields as there are before 'in'",
             )
         return {tuple(conditions.key(row[text]) for text in texts) for row in rows}
 

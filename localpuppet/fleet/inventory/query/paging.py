@@ -59,7 +59,7 @@ class QueryClauses:
         else:
             number = arguments[0] if len(arguments) == 1 else None
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise InvalidInputError(f"{name!r} wants a number")
+                raise InvalidInputError(f"{name!r} requires a number")
             if name == "limit":
                 self._limit = min(number, MAX_COUNT)
             else:
@@ -96,7 +96,7 @@ class QueryClauses:
 
     def _extract(self, arguments: Sequence[Json]) -> None:
         if not arguments:
-            raise InvalidInputError("'extract' does not say which fields")
+            raise InvalidInputError("'extract' names no fields")
         self._columns = fields_of(arguments[0], self._entity)
         for part in arguments[1:]:
             if isinstance(part, list) and part[:1] == ["group_by"]:
@@ -167,9 +167,9 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Count, ...]:
 def _function(arguments: Sequence[Json], entity: Entity) -> Count:
     name = arguments[0] if arguments else None
     if name in _FUNCTIONS:
-        raise InvalidInputError(f"the function {name} is not answered")
+        raise InvalidInputError(f"the function {name} is not supported")
     if name != "count" or len(arguments) > 2:
-        raise InvalidInputError("the only function is count()")
+        raise InvalidInputError("use count()")
     if len(arguments) == 1:
         return Count(field=None)
     (field,) = plain_fields(arguments[1], entity)

@@ -43,7 +43,7 @@ def searching(expression: str) -> Search:
         told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise InvalidInputError(
             f"the regular expression is refused: {one_line(told)}",
-            hint="RE2's syntax: no look-around, no back references",
+            hint="use RE2 syntax: no look-around, no back references",
         ) from error
     return lambda text: compiled.search(text[:MAX_SUBJECT]) is not None
 

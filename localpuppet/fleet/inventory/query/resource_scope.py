@@ -49,7 +49,7 @@ def check_resources(condition: Condition) -> None:
             else "a query for all types is"
         )
         raise InvalidInputError(
-            f"{named} not answered: the inventory has classes and exported resources only",
+            f"{named} not supported: the inventory has classes and exported resources only",
             where="resources",
             hint=f"add type = 'Class', or {_EXPORTED}",
         )
@@ -93,7 +93,7 @@ def _check_known(condition: Condition, fields: list[Field]) -> None:
     of_exported = [one for one in fields if one.column in OF_EXPORTED]
     if of_exported and not _implies(condition, _is_exported):
         raise InvalidInputError(
-            f"the field {one_line(of_exported[0].text)[:60]} of a class is not answered: "
+            f"the field {one_line(of_exported[0].text)[:60]} of a class is not supported: "
             "the inventory has its name only",
             where="resources",
             hint=f"add {_EXPORTED}",

@@ -264,7 +264,7 @@ def check_column(entity: Entity, column: str) -> str:
         return column
     reason = _ABSENT.get(entity, {}).get(column)
     if reason is not None:
-        raise InvalidInputError(f"the field {column} of {entity.value} is not answered: {reason}")
+        raise InvalidInputError(f"the field {column} of {entity.value} is not supported: {reason}")
     raise InvalidInputError(
         f"{column[:40]!r} is not a field of {entity.value}",
         hint=f"it has {', '.join(COLUMNS[entity])}",

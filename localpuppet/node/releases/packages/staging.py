@@ -259,7 +259,7 @@ class PackageStaging:
             for sha256, name in missing.items():
                 if found[name] != sha256:
                     raise IntegrityError(
-                        f"has the bytes of {found[name][:16]}…, the package says {sha256[:16]}…",
+                        f"has the digest {found[name][:16]}…, the package says {sha256[:16]}…",
                         where=f"{package.where}: {name}",
                         hint="the package was changed or damaged; install it again",
                     )

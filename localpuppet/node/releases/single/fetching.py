@@ -172,7 +172,7 @@ def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[st
             expected = pins[key].tree_sha256
             if expected and sha256 != expected:
                 raise IntegrityError(
-                    f"has the bytes of {sha256[:16]}…, the lock says {expected[:16]}…",
+                    f"has the digest {sha256[:16]}…, the lock says {expected[:16]}…",
                     where=f"{file}: {key}",
                     hint="find out who edited the lock, or what was locked",
                 )

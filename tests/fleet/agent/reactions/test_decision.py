@@ -120,7 +120,7 @@ def test_an_answer_that_nobody_changed_is_a_line() -> None:
     nobody = NewAnswer(watched=one, now=told("d1"), peers=())
     decision = decided(ReactionState(queries=(one,)), nobody)
     assert decision.state.pending == ()
-    assert "no node has said anything that changed it" in decision.lines[0]
+    assert "no node published a change to it" in decision.lines[0]
 
 
 def test_a_path_that_is_not_a_chain_leads_to_nothing() -> None:
@@ -136,7 +136,7 @@ def test_six_reactions_an_hour_and_the_seventh_waits() -> None:
     state = ReactionState(queries=(one,), reactions=made(*ages))
     decision = decided(state, seen(one, "d1"))
     assert (decision.state, decision.due) == (state, NOW + 10)
-    assert f"there were {HOURLY} in the last hour" in decision.waiting
+    assert f"the limit of {HOURLY} reactions an hour is reached" in decision.waiting
     later = decided(state, seen(one, "d1"), now=NOW + 10)
     assert len(later.state.pending) == 1
     assert len(later.state.reactions) == HOURLY, "what is older than an hour is forgotten"

@@ -315,7 +315,7 @@ class OddPeer(Peer):
         (b'{"ok": false}', "'error' is missing"),
         (b'{"ok": true}', "'node' is missing"),
         (b'{"ok": true, "node": "A"}', "node: node name 'A' must be in lower case"),
-        (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a readable public key"),
+        (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a public key"),
     ],
 )
 def test_a_run_side_that_answers_something_else_is_away(

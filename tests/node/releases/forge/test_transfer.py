@@ -48,7 +48,7 @@ def test_a_redirect_to_an_address_that_is_not_one_is_an_answer_of_the_forge(
     modules: ModuleForge, url: str, tmp_path: Path, place: str, token: str
 ) -> None:
     modules.elsewhere = place
-    with pytest.raises(UnavailableError, match=r"cannot be fetched|answered 302") as refused:
+    with pytest.raises(UnavailableError, match=r"cannot be downloaded|answered 302") as refused:
         transfer(url, tmp_path, token).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
     assert "s3cret" not in str(refused.value)
 

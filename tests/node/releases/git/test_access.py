@@ -56,7 +56,9 @@ def test_a_key_and_known_hosts_are_told_to_ssh(tmp_path: Path) -> None:
 
 
 def test_a_proxy_with_credentials_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"sources\.a\.proxy: is not a URL") as refused:
+    with pytest.raises(
+        InvalidInputError, match=r"sources\.a\.proxy: is not an allowed URL"
+    ) as refused:
         raw = {"proxy": "http://user:s3cret@proxy"}
         GitAccess.from_dict(raw, where="sources.a", root=tmp_path)
     assert "s3cret" not in str(refused.value)
