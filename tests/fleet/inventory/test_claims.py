@@ -153,8 +153,8 @@ def test_what_says_no_address_claims_none() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"web01 web *", "three columns with tabs"),
-        (b"web01\tweb", "three columns with tabs"),
+        (b"web01 web *", "three tab-separated columns"),
+        (b"web01\tweb", "three tab-separated columns"),
         (b"web*\tweb\t*", "is a pattern"),
         (b"web01\tweb *\t*", "has other words"),
         (b"web01\tweb  db\t*", "repeated spaces"),

@@ -70,7 +70,7 @@ def test_what_is_asked_is_what_was_meant() -> None:
         ({"classes": {"foo": {"users": [{"API-Token": "x"}]}}}, r"users\[0\].API-Token: has the"),
         (
             {"classes": {"foo": {"motd": "at %{db_url}"}}},
-            r"classes.foo.motd: refers to a parameter",
+            r"classes.foo.motd: refers to a node parameter",
         ),
         ({"classes": {"foo": {"m": [{"a": "%{literal('%')}%{ b.c }"}]}}}, r"foo.m\[0\].a: refers"),
         ({"classes": {"foo": {"motd": "x" * MAX_VALUES}}}, "larger than 32768 bytes"),

@@ -83,7 +83,7 @@ def test_a_request_is_what_it_was() -> None:
         ({"aud": "lb01.example.net."}, "request.aud"),
         (
             {"args": {"changes_salt": "5a" * 16}},
-            "request.args.changes_salt: goes with noop in a rollout",
+            "request.args.changes_salt: is allowed with noop in a rollout",
         ),
         (
             {"args": {"noop": True, "changes_salt": "5a"}},

@@ -130,9 +130,9 @@ def test_a_default_may_allow_and_stand_anywhere() -> None:
     [
         ("allow\tchoria=alice\tstatus\tos=linux\t*", r"column facts is 'os=linux'.*only '\*'"),
         ("allow\tchoria=alice\tstatus\t*\tapache", r"column classes is 'apache'"),
-        ("allow\tchoria=alice\tstatus\t*", "five columns"),
-        ("allow\tchoria=alice\tstatus\t*\t*\t*", "five columns"),
-        ("allow choria=alice status * *", "tabs between them"),
+        ("allow\tchoria=alice\tstatus\t*", "five tab-separated columns"),
+        ("allow\tchoria=alice\tstatus\t*\t*\t*", "five tab-separated columns"),
+        ("allow choria=alice status * *", "tab-separated columns"),
         ("Allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
         (" allow\tchoria=alice\tstatus\t*\t*", "not a line of a policy"),
         ("allow\t/choria=.*/\tstatus\t*\t*", "pattern.*write the complete caller id"),
@@ -153,7 +153,7 @@ def test_a_default_may_allow_and_stand_anywhere() -> None:
         ("allow\tchoria=alice\tdeploy:foo/../tags/r*\t*\t*", "traversal"),
         ("policy default maybe", "not a line of a policy"),
         ("policy default deny", "more than one default"),
-        ("allow\tchoria=alice\tstatus\t*\t*\r", "control character.*newline alone"),
+        ("allow\tchoria=alice\tstatus\t*\t*\r", "control character.*newline only"),
         ("allow\tchoria=al\x00ice\tstatus\t*\t*", "control character"),
     ],
 )

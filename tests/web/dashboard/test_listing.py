@@ -172,7 +172,7 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     assert [run["outcome"] for run in told["groups"][0]["runs"]] == ["failed", None]
     assert text(visitor, "/rollouts.txt?name=alice") == f"{ROLLOUT}\n"
     assert text(visitor, "/rollouts.txt?name=bob") == ""
-    assert "there is no rollout" in text(visitor, "/rollouts/20261122T110000Z-00ab", 404)
+    assert "this machine has no rollout" in text(visitor, "/rollouts/20261122T110000Z-00ab", 404)
 
 
 def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClient) -> None:

@@ -54,7 +54,7 @@ async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pause
     assert causes == {(CauseKind.ROLLOUT, OWNER)}
     rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
     assert await rolled.look(5) is Stage.ROLLBACK_FAILED
-    assert why(rolled).endswith("its run of app/tags/r1 failed, and so ended 5 tries")
+    assert why(rolled).endswith("its run of app/tags/r1 failed, after 5 attempts")
     assert "rollback failed" in rolled.rig.log.text
     assert rolled.late[-1]
     assert await rolled.look(3600, every=60) is Stage.ROLLBACK_FAILED
@@ -146,4 +146,4 @@ async def test_a_run_that_never_begins_is_a_try_that_failed_and_one_that_waits_i
     (cause,) = rolled.rig.inbox.causes()
     rolled.rig.inbox.settle([cause.id])
     assert await rolled.look(40) is Stage.ROLLBACK_FAILED
-    assert why(rolled).endswith("its run of app/tags/r1 did not begin, and so ended 5 tries")
+    assert why(rolled).endswith("its run of app/tags/r1 did not begin, after 5 attempts")

@@ -67,7 +67,7 @@ async def test_a_rollout_is_confirmed_by_its_caller_with_the_nonce(rolled: Node)
         {"rollout": RolloutReference(id=RolloutId("20261122T110000Z-ffff"), epoch=1)},
     ):
         assert "no release of this rollout" in rolled.confirms(**wrong)
-    assert "is not the one" in rolled.confirms(nonce="9b2c3f70-0000-4000-8000-000000000000")
+    assert "nonce differs" in rolled.confirms(nonce="9b2c3f70-0000-4000-8000-000000000000")
     taken_over = RolloutReference(id=ID, epoch=2, caller=ALICE)
     assert rolled.confirms(caller="choria=bob", rollout=taken_over) == DONE
     assert await rolled.look(1000) is Stage.CONFIRMED

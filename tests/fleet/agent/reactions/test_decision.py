@@ -75,7 +75,7 @@ def test_one_reaction_an_answer_whatever_became_of_its_run() -> None:
     other = decided(ReactionState(queries=(after,)), seen(after, "d2")).state.queries[0]
     again = decided(ReactionState(queries=(other,)), seen(other, "d1"))
     assert again.state.pending == ()
-    assert "this answer has had its run" in again.lines[0]
+    assert "this answer already caused a run" in again.lines[0]
     assert ROLE in again.lines[0]
 
 
@@ -147,7 +147,7 @@ def test_a_peer_that_changes_again_and_again_is_waited_for() -> None:
     state = ReactionState(queries=(one,), reactions=made(300, 30, node=WEB))
     decision = decided(state, seen(one, "d1"))
     assert (decision.state, decision.due) == (state, NOW - 30 + PAUSES[2])
-    assert "again and again" in decision.waiting
+    assert "repeatedly" in decision.waiting
     both = decided(state, seen(one, "d1", peer(), peer(DB)))
     assert [cause.path for cause in both.state.pending] == [(DB,)], "another need not wait"
 
