@@ -1,6 +1,6 @@
 """`localpuppet inventory`: the data that nodes publish after their runs; and `query`.
 
-verbs: `exports`, `facts`, `forget`, `publish`, `query`.
+
 """
 
 import click
