@@ -14,7 +14,6 @@ from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import parse_line
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
-from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.fleet.triggers.trigger import Trigger
 
@@ -89,6 +88,8 @@ class RunCause:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
+        from localpuppet.fleet.records import to_record
+
         return to_record(self)
 
     @classmethod
@@ -98,6 +99,8 @@ class RunCause:
         Raises:
             StateError: This version did not write the value.
         """
+        from localpuppet.fleet.records import from_record
+
         with damage_errors("cause"):
             cause = from_record(cls, raw)
             for tag in (*cause.tags, *cause.puppet_tags):

@@ -1,7 +1,4 @@
-"""`localpuppet inventory`: the data that nodes publish after their runs; and `query`.
-
-
-"""
+"""`localpuppet inventory`: the data that nodes publish after their runs; and `query`."""
 
 import click
 
