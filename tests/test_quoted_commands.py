@@ -60,7 +60,7 @@ def calls(path: str, text: str) -> Iterator[tuple[str, bool]]:
     if not path.endswith((".py", ".html")):
         blocks = BLOCK.findall(text) if path.endswith(".md") else [("", text)]
         for block in (block for language, block in blocks if language in SHELL):
-            for line in block.replace("\\\n", " ").splitlines():
+            for line in re.sub(r" *\\\n *", " ", block).splitlines():
                 if re.match(LINE[path.endswith(".md")], line):
                     yield line, True
 

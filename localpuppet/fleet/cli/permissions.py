@@ -19,13 +19,13 @@ HOW = """\
     "permissions",
     cls=Command,
 )
-@click.argument("engine", type=click.Choice(["nats", "etcd"]))
+@click.argument("engine", type=click.Choice(["nats", "etcd"]), metavar="ENGINE")
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj
 def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
     """Print the permissions of a roster for NATS or etcd.
 
-    The output is a part of the NATS server's configuration, or a script for etcdctl. It allows each
+    ENGINE is nats or etcd. The output is a part of the NATS server's configuration, or a script for etcdctl. It allows each
     node, by the name in its client certificate, to write its own presence, to read its own triggers
     and requests, and to do what ROSTER allows.
 

@@ -66,10 +66,12 @@ def _node(ctx: click.Context) -> NodeWiring:
     "completion",
     cls=Command,
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell.
+
+    SHELL is bash, zsh or fish.
 
     Examples:
       localpuppet completion bash > /etc/bash_completion.d/localpuppet
