@@ -25,9 +25,9 @@ HOW = """\
 def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
     """Print the permissions of a roster for NATS or etcd.
 
-    ENGINE is nats or etcd. The output is a part of the NATS server's configuration, or a script for etcdctl. It allows each
-    node, by the name in its client certificate, to write its own presence, to read its own triggers
-    and requests, and to do what ROSTER allows.
+    ENGINE is nats or etcd. The output is a part of the NATS server's configuration, or a script for
+    etcdctl. It allows each node, by the name in its client certificate, to write its own presence,
+    to read its own triggers and requests, and to do what ROSTER allows.
 
     ROSTER is YAML:
       admins: [bus-admin]
