@@ -1,17 +1,25 @@
 """The tutorials of one node, and that of the README, can be pasted and print what they show."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.rigs.forge import IDENTITY
 from tests.rigs.node import Node
 from tests.rigs.sessions import plain, section, split_commands, typed
 
 SERVICES = "/srv/"
 FIVE_MINUTES = "Your own control repository in five minutes"
+# A new machine: git knows no author, and does not guess one from the host name.
+NEW_MACHINE = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "user.useConfigOnly",
+    "GIT_CONFIG_VALUE_0": "true",
+}
 
 
 class Terminal:
@@ -26,7 +34,9 @@ class Terminal:
         """Return what a command, or a block of commands, prints."""
         here = f"{self.services}/"
         line = text.replace(SERVICES, here)
-        printed = typed(self.node, line, root=self.node.root, directory=self.directory, **IDENTITY)
+        printed = typed(
+            self.node, line, root=self.node.root, directory=self.directory, **NEW_MACHINE
+        )
         for directory in re.findall(r"^(?:.*&& )?cd (\S+)", line, re.MULTILINE):
             self.directory = Path(directory)
         return printed.replace(here, SERVICES)
