@@ -13,7 +13,9 @@ from localpuppet.node.wiring.node import NodeWiring
 )
 @click.option("--side", type=click.Choice(["both", "network", "run"]), default="both", hidden=True)
 @click.option("--now", is_flag=True, help="On SIGTERM, end a Puppet run at once.")
-@click.option("--debug", is_flag=True, help="Log routine drops, too, and limit no lines.")
+@click.option(
+    "--debug", is_flag=True, help="Also log routine drops, and do not limit the number of lines."
+)
 @click.pass_obj
 def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     """Run Puppet for triggers, requests and by a timer.

@@ -35,7 +35,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 )
 @click.argument("name")
 @click.option(
-    "--wait-timeout", metavar="TIME", help="Wait at most TIME for the lease.  [default: do not]"
+    "--wait-timeout", metavar="TIME", help="Wait at most TIME for the lease.  [default: no wait]"
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
@@ -44,9 +44,9 @@ def lease_command(
 ) -> int:
     """Run a command on one node of the fleet at a time.
 
-    The command takes the lease NAME, which one holder in the fleet can have at a time, and runs
-    COMMAND. If it loses the lease, or is killed or hangs, COMMAND and its children are ended before
-    another holder can get the lease.
+    A lease is a lock on the bus with one holder at a time. localpuppet takes the lease NAME and
+    runs COMMAND. If localpuppet loses the lease, hangs or is killed, COMMAND and its children are
+    ended before another holder can get the lease.
 
     Examples:
       localpuppet lease db-migrate -- /usr/local/bin/migrate

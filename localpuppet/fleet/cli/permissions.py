@@ -29,6 +29,9 @@ def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
     etcdctl. It allows each node, by the name in its client certificate, to write its own presence,
     to read its own triggers and requests, and to do what ROSTER allows.
 
+    ROSTER lists the nodes that each node or person may trigger (triggers) and send requests to
+    (asks), and the leases that it may take (leases).
+
     ROSTER is YAML:
       admins: [bus-admin]
       nodes:

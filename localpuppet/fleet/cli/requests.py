@@ -50,8 +50,9 @@ def runonce_command(
 ) -> int:
     """Ask nodes for a Puppet run.
 
-    Each node replies at once, and starts a run after this request. Its policy must allow you
-    `runonce`.
+    Each node replies at once whether it accepts, and then starts a run. The command does not wait
+    for the run: use 'last-run' afterwards, or 'trigger --wait' instead. The policy of each node
+    must allow you `runonce`.
 
     Examples:
       localpuppet runonce web01.example.com web02.example.com

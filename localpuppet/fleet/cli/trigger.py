@@ -73,8 +73,11 @@ def trigger_command(
 ) -> int:
     """Trigger a run on each node.
 
-    Each node that accepts the trigger starts a run after it. A node that drops the trigger logs the
-    reason.
+    A trigger is a message without a reply. A node that accepts it starts a run afterwards; a node
+    that drops it logs the reason. Use --wait to see the results. Where a node has a policy file, it
+    must allow you `trigger`.
+
+    The command 'runonce' sends a request instead: each node replies whether it accepts.
 
     Examples:
       localpuppet trigger lb01.example.com lb02.example.com

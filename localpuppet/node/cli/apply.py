@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 _REST = "localpuppet.rest"
 noop_option = click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
-timeout_option = click.option("--timeout", metavar="TIME", help="End Puppet after TIME.")
+timeout_option = click.option(
+    "--timeout", metavar="TIME", help="End Puppet after TIME.  [default: timeouts.run, or 1h]"
+)
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="Show Puppet's whole command on a terminal, too."
+    "-v", "--verbose", is_flag=True, help="On a terminal, also show Puppet's whole command."
 )
 exit_codes_option = click.option(
     "--detailed-exitcodes",

@@ -31,9 +31,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     INPUT is as for 'apply'. Like 'apply', check rejects a release that is older than the last
     applied one.
 
-    The classes and parameters of the input must exist in the release. Puppet's parser found them
-    when the release was staged, or finds them now (--parse). Missing classes, types, functions and
-    modules are warnings, and so is a missing bus for puppetdb_query.
+    The classes and parameters of the input must exist in the release. check compares them with the
+    list that Puppet's parser made when the release was staged; --parse makes the list again. If
+    the release's code needs a class, type, function or module that is missing, or a bus that
+    localpuppet.yaml does not name, check warns.
 
     If the newest run collected exported resources, check shows which resources of which nodes the
     current policy accepts. It uses this node's copy of the inventory, not the bus.
@@ -41,7 +42,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     Examples:
       localpuppet check                  the root's input
       localpuppet check new-input.yaml   before you install it
-      localpuppet check --parse          compare it with the release's classes
+      localpuppet check --parse          also if the release was not parsed
     """
     from localpuppet.node.releases.interfaces import Interfaces, check_kept
     from localpuppet.node.releases.ledger import Ledger

@@ -33,9 +33,13 @@ def _holds(node: NodeWiring) -> Holds:
 )
 @nodes_argument(required=False)
 @click.option(
-    "-m", "--message", required=True, metavar="TEXT", help="The reason, one line, which all see."
+    "-m",
+    "--message",
+    required=True,
+    metavar="TEXT",
+    help="The reason, in one line; 'status' and 'nodes' show it.",
 )
-@click.option("--for", "length", metavar="TIME", help="End the hold after TIME.")
+@click.option("--for", "length", metavar="TIME", help="End the hold after TIME.  [default: never]")
 @click.option("--owner", metavar="NAME", help="The owner of the hold.  [default: you]")
 @click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
 @click.pass_obj

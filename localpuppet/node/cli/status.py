@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait", is_flag=True, help="Wait until the run has finished.")
-@click.option("--wait-timeout", metavar="TIME", help="With --wait: wait at most TIME.")
+@click.option(
+    "--wait-timeout", metavar="TIME", help="With --wait: wait at most TIME.  [default: no limit]"
+)
 @node_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -56,7 +58,7 @@ def status_command(
 ) -> int:
     """Show the current or last run, and the holds.
 
-    RUN is the id of a run, the end of an id, or -1 for the run before the newest. With --node, show
+    RUN is the beginning or end of an id, or -1 for the run before the newest. With --node, show
     the status of other nodes; their policies must allow you `status`.
 
     Examples:

@@ -41,6 +41,7 @@ def units_command(name: str | None, as_json: bool) -> None:
       localpuppet-web.service          the dashboard, over TLS
 
     Examples:
+      cd /etc/systemd/system
       localpuppet units localpuppet-agent.service > localpuppet-agent.service
       localpuppet units --json | jq -r '.units | keys[]'
     """

@@ -51,8 +51,9 @@ def kicks_command(
 ) -> None:
     """Show which roles make which others run, and cycles.
 
-    A node makes another run by a kick, by data that the other queries or collects, or by a trigger.
-    The command reads kicks, queries and collectors from each node's last good run, and the triggers
+    A kick is a trigger that a catalog sends, with a 'kick' resource, to the nodes with a role. A
+    node also makes another run by data that the other queries or collects, or by a trigger. The
+    command reads kicks, queries and collectors from each node's last good run, and the triggers
     that caused that run.
 
     In a cycle, nodes make each other run. Each chain of runs ends by itself, but a new kick starts

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
 @click.option("--svg", "form", flag_value="svg", help="Print a picture (requires Graphviz).")
 @click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
-@click.option("--text", "form", flag_value="text", help="Print the text that a pipe gets.")
+@click.option(
+    "--text", "form", flag_value="text", help="Print the format of 'mco choria plan', as in a pipe."
+)
 @click.pass_obj
 def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
     """Show in which order the nodes of a site run.

@@ -71,7 +71,7 @@ _PACE = options(
         "--window",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Run at most N nodes of a group at a time.",
+        help="Run at most N nodes of a group at a time; start the next when one ends.",
     ),
     click.option(
         "--one-at-a-time-by",
@@ -122,7 +122,11 @@ _FAILURES = options(
         metavar="TIME",
         help="Wait at most TIME for the result of each run.  [default: 1h]",
     ),
-    click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
+    click.option(
+        "--skip-unready",
+        is_flag=True,
+        help="Leave out nodes that are not ready, instead of running no node.",
+    ),
 )
 _PUPPET = options(
     "Puppet runs",

@@ -100,8 +100,8 @@ def status_command(
 def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
     """List the rollouts of this machine, newest first.
 
-    With --operator, list those on the bus. The bus has a rollout while it can be resumed, and its
-    result for a week. A journal that localpuppet cannot read is shown as damaged.
+    With --operator, list those on the bus. The bus keeps a rollout while it can be resumed, and
+    its result for a week. A journal that localpuppet cannot read is shown as damaged.
 
     Examples:
       localpuppet rollout list

@@ -99,7 +99,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 @click.command(
     "revoke",
     cls=Command,
-    exits={1: "you answered no, or the disk refused", 2: "no key of NAME is pinned"},
+    exits={1: "you answered no, or a file operation failed", 2: "no key of NAME is pinned"},
 )
 @click.argument("name")
 @confirmation_options

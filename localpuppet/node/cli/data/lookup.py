@@ -76,17 +76,19 @@ def lookup_command(
 ) -> int:
     """Look up a Hiera key as a run would.
 
-    The lookup uses the release, hiera.yaml, facts and parameters of a run. The release is that of
-    the input, on this node, or the work tree DIR. With --node, the facts come from the node's
-    inventory entry, and the input is inputs/NODE.yaml if the root directory has a directory
-    inputs/. Values that eyaml decrypts are shown in clear text.
+    The lookup uses the hiera.yaml, facts and parameters of a run. It reads the release that the
+    input names, which must be on this node, or the work tree of --dir.
+
+    With --node, the facts come from the inventory entry of that node. If the root directory has a
+    directory inputs/, the input is inputs/NODE.yaml. Values that eyaml decrypts are shown in clear
+    text.
 
     Examples:
       localpuppet lookup ntp::servers
       localpuppet lookup ntp::servers --explain
       localpuppet lookup ntp::servers --dir .        in an unreleased work tree
-      localpuppet lookup ntp::servers --node web01   with that node's facts
-      localpuppet lookup role --dir . --node web01 --facts web01.json
+      localpuppet lookup ntp::servers --node web01.example.com
+      localpuppet lookup role --dir . --node web01.example.com --facts web01.json
       localpuppet lookup users --merge deep --type Hash
     """
     from localpuppet.base.formats.names import NodeName

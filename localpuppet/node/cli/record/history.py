@@ -127,7 +127,7 @@ def logs_command(
 ) -> int:
     """Show Puppet's output of a run.
 
-    RUN is the id of a run, the end of an id, or -1 for the run before the newest.
+    RUN is the beginning or end of an id, or -1 for the run before the newest.
 
     With --node, show the end of the log on other nodes, without the contents of files. Their
     policies must allow you `log`, and RUN must be a whole id.
@@ -213,11 +213,13 @@ def follow_log(
 def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
     """Show what caused a run, and what it was based on.
 
-    RUN is the id of a run, the end of an id, or -1 for the run before the newest. The output has
-    the cause, the user, the input, the release, its layers, and the classes and parameters. If the
-    run asked about other nodes, the output has the queries and their answers, the exported and
-    collected resources, and the nodes that it kicked. For a reaction, the output has the node whose
-    change caused the run.
+    RUN is the beginning or end of an id, or -1 for the run before the newest. The output has the
+    cause, the user, the input, the release, its layers, and the classes and parameters.
+
+    If the run asked about other nodes, the output has the queries and their answers, and the
+    exported and collected resources. It also has the nodes that the run triggered with 'kick'
+    resources. If the run is a reaction (the answer to a query changed), the output names the node
+    that changed.
 
     Examples:
       localpuppet why                    of the newest run

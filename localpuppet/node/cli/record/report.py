@@ -45,7 +45,7 @@ def report_command(
 ) -> int:
     r"""Show what a run did, resource by resource.
 
-    RUN is the id of a run, the end of an id, or -1 for the run before the newest. The output has
+    RUN is the beginning or end of an id, or -1 for the run before the newest. The output has
     failed, changed, skipped and slow resources with their files and lines. Puppet's messages may
     contain values of resources, such as passwords.
 

@@ -43,8 +43,8 @@ def package_command(
     RELEASE is SOURCE/tags/TAG; the default is the release that the input names. If it is not on
     this node, localpuppet fetches and verifies it first.
 
-    With the package, a node needs no git. To install it applies nothing. The same release always
-    gives the same bytes.
+    With the package, a node needs no git. Installing the package applies nothing. The same release
+    always gives the same bytes.
 
     Examples:
       localpuppet release package --format deb               the input's release

@@ -43,7 +43,8 @@ def tag_command(
     In DIR, the work tree must be clean, manifest.lock committed, and 'release check' must succeed.
     TAG must be new, here and at origin. If the push fails, the command removes the tag again.
 
-    The tag's message names the source, which nodes that require signatures check.
+    The tag's message names the source. A node that requires signatures rejects a tag of another
+    source.
 
     Examples:
       localpuppet release tag . r2             check, tag, push to origin
