@@ -34,7 +34,7 @@ class FakeServers:
 
     Attributes:
         away: URLs of repositories that cannot be reached.
-        broken: URLs of repositories that send what git refuses.
+        broken: URLs of repositories that send an object that git rejects.
         published: What is there, by URL and tag.
         countersigned: Who signed which tag object beside its maker, by URL and tag.
     """
@@ -119,7 +119,7 @@ class FakeRepository:
         if url in self._servers.away:
             raise UnavailableError(f"cannot fetch {tag}", where=url)
         if url in self._servers.broken:
-            raise IntegrityError("the repository holds what git refuses", where=url)
+            raise IntegrityError("git rejects an object of the repository", where=url)
         published = self._servers.published.get(ref)
         if published is None:
             raise InvalidInputError(f"the repository has no tag {tag}", where=url)

@@ -27,5 +27,5 @@ def parse_choice(kind: type[Choice], text: str, *, what: str, hint: str = "") ->
     except ValueError as error:
         raise InvalidInputError(
             f"{text[:MAX_SHOWN]!r} is not {what}",
-            hint="; ".join(filter(None, [f"one of {', '.join(kind)}", hint])),
+            hint="; ".join(filter(None, [f"use one of {', '.join(kind)}", hint])),
         ) from error

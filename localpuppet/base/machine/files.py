@@ -93,7 +93,7 @@ def is_file(path: Path) -> bool:
         for link in (path, path.parent):
             if link.is_symlink() and not link.exists():
                 raise InvalidInputError(
-                    "is a link that leads nowhere",
+                    "is a broken link",
                     where=str(link),
                     hint="repair the link, or remove it if you need no file",
                 ) from None

@@ -125,7 +125,7 @@ class InputReader:
         """Return the name of the input in messages, and its bytes."""
         if not source:
             raise InvalidInputError(
-                "the input's name is empty", hint=f"a file, '-', an https URL or {USER_DATA}"
+                "the input's name is empty", hint=f"name a file, '-', an https URL or {USER_DATA}"
             )
         if source == "-":
             if sys.stdin is None:

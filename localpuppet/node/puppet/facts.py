@@ -20,7 +20,7 @@ def read_facts(public: Path) -> Mapping[str, Json]:
         public: The public directory of the run.
 
     Raises:
-        StateError: Puppet left no facts.
+        StateError: Puppet stored no facts.
         InvalidInputError: The facts exceed `MAX_FACTS` bytes, or are malformed.
     """
     files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))

@@ -166,7 +166,9 @@ def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -
     for index, entry in enumerate(manifest.modulepath):
         where = f"modulepath[{index}]"
         if entry == app:
-            raise InvalidInputError(f"lists the app itself again ({entry})", where=where)
+            raise InvalidInputError(
+                f"lists the release itself, {entry}", where=where, hint="remove the entry"
+            )
         if entry in manifest.modulepath[:index]:
             raise InvalidInputError(f"lists {entry} twice", where=where)
         other = releases.setdefault(entry.source, entry)

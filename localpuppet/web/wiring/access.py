@@ -88,7 +88,7 @@ def _for_people(
 
     if actions:
         raise InvalidInputError(
-            "--actions works on loopback only", where="--listen", hint="omit one of them"
+            "--actions works on loopback only", where="--listen", hint="omit --actions or --listen"
         )
     node = fleet.node
     file = node.settings.root / FILE

@@ -17,6 +17,6 @@ class Way(StrEnum):
 def test_a_word_is_one_of_those_that_there_are_or_they_are_named() -> None:
     assert parse_choice(Way, "by sea", what="a way") is Way.BY_SEA
     for hint, said in (("", ""), ("look at a map", "; look at a map")):
-        shown = f"'{'x' * 60}' is not a way (one of by sea, by land{said})"
+        shown = f"'{'x' * 60}' is not a way (use one of by sea, by land{said})"
         with pytest.raises(InvalidInputError, match=f"{re.escape(shown)}$"):
             parse_choice(Way, "x" * 1000, what="a way", hint=hint)

@@ -1,4 +1,4 @@
-"""The agent's settings file is optional; a link that leads nowhere is not a missing file."""
+"""The agent's settings file is optional; a broken link is not a missing file."""
 
 from tests.rigs.node import Node
 
@@ -8,4 +8,4 @@ def test_a_dangling_link_of_the_agents_settings_is_refused(node: Node) -> None:
     (node.root / "localpuppet-agent.yaml").symlink_to("not-there.yaml")
     done = node.run("nodes")
     assert done.code == 2, done.err
-    assert "localpuppet-agent.yaml: is a link that leads nowhere" in done.err
+    assert "localpuppet-agent.yaml: is a broken link" in done.err

@@ -20,9 +20,9 @@ def test_no_file_is_no_policy(tmp_path: Path) -> None:
 def test_a_dangling_link_denies(tmp_path: Path) -> None:
     path = tmp_path / "puppet.policy"
     path.symlink_to("elsewhere.policy")
-    with pytest.raises(InvalidInputError, match="is a link that leads nowhere"):
+    with pytest.raises(InvalidInputError, match="is a broken link"):
         read_policy(path)
-    assert "leads nowhere" in (trigger_refusal(path, SENDER) or "")
+    assert "is a broken link" in (trigger_refusal(path, SENDER) or "")
 
 
 def test_what_others_could_write_denies(tmp_path: Path) -> None:
