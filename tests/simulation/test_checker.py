@@ -57,7 +57,7 @@ def orphan(fleet: Fleet, a: Member, b: Member) -> None:
     b.kill()
     b.start()
     wait_until(lambda: "on sqlite" in b.log, lambda: b.log)
-    b.wait_log("history .*started|not now, again soon", 2)
+    b.wait_log("history .*started|postponed the run", 2)
     b.behave()
 
     def all_ended() -> bool:

@@ -199,7 +199,7 @@ async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
         site.ask()
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(RunCompletion(result=RequestedRunResult.BUSY, reason="busy"))
-        await rig.until("not now")
+        await rig.until("postponed the run")
         assert site.ask()["state"] == "waiting"
         rig.clock.advance(2)
         await rig.runner.orders.get()

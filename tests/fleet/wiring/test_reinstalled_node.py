@@ -132,7 +132,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
     assert said is not None
     assert str(said.release) == "web/tags/r2"
     assert len(notes) == 2
-    assert notes[1].endswith("its last is web/tags/r2")
+    assert notes[1].endswith("published web/tags/r2 as its last release")
 
 
 def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Repo) -> None:

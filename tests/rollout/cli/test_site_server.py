@@ -79,11 +79,15 @@ def test_the_graph_of_a_server_that_wants_a_certificate(node: Node, server: Serv
 
     node.settings()
     for words, code, message in (
-        ((url, *trusted), 69, "cannot be fetched"),
+        ((url, *trusted), 69, "cannot be downloaded"),
         ((url, *shown), 69, "certificate verify failed"),
         ((f"{server.address}/nowhere", *shown, *trusted), 69, "the server answered 404"),
         ((f"{server.address}/yaml", *shown, *trusted), 2, "is not JSON"),
-        ((f"{server.address}/command", *shown, *trusted), 2, "have a command, which is taken from"),
+        (
+            (f"{server.address}/command", *shown, *trusted),
+            2,
+            "have a command, which only a YAML file may",
+        ),
     ):
         refused = node.run("plan", "--site", *words)
         assert (refused.code, message in refused.err) == (code, True), refused.err

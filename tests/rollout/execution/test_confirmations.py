@@ -87,8 +87,8 @@ def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
     [
         (status("pending"), "w"),
         (status("rolling back", reason=""), "it is rolling back"),
-        (status("nonsense"), "has not begun"),
-        (status(None), "has not begun"),
+        (status("nonsense"), "does not wait"),
+        (status(None), "does not wait"),
     ],
 )
 def test_what_is_not_confirmed_yet_is_asked_about_again(

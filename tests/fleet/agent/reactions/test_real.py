@@ -120,7 +120,7 @@ def test_a_catalog_that_fails_gets_one_run_and_a_kill_repeats_none(fleet: Fleet)
     tell(web.root, web.name, "10.0.0.1")  # the way back, after a run was tried
     lb.wait_log("run [0-9TZ.a-f-]+ failed", 2)
     tell(web.root, web.name, "10.0.0.2")
-    lb.wait_log("no reaction: this answer has had its run")
+    lb.wait_log("no reaction: this answer already caused a run")
     assert len(lb.run("history", "--json").json["runs"]) == 3
 
 
