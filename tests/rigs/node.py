@@ -235,7 +235,10 @@ def share_puppet(directory: Path) -> str:
             _compile(compiled, probe)
             kept.write_text(probe)
     probe = kept.read_text()
-    _packs[probe] = Node(compiled).compiled / "pack"
+    # A copy for each process: nodes get links to it, and a link of another process would change the
+    # time of a file that a fork server watches.
+    pack = top / f"pack-{os.getpid()}"
+    _packs[probe] = Path(shutil.copy(Node(compiled).compiled / "pack", pack))
     return probe
 
 
