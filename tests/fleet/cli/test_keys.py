@@ -112,7 +112,7 @@ def test_a_key_is_not_replaced_unless_somebody_says_so(web: Node, lb: Node) -> N
     first = web.run("keys", "show").out
     refused = web.run("keys", "init")
     assert refused.code == 2
-    assert "this node has a key already (--replace" in refused.err
+    assert "this node has a key already ('--replace'" in refused.err
     assert web.run("keys", "show").out == first
     done = web.run("keys", "init", "--replace")
     assert done.code == 0
@@ -149,7 +149,7 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
         (["trust", "Alice", "input.yaml"], "is not a signer's name"),
         (["trust", "*", "input.yaml"], "is not a signer's name"),
         (["trust", "a\x1bb", "input.yaml"], "is not a signer's name"),
-        (["trust", "alice", "missing.pem"], "missing.pem: cannot be read"),
+        (["trust", "alice", "missing.pem"], "missing.pem: file not found"),
         (["trust", "alice", "input.yaml"], "input.yaml: is not a public key"),
         (["trust", "alice", "/dev/zero"], "not a regular file"),
         (["trust", "alice", "node.pem"], "is a private key, which must stay on its node"),

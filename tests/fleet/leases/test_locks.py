@@ -83,7 +83,7 @@ def test_an_agent_that_was_killed_goes_on_with_the_lock_of_a_run_that_lives(
     run = b.node.recorded()["id"]
     b.kill()
     b.start()
-    b.wait_log(f"took up the lock migrate again for run {run}")
+    b.wait_log(f"resumed the lock migrate for run {run}")
     busy = a.run("lease", "migrate", "--", "true")
     assert busy.code == 75
     assert f"{b.name} has it" in busy.err
@@ -106,7 +106,7 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     assert a.run("lease", "migrate", "--", "true").code == 75
     b.kill()
     b.start()
-    b.wait_log(f"took up the lock migrate again for run {record['id']}")
+    b.wait_log(f"resumed the lock migrate for run {record['id']}")
     os.kill(record["puppet"]["pid"], signal.SIGKILL)
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
     assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
@@ -177,7 +177,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path:
     b.wait_log(f"took the lock migrate for process {puppet.pid}")
     b.stop()
     b.start()
-    b.wait_log(f"took up the lock migrate again for process {puppet.pid}")
+    b.wait_log(f"resumed the lock migrate for process {puppet.pid}")
     assert a.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     b.wait_log(f"releasing the lock migrate: process {puppet.pid} has ended")
@@ -216,7 +216,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     split.wait_for(run_side, f"took the lock migrate for process {puppet.pid}")
     run_side.end(signal.SIGKILL)
     again = split.run_side()
-    split.wait_for(again, f"took up the lock migrate again for process {puppet.pid}")
+    split.wait_for(again, f"resumed the lock migrate for process {puppet.pid}")
     assert split.other.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
@@ -245,7 +245,7 @@ def test_who_leads_leads_on_when_its_agent_was_killed(any_fleet: Fleet) -> None:
     assert ask(a, question)["mine"] is True
     a.kill()
     a.start()
-    a.wait_log("took up the lease db again")
+    a.wait_log("resumed the lease db")
     assert ask(b, question)["holder"] == a.name
     a.stop()
     assert ask(b, question)["mine"] is True

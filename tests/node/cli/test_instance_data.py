@@ -53,7 +53,7 @@ def test_an_input_is_named_as_one(node: Node, machine: CloudInit) -> None:
 def test_a_node_that_is_not_in_a_cloud_says_so(node: Node) -> None:
     done = node.run("instance-data")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("no user data: ")
+    assert done.out.startswith("none: ")
     assert node.run("instance-data", "--json").json["source"] is None
 
 

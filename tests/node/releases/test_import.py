@@ -63,7 +63,7 @@ def test_what_is_left_is_named_and_the_rest_taken(shop: Node, forge: Forge) -> N
     assert list(done.json["modules"]) == ["ntp"]
     left = [(item["module"], item["reason"]) for item in done.json["entries"] if item["reason"]]
     assert [name for name, _ in left] == ["gone", "old", "apt", "ntp"]
-    assert "cannot be asked" in left[0][1]
+    assert "did not answer" in left[0][1]
     assert left[3][1] == "is a duplicate; line 3 is the first"
     shown = make(shop, "import", str(file), "-o", str(output))
     assert shown.out.splitlines()[-1] == f"wrote {output}: 1 of 5 modules taken, 4 left"

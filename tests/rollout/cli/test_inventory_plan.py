@@ -56,4 +56,4 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     refused = web.run("rollout", "run", "--role", "nosuch")
     assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
     refused = web.run("rollout", "run", "--role", "lb", "--one-at-a-time-by", "datacenter")
-    assert (refused.code, "no single value of the fact 'datacenter'" in refused.err) == (2, True)
+    assert (refused.code, "no single value of fact 'datacenter'" in refused.err) == (2, True)

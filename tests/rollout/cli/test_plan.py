@@ -105,7 +105,7 @@ def test_a_site_comes_by_standard_input_too(node: Node) -> None:
     ("arguments", "message"),
     [
         (["--site", LAMP, "--role", "web"], "--role and --query select nodes of the inventory"),
-        (["--site", "/nowhere.json"], "/nowhere.json: cannot be read"),
+        (["--site", "/nowhere.json"], "/nowhere.json: file not found"),
         (["--site", "https://me:pw@puppet:8140/x"], "puppet:8140/x: a URL must not hold cred"),
         (["--site", "http://me:pw@puppet:8140/x"], "puppet:8140/x: is neither a file nor an"),
         (

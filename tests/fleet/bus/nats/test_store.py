@@ -251,7 +251,7 @@ def test_versions(version: str, weak: bool) -> None:
 
 
 async def test_a_credentials_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="No such file"):
+    with pytest.raises(InvalidInputError, match="file not found"):
         await open_nats(
             servers_at("nats://127.0.0.1:1", credentials=tmp_path / "none"), timeout=TIMEOUT
         )

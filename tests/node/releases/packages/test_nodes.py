@@ -88,7 +88,7 @@ def test_what_is_to_be_installed_is_looked_at_first(
         "fifo.deb": "is not a regular file",
         "open.deb": "is writable by others",
         "out": "is not a regular file",
-        "--help": "cannot be read",
+        "--help": "file not found",
     }
     for name, said in cases.items():
         argument = name if name.startswith("-") else str(tmp_path / name)

@@ -119,4 +119,4 @@ def test_a_user_other_than_root_gets_a_refusal_and_not_a_weaker_child() -> None:
         done = subprocess.run(
             [*command, file], user="daemon", group="daemon", extra_groups=[], capture_output=True
         )
-    assert (done.returncode, b"which only root can" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, b"which only root may do" in done.stderr) == (2, True), done.stderr
