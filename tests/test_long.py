@@ -20,6 +20,7 @@ def test_number(number): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "counts", "left"),
     [

@@ -276,6 +276,7 @@ FAST = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bug",
     [

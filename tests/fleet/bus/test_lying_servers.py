@@ -54,6 +54,7 @@ async def peak(url: str) -> int:
     return int(said.split()[-1]) * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 async def test_a_server_that_sends_too_much_is_left(lie: str) -> None:
     async with LIES[lie]() as url:
