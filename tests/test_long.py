@@ -1,12 +1,10 @@
 """A session leaves long proofs to `scripts/slow`, and reports how many."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.inner_session import run_session
 
 TESTS = """
 import pytest
@@ -32,17 +30,7 @@ def test_number(number): pass
 def test_long_proofs_are_left_out_and_counted(
     tmp_path: Path, options: list[str], counts: str, left: str
 ) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.rigs.long", *options, tmp_path],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = run_session(tmp_path, TESTS, *options, plugin="long", markers=("long",))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{counts} in " in done.stdout, done.stdout
     assert left in done.stdout

@@ -1,10 +1,8 @@
 """A quick session starts neither Puppet nor a server: a test that does so fails."""
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.inner_session import run_session
 
 TESTS = """
 import subprocess, sys
@@ -30,17 +28,8 @@ STARTED = ("puppet --version", "nats-server --version", "/usr/bin/etcd --version
 
 
 def test_a_quick_test_that_starts_puppet_or_a_server_fails(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = puppet\n  server\n  slow\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.rigs.quick", "--quick", tmp_path],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    markers = ("puppet", "server", "slow")
+    done = run_session(tmp_path, TESTS, "--quick", plugin="quick", markers=markers)
     assert "6 passed, 3 deselected, 4 errors" in done.stdout, done.stdout
     for words in STARTED:
         assert f"{words} (mark the test 'puppet'" in done.stdout
