@@ -27,7 +27,7 @@ from formats import collect_keys  # noqa: E402
 
 SCHEMA = load("settings")
 SETTINGS = dict(reference.walk_settings(SCHEMA))
-# Keys whose presence means more than their value: the site has files or a bus of its own.
+# Keys whose presence means more than their value: they enable the site's files or bus.
 PRESENCE = {
     "bus",
     "enc_script",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.rigs.node import REPOSITORY
 
-# Stands for the real build, which takes minutes: the same bytes each time, or other ones.
+# Replaces the real build, which takes minutes: it writes the same bytes each time, or others.
 SAME_BYTES = 'file="$2/localpuppet-0.1.0.$1"; echo "$1" >"$file"; echo "$file"'
 OTHER_BYTES = 'file="$2/localpuppet-0.1.0.$1"; mktemp -u >"$file"; echo "$file"'
 

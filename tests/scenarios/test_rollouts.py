@@ -197,7 +197,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert not local.free()
     local.db.behave()
     parent = str(local.report()["id"])
-    assert local.run("--failed-in", parent) == (0, DONE), "what it kept on hold is given back first"
+    assert local.run("--failed-in", parent) == (0, DONE), "the retry releases held nodes first"
     assert local.report()["parent"] == parent
     assert local.free()
     measured = (local.operator.root / "var" / "metrics-rollouts.prom").read_text()

@@ -77,25 +77,25 @@ def environment(
     env = {**base, **more, **utf8(base)}
     if not lean.flags or any(character.isspace() for character in str(lean.file)):
         return env
-    ours = {name: value for name, value in _GC.items() if name not in base}
+    added = {name: value for name, value in _GC.items() if name not in base}
     options = [*lean.flags, f"-r{lean.file}"]
     if lean.then is not None:
         options.append(f"-r{lean.then}")
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
-        ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+        added["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
     if "LC_ALL" in utf8(base):
-        ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
+        added["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
     if lock is not None:
-        ours["LOCALPUPPET_LOCK"] = str(lock)
+        added["LOCALPUPPET_LOCK"] = str(lock)
     if lean.compiled is not None:
-        ours["LOCALPUPPET_COMPILED"] = str(lean.compiled)
+        added["LOCALPUPPET_COMPILED"] = str(lean.compiled)
         if not lean.records:
-            ours["LOCALPUPPET_READ_ONLY"] = "1"
+            added["LOCALPUPPET_READ_ONLY"] = "1"
     if lean.facter is not None:
-        ours["LOCALPUPPET_FACTER_CONF"] = str(lean.facter.file)
-        ours["LOCALPUPPET_FACTER_CACHE"] = str(lean.facter.cache)
-    env.update(ours)
+        added["LOCALPUPPET_FACTER_CONF"] = str(lean.facter.file)
+        added["LOCALPUPPET_FACTER_CACHE"] = str(lean.facter.cache)
+    env.update(added)
     env["RUBYOPT"] = " ".join(options)
-    env["LOCALPUPPET_UNSET"] = " ".join(ours)
+    env["LOCALPUPPET_UNSET"] = " ".join(added)
     return env
