@@ -23,9 +23,9 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.fleet.inventory.entries import entry

@@ -18,7 +18,8 @@ from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.run_traces import RunTraces, notice
 from localpuppet.fleet.agent.runner import Runner
-from localpuppet.fleet.agent.timer import Timer, splay
+from localpuppet.fleet.agent.timer import Timer
+from localpuppet.fleet.inventory.timetable import splay
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
 

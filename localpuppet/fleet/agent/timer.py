@@ -6,25 +6,11 @@
   one period.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 
-from localpuppet.base.formats.names import NodeName
-
 # The longest sleep in seconds, to notice a changed clock.
 LONGEST = 60.0
-
-
-def splay(node: NodeName, every: float) -> float:
-    """Return the node's second of each period: constant per node, spread over the fleet.
-
-    Args:
-        node: The node.
-        every: The period in seconds.
-    """
-    digest = hashlib.sha256(node.encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64 * every
 
 
 class Timer:
@@ -32,7 +18,7 @@ class Timer:
 
     Args:
         every: The period in seconds.
-        phase: The second of each period; see `splay`.
+        phase: The second of each period; see `inventory.timetable.splay`.
         now: The start time in seconds since 1970.
         due: Called when a run is due.
     """

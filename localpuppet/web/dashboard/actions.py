@@ -13,9 +13,9 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
 from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
-from localpuppet.web.dashboard.row import UNRESPONSIVE, NodeRow
 
 
 class _Word(StrEnum):

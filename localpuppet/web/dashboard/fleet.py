@@ -22,9 +22,9 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
-from localpuppet.web.dashboard.row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
@@ -269,7 +269,7 @@ class Fleet:
             return
         before = self._rows.get(name)
         status = self._believe(name, token)
-        row = NodeRow.told(name, status, now=self._now())
+        row = NodeRow.of_presence(name, status, now=self._now())
         if before is None and not self._has_room(row):
             return
         self._revisions[name] = revision

@@ -21,11 +21,11 @@ from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import close, ours
 from localpuppet.fleet.inventory.index import NODE
+from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.row import MAX_ROLES, MAX_TEXT
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50

@@ -23,12 +23,12 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard import reported_table, run_table
 from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
-from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 
 FILE = Path("web", "fleet.sqlite")

@@ -15,6 +15,7 @@ from starlette.responses import (
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard.action_views import ActionViews
@@ -38,7 +39,6 @@ from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, pa
 from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
-from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import HOUR, HOURS, RunResult, strip
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer

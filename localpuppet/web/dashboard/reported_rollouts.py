@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.node_row import HoldView, run_id_of
 from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome
 from localpuppet.node.runs.hold import rollout_of
 from localpuppet.node.runs.run import Outcome
-from localpuppet.web.dashboard.row import HoldView, run_id_of
 from localpuppet.web.dashboard.run_results import KEPT
 
 # Seconds by which a rollout's id may be of later.

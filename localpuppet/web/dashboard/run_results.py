@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 
 # Seconds for which ends of runs are kept.
 KEPT = 90 * 86400.0

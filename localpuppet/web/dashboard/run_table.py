@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.dated import parts_of, run_of
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 
 # Runs of a node and a day, the newest.

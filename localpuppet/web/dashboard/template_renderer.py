@@ -17,9 +17,9 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.actions import Action
 from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
 
 HERE = Path(__file__).parent

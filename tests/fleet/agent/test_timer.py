@@ -3,7 +3,8 @@
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.agent.timer import LONGEST, Timer, splay
+from localpuppet.fleet.agent.timer import LONGEST, Timer
+from localpuppet.fleet.inventory.timetable import splay
 
 PERIOD = 1800.0
 NODES = [NodeName.parse(f"web{number:03}.example.com") for number in range(400)]

@@ -7,10 +7,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.dated import DAY
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
-from localpuppet.web.dashboard.row import NodeRow
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
 

@@ -4,6 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
+from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
@@ -25,7 +26,6 @@ from localpuppet.web.dashboard.actions import (
     courses,
     rollout_consequences,
 )
-from localpuppet.web.dashboard.row import HoldView, NodeRow
 
 NODE = NodeName.parse("web01")
 HELD = HoldView(owner="bob", reason="disk", until=None)

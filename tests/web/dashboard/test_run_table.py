@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard import run_table
 from localpuppet.web.dashboard.dated import DAY, day_of
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id

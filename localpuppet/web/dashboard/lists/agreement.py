@@ -6,7 +6,7 @@ common bytes are wrong; all of them if no bytes are the most common.
 
 from collections.abc import Mapping
 
-from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.fleet.inventory.node_row import NodeRow
 
 SHORT = 12
 _IMMUTABLE = "/tags/"

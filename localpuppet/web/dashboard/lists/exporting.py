@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.dashboard.lists.differing import ChangeRow
 from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.row import NodeRow
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -6,10 +6,10 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.row import NodeRow
 
 # When a failure was seen first and last: seconds since 1970.
 Seen = Mapping[str, tuple[float, float]]

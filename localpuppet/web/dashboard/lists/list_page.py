@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Generic, TypeVar
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings
-from localpuppet.web.dashboard.row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.

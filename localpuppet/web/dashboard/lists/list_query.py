@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import FAILURE_CAUSE_DIGITS, LATE, STATES, WRONG_RELEASE
+from localpuppet.fleet.inventory.node_row import FAILURE_CAUSE_DIGITS, LATE, STATES, WRONG_RELEASE
+from localpuppet.fleet.inventory.run_kind import Kind
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, WRONG_RELEASE)

@@ -9,11 +9,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.agreement import Agreement
 from localpuppet.web.dashboard.lists.ordered import Ordered
 from localpuppet.web.dashboard.lists.tally import Tally
-from localpuppet.web.dashboard.row import NOT_TRUSTED, NodeRow
 
 _KINDS = {kind: place for place, kind in enumerate(Kind)}
 KEYS: Mapping[str, Callable[[NodeRow], Any]] = {

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.web.dashboard.kinds import Kind
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run
 from localpuppet.web.dashboard.lists.tally import Tally
-from localpuppet.web.dashboard.row import NodeRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

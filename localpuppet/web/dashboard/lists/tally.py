@@ -4,8 +4,8 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
 
-from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import NodeRow
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 
 
 class Tally:

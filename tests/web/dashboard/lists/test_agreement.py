@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.dashboard.lists.agreement import Agreement
-from localpuppet.web.dashboard.row import NodeRow
 
 APP = "web/tags/r7"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.exporting import (
     Table,
     as_csv,
@@ -20,7 +21,6 @@ from localpuppet.web.dashboard.lists.exporting import (
     releases_table,
     rollouts_table,
 )
-from localpuppet.web.dashboard.row import NodeRow
 
 PAGE = Path(__file__).parents[4] / "docs/reference/dashboard.md"
 

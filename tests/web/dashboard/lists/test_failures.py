@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.failures import FailureGroup, failures
 from localpuppet.web.dashboard.lists.list_query import FAILURES, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.row import NodeRow
 
 NOW = 1_795_000_000.0
 

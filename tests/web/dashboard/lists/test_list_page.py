@@ -1,10 +1,10 @@
 """Lists: filtered, sorted, paged, counted."""
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_page import MOST, chosen, overview, paged
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.row import HoldView, NodeRow
 
 NOW = 1_795_000_000.0
 FREE = HoldView(owner="alice", reason="x", until=NOW + 60)

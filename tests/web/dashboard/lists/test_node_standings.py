@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.web.dashboard.kinds import Kind
+from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, STATES, HoldView, NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import chosen, overview
 from localpuppet.web.dashboard.lists.list_query import (
@@ -20,7 +21,6 @@ from localpuppet.web.dashboard.lists.list_query import (
 )
 from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings, has_run
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
-from localpuppet.web.dashboard.row import LATE, ON_HOLD, STATES, HoldView, NodeRow
 
 NOW = 1_795_000_000.0
 NODE = st.sampled_from([f"n{number}" for number in range(8)])

@@ -1,15 +1,11 @@
-"""Outcomes and states as the dashboard shows them, and when a node is late."""
-
-import re
+"""Outcomes and states as terminal and dashboard show them, and when a node is late."""
 
 import pytest
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.agent.timer import splay
-from localpuppet.web.dashboard.kinds import GRACE, Kind, due, kind_of
-from localpuppet.web.dashboard.lists.list_query import CONCERNS
-from localpuppet.web.dashboard.template_renderer import HERE
+from localpuppet.fleet.inventory.run_kind import Kind, kind_of
+from localpuppet.fleet.inventory.timetable import GRACE, due, splay
 
 
 @pytest.mark.parametrize(
@@ -41,9 +37,3 @@ def test_a_node_is_due_after_its_interval_and_twice_its_splay() -> None:
     for name in names:
         assert due(name, 3600.0) == 3600.0 + max(2 * splay(name, 3600.0), GRACE)
     assert min(due(name, 3600.0) for name in names) >= 3600.0 + GRACE
-
-
-@pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *CONCERNS])
-def test_each_outcome_and_state_has_a_style(word: str) -> None:
-    styles = (HERE / "static" / "page.css").read_text()
-    assert re.search(rf"\.{word.replace(' ', '-')}\b", styles)

@@ -7,16 +7,16 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.node_row import MAX_HOLDS, MAX_TEXT, NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
-from localpuppet.web.dashboard.kinds import Kind
-from localpuppet.web.dashboard.row import MAX_HOLDS, MAX_TEXT, NodeRow
 from tests.web.dashboard.site import run_id, status
 
 NOW = 1_795_000_000.0
 
 
 def row(**more: Any) -> NodeRow:
-    return NodeRow.told("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
+    return NodeRow.of_presence("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
 
 
 def test_a_row_is_what_the_node_says() -> None:
@@ -94,7 +94,7 @@ def test_who_is_not_trusted_has_said_nothing() -> None:
         "reason": "signed by eve",
         "last_run": {"run": "x"},
     }
-    found = NodeRow.told("a", said, now=NOW)
+    found = NodeRow.of_presence("a", said, now=NOW)
     assert (found.outcome, found.reason, found.run) == (Kind.NONE, "signed by eve", "")
 
 

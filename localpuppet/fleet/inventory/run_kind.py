@@ -1,16 +1,11 @@
-"""The results of runs in the words that the dashboard shows, counts and filters by."""
+"""The results of runs in the words that terminal and dashboard show, count and filter by."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 
-from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.agent.timer import splay
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome
-
-# Seconds beside a node's own interval and twice its splay: a run takes its time.
-GRACE = 300.0
 
 
 class Kind(StrEnum):
@@ -65,13 +60,3 @@ def kind_of(last: Mapping[str, Json]) -> Kind:
     if outcome is Outcome.UNCHANGED and last.get("noop") is True:
         return Kind.NOOP_PENDING if why == Category.NOOP_PENDING.value else Kind.NOOP_CLEAN
     return _BY_OUTCOME.get(outcome, Kind.UNCHANGED)
-
-
-def due(node: NodeName, every: float) -> float:
-    """Return how many seconds after the end of a run the next one is late.
-
-    Args:
-        node: The node.
-        every: Seconds between its own runs.
-    """
-    return every + max(2 * splay(node, every), GRACE)

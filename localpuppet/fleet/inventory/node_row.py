@@ -1,4 +1,4 @@
-"""A node as a row of the dashboard: fields of its presence entry, limited in length.
+"""A node as a row of a list in terminal and dashboard: fields of its presence entry, limited.
 
 No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 """
@@ -14,8 +14,9 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.run_kind import Kind, kind_of
+from localpuppet.fleet.inventory.timetable import due
 from localpuppet.node.runs.hold import rollout_of
-from localpuppet.web.dashboard.kinds import Kind, due, kind_of
 
 MAX_TEXT = 300
 MAX_HOLDS = 8
@@ -99,7 +100,7 @@ class NodeRow:
     in_inventory: bool = False
 
     @classmethod
-    def told(cls, name: str, status: Mapping[str, Json], *, now: float) -> "NodeRow":
+    def of_presence(cls, name: str, status: Mapping[str, Json], *, now: float) -> "NodeRow":
         """Return the row of a verified presence entry.
 
         Args:
