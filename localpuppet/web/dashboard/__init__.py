@@ -8,7 +8,8 @@ acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollo
     `staged`, `view_context`.
 touches the world: `memory`.
 inner packages: `lists`.
-private: `action_views`, `dated`, `diagram_views`, `difference_views`, `facts_tree`,
-    `listing`, `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `reported_table`,
-    `run_results`, `run_table`, `shared_answers`, `template_renderer`.
+private: `action_views`, `dated`, `diagram_views`, `difference_views`, `facts_tree`, `listing`,
+    `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `reported_table`,
+    `rollout_action_views`, `rollout_actions`, `run_results`, `run_table`, `shared_answers`,
+    `template_renderer`.
 """

@@ -2,7 +2,6 @@
 
 - A GET does nothing. An action requires a token from a confirmation in the same session for the
   same action; a token is valid once, for ten minutes.
-- Confirming that a rollout continues ends only the pause that the confirmation showed.
 - Each action is a log line with user, action, target and result, also if it was refused or the end
   of the dashboard cut it off.
 """
@@ -16,17 +15,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
-from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import LineKind
-from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
-from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.dashboard.actions import (
     Action,
     NodeAction,
-    RolloutAction,
     consequences,
-    rollout_consequences,
 )
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
@@ -42,18 +37,30 @@ FORM = "application/x-www-form-urlencoded"
 
 
 # Reads a form: what it asks for, for the log, and what does it.
-_Read = Callable[[Mapping[str, str]], tuple[str, Callable[[], Awaitable[str]]]]
+ReadForm = Callable[[Mapping[str, str]], tuple[str, Callable[[], Awaitable[str]]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Proposal:
+class ActionProposal:
+    """An action to confirm.
+
+    Attributes:
+        label: What it does, as on its button.
+        subject: What it is for.
+        back: The page to return to.
+        will: The consequences, sentence by sentence.
+        read: Reads the form of the confirmation.
+        holds: Whether the form asks for the reason and the length of a hold.
+        about: What the confirmation showed; it is valid for nothing that comes later.
+    """
+
     label: str
-    subject: str  # a node, a rollout
+    subject: str
     back: str
     will: tuple[str, ...]
-    read: _Read
+    read: ReadForm
     holds: bool = False
-    about: str = ""  # what is confirmed is about this, and about nothing that comes later
+    about: str = ""
 
 
 class ActionViews:
@@ -87,9 +94,9 @@ class ActionViews:
             deed = NodeAction.read(action, name, form)
             return str(deed), lambda: self._actor.act(deed)
 
-        return await self._answer(
+        return await self.answer(
             request,
-            _Proposal(
+            ActionProposal(
                 label=action.label,
                 subject=name,
                 back=f"/nodes/{name}",
@@ -99,38 +106,8 @@ class ActionViews:
             ),
         )
 
-    async def rollout(self, request: Request) -> Response:
-        """Show the consequences of an action for a rollout; for a POST, do it."""
-        course = RolloutAction.parse(request.path_params["action"])
-        rollout = RolloutId.parse(request.path_params["rollout"])
-        try:
-            report = await asyncio.to_thread(self._context.rollouts.report, rollout)
-        except InvalidInputError as error:
-            raise NotThereError(error.what) from error
-        return await self._answer(
-            request,
-            _Proposal(
-                label=course.label,
-                subject=f"rollout {rollout}",
-                back=f"/rollouts/{rollout}",
-                will=rollout_consequences(course, report),
-                read=lambda form: (
-                    str(course),
-                    lambda: self._course(report, course, form.get("about", "")),
-                ),
-                about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
-            ),
-        )
-
-    async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
-        rollout = report.state.began.id
-        if report.word == ELSEWHERE:
-            raise InvalidInputError("is continued on another machine", where=str(rollout))
-        if course is RolloutAction.RESUME:
-            return await self._actor.resume(rollout)
-        return await self._actor.say(rollout, RolloutCommand(course), about)
-
-    async def _answer(self, request: Request, proposal: _Proposal) -> Response:
+    async def answer(self, request: Request, proposal: ActionProposal) -> Response:
+        """Show a proposal; for a POST with its token, do it and show the result."""
         if request.method != "POST":
             return self._confirm(request, proposal)
         form = await _form(request, patience=self._context.form_patience)
@@ -157,7 +134,7 @@ class ActionViews:
         )
 
     def _confirm(
-        self, request: Request, proposal: _Proposal, *, problem: str = "", code: int = 200
+        self, request: Request, proposal: ActionProposal, *, problem: str = "", code: int = 200
     ) -> Response:
         return self._showing.page(
             "act.html",

@@ -37,11 +37,11 @@ def application(parts: ViewContext) -> ASGIApp:
     node = "/nodes/{node}"
     entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
     acts = []
-    if pages.acting is not None:
+    if pages.acting is not None and pages.acting_on_rollouts is not None:
         acting, both = pages.acting, ["GET", "POST"]
         acts = [
             Route(f"{node}/do/{{action}}", acting.node, methods=both),
-            Route("/rollouts/{rollout}/do/{action}", acting.rollout, methods=both),
+            Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
         ]
     shown = Starlette(
         routes=[

@@ -19,7 +19,6 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard.action_views import ActionViews
-from localpuppet.web.dashboard.actions import courses
 from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
@@ -39,6 +38,8 @@ from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, pa
 from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
+from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
+from localpuppet.web.dashboard.rollout_actions import courses
 from localpuppet.web.dashboard.run_results import HOUR, HOURS, RunResult, strip
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -63,11 +64,12 @@ class Pages:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
         self._showing = TemplateRenderer(parts.fleet, parts.clock, me)
-        self.entering, self.acting = None, None
+        self.entering, self.acting, self.acting_on_rollouts = None, None, None
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
         if parts.actor is not None and parts.entrance is not None:
             self.acting = ActionViews(parts, self._showing, actor=parts.actor, door=parts.entrance)
+            self.acting_on_rollouts = RolloutActionViews(parts, self.acting, parts.actor)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing)

@@ -21,8 +21,10 @@ from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.actions import (
     Action,
     NodeAction,
-    RolloutAction,
     consequences,
+)
+from localpuppet.web.dashboard.rollout_actions import (
+    RolloutAction,
     courses,
     rollout_consequences,
 )

@@ -1,0 +1,64 @@
+"""The views of actions for rollouts: first the consequences, and after a confirmation the result.
+
+Confirming that a rollout continues ends only the pause that the confirmation showed.
+"""
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import RolloutId
+from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
+from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
+from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
+from localpuppet.web.dashboard.rollout_actions import RolloutAction, rollout_consequences
+from localpuppet.web.dashboard.template_renderer import NotThereError
+from localpuppet.web.dashboard.view_context import Actor, ViewContext
+
+
+class RolloutActionViews:
+    """The views of actions for rollouts.
+
+    Args:
+        context: The data and services of all views.
+        views: Shows proposals and results.
+        actor: Sends commands.
+    """
+
+    def __init__(self, context: ViewContext, views: ActionViews, actor: Actor) -> None:
+        self._context = context
+        self._views = views
+        self._actor = actor
+
+    async def act(self, request: Request) -> Response:
+        """Show the consequences of an action for a rollout; for a POST, do it."""
+        course = RolloutAction.parse(request.path_params["action"])
+        rollout = RolloutId.parse(request.path_params["rollout"])
+        try:
+            report = await asyncio.to_thread(self._context.rollouts.report, rollout)
+        except InvalidInputError as error:
+            raise NotThereError(error.what) from error
+        return await self._views.answer(
+            request,
+            ActionProposal(
+                label=course.label,
+                subject=f"rollout {rollout}",
+                back=f"/rollouts/{rollout}",
+                will=rollout_consequences(course, report),
+                read=lambda form: (
+                    str(course),
+                    lambda: self._course(report, course, form.get("about", "")),
+                ),
+                about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
+            ),
+        )
+
+    async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
+        rollout = report.state.began.id
+        if report.word == ELSEWHERE:
+            raise InvalidInputError("is continued on another machine", where=str(rollout))
+        if course is RolloutAction.RESUME:
+            return await self._actor.resume(rollout)
+        return await self._actor.say(rollout, RolloutCommand(course), about)
