@@ -7,9 +7,8 @@ decides: `actions`.
 acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
     `staged`, `view_context`.
 touches the world: `memory`.
-inner packages: `lists`.
-private: `action_views`, `dated`, `diagram_views`, `difference_views`, `facts_tree`, `listing`,
-    `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `reported_table`,
-    `rollout_action_views`, `rollout_actions`, `run_results`, `run_table`, `shared_answers`,
-    `template_renderer`.
+inner packages: `lists`, `tables`.
+private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `listing`, `login`,
+    `pages`, `pictures`, `report`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
+    `run_results`, `shared_answers`, `template_renderer`.
 """

@@ -26,10 +26,10 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
-from localpuppet.web.dashboard import reported_table, run_table
-from localpuppet.web.dashboard.dated import DAY, day_of, parts_of
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
+from localpuppet.web.dashboard.tables import reported_table, run_table
+from localpuppet.web.dashboard.tables.dated import DAY, day_of, parts_of
 
 FILE = Path("web", "fleet.sqlite")
 # Days by which the id of a run may be of later: such a one would never become too old.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables.dated import DAY
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

@@ -13,9 +13,9 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.dated import DAY
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult, strip
+from localpuppet.web.dashboard.tables.dated import DAY
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

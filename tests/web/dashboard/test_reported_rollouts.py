@@ -6,9 +6,9 @@ from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.web.dashboard import reported_table
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
 from localpuppet.web.dashboard.run_results import KEPT
+from localpuppet.web.dashboard.tables import reported_table
 from tests.web.dashboard.site import Site, run_id, status, text
 
 NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z

@@ -7,10 +7,10 @@ import pytest
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard import run_table
-from localpuppet.web.dashboard.dated import DAY, day_of
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.run_table import RunTableWriter
+from localpuppet.web.dashboard.tables import run_table
+from localpuppet.web.dashboard.tables.dated import DAY, day_of
+from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0

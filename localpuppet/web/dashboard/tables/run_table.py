@@ -13,8 +13,8 @@ from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.dated import parts_of, run_of
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables.dated import parts_of, run_of
 
 # Runs of a node and a day, the newest.
 MOST_A_DAY = 500
