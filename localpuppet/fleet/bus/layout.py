@@ -1,11 +1,13 @@
 """The keys of the bus, and what each of them holds.
 
-The code that reads and writes them is in `triggers`, `requests`, `inventory` and `leases`.
+The code that reads and writes them is in `triggers`, `requests`, `inventory`, `history` and
+`leases`.
 
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
     /localpuppet/presence/NODE                    presence and status of a node
     /localpuppet/inventory/NODE                   its inventory entry after its last good run
     /localpuppet/exports/NODE/SLOT/N              its exported resources, in chunks
+    /localpuppet/history/NODE/KIND/SLOT           a day of its runs, or of requests to it
     /localpuppet/tombstones/NODE                  its tombstone: what it published before is void
     /localpuppet/leases/NAME                      the holder of a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
@@ -27,6 +29,7 @@ BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 INVENTORY = f"{BASE}/inventory/"
 EXPORTS = f"{BASE}/exports/"
+HISTORY = f"{BASE}/history/"
 TOMBSTONES = f"{BASE}/tombstones/"
 LEASES = f"{BASE}/leases/"
 # Bytes of a signed trigger or request: 64 KiB of signed data in base64, and the signer.
@@ -46,6 +49,11 @@ def triggers_for(node: NodeName, keyprefix: str) -> str:
 def exports_of(node: NodeName) -> str:
     """Return the prefix of a node's exported resources."""
     return f"{EXPORTS}{node}/"
+
+
+def history_of(node: NodeName) -> str:
+    """Return the prefix of a node's history."""
+    return f"{HISTORY}{node}/"
 
 
 def requests_for(node: NodeName) -> str:

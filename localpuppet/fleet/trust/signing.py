@@ -65,6 +65,8 @@ class MessageKind(StrEnum):
     TOMBSTONE = "lp-tombstone"
     CHECKPOINT = "lp-checkpoint"
     COMMAND = "lp-command"
+    RUN_HISTORY = "lp-run-history"
+    AUDIT_HISTORY = "lp-audit-history"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

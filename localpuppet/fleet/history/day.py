@@ -1,0 +1,179 @@
+"""A day of a node's history: the value of one key on the bus, and one file on the node's disk.
+
+- A day is JSON, packed with zlib. A full day drops records: expendable ones first, then the oldest.
+- A node has `SLOTS` keys for each kind; a day replaces the one eight days before.
+- What another node signed is checked as strictly as damaged data: any bytes are a day, or an error.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.packed import unpacked
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.fleet.bus.layout import HISTORY
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.run_summary import MAX_COUNT, RunSummary
+from localpuppet.fleet.records import from_record, to_record
+from localpuppet.fleet.trust.signing import MessageKind
+
+SCHEMA = 1
+DAY = 86400.0
+# Days on the bus: seven whole ones and today.
+SLOTS = 8
+# Limits of a day.
+MAX_PACKED_DAY = 48 * 1024
+MAX_UNPACKED_DAY = 2 * 1024 * 1024
+MAX_RECORDS = 200
+MAX_VALUES = 150_000
+_WHERE = "history"
+
+
+class HistoryRecord(Protocol):
+    """A record of a day."""
+
+    @property
+    def at(self) -> float:
+        """Return seconds since 1970, UTC; they decide the day."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Return what a later version of the same record has in common with it."""
+        ...
+
+    @property
+    def is_expendable(self) -> bool:
+        """Whether a full day drops the record first."""
+        ...
+
+
+R = TypeVar("R", bound=HistoryRecord)
+
+
+class HistoryKind(StrEnum):
+    """A kind of history, as its keys and directories have it."""
+
+    RUNS = "runs"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryForm(Generic[R]):
+    """What distinguishes a kind of history.
+
+    Attributes:
+        kind: The kind.
+        record: The class of its records.
+        message: The kind of its signed messages.
+        days: How many days a node keeps on its disk.
+    """
+
+    kind: HistoryKind
+    record: type[R]
+    message: MessageKind
+    days: int
+
+
+RUNS = HistoryForm(
+    kind=HistoryKind.RUNS, record=RunSummary, message=MessageKind.RUN_HISTORY, days=SLOTS
+)
+AUDIT = HistoryForm(
+    kind=HistoryKind.AUDIT, record=AuditRecord, message=MessageKind.AUDIT_HISTORY, days=90
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryDay(Generic[R]):
+    """A day of a node's history.
+
+    Attributes:
+        node: The node.
+        day: The number of the day since 1970, UTC.
+        records: The records, the oldest first.
+        dropped: How many more did not fit.
+    """
+
+    node: NodeName
+    day: int
+    records: tuple[R, ...]
+    dropped: int
+
+    def with_records(self, more: Iterable[R]) -> "HistoryDay[R]":
+        """Return the day with further records; one with a known identity replaces the other."""
+        known = {record.identity: record for record in (*self.records, *more)}
+        records = tuple(sorted(known.values(), key=lambda record: record.at))
+        return HistoryDay(node=self.node, day=self.day, records=records, dropped=self.dropped)
+
+    def to_payload(self) -> bytes:
+        """Return the packed day, without the records that exceed a limit."""
+        records = [*self.records]
+        while (packed := self._packed(records)) is None:
+            expendable = (i for i, record in enumerate(records) if record.is_expendable)
+            records.pop(next(expendable, 0))
+        return packed
+
+    def _packed(self, records: list[R]) -> bytes | None:
+        """Return the packed day with some of its records; `None` if they are too many."""
+        if len(records) > MAX_RECORDS:
+            return None
+        raw = {
+            "schema": SCHEMA,
+            "node": self.node,
+            "day": self.day,
+            "dropped": min(self.dropped + len(self.records) - len(records), MAX_COUNT),
+            "records": [to_record(record) for record in records],
+        }
+        text = json.dumps(raw, separators=(",", ":")).encode()
+        packed = zlib.compress(text, 9)
+        fits = len(text) <= MAX_UNPACKED_DAY and len(packed) <= MAX_PACKED_DAY
+        return packed if fits else None
+
+
+def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
+    """Return the day in a payload.
+
+    Raises:
+        InvalidInputError: The bytes are no day, or a limit is exceeded.
+    """
+    if len(payload) > MAX_PACKED_DAY:
+        raise InvalidInputError(f"is larger than {MAX_PACKED_DAY} bytes", where=_WHERE)
+    try:
+        text = unpacked(payload, most=MAX_UNPACKED_DAY)
+    except ValueError as error:
+        raise InvalidInputError(str(error), where=_WHERE) from error
+    raw = parse_object(text, where=_WHERE, limit=MAX_UNPACKED_DAY, values=MAX_VALUES)
+    fields = Fields(raw, where=_WHERE)
+    fields.schema(SCHEMA)
+    fields.only(("schema", "node", "day", "dropped", "records"))
+    records = fields.values("records")
+    if len(records) > MAX_RECORDS:
+        raise InvalidInputError(f"has more than {MAX_RECORDS} records", where=_WHERE)
+    day = fields.integer("day", minimum=0, maximum=MAX_COUNT)
+    found = tuple(from_record(form.record, record) for record in records)
+    if any(day_of(record.at) != day for record in found):
+        raise InvalidInputError("has a record of another day", where=_WHERE)
+    if len({record.identity for record in found}) != len(found):
+        raise InvalidInputError("has a record twice", where=_WHERE)
+    return HistoryDay(
+        node=fields.parsed("node", NodeName.parse),
+        day=day,
+        records=found,
+        dropped=fields.integer("dropped", minimum=0, maximum=MAX_COUNT),
+    )
+
+
+def day_of(at: float) -> int:
+    """Return the number of the UTC day of a time in seconds since 1970."""
+    return int(at // DAY)
+
+
+def history_key(node: NodeName, kind: HistoryKind, day: int) -> str:
+    """Return the key of a day on the bus."""
+    return f"{HISTORY}{node}/{kind}/{day % SLOTS}"

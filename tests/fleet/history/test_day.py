@@ -1,0 +1,155 @@
+"""A day of history: its limits, and what becomes of damaged and hostile ones."""
+
+import json
+import zlib
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.history.day import (
+    AUDIT,
+    MAX_PACKED_DAY,
+    MAX_RECORDS,
+    MAX_UNPACKED_DAY,
+    RUNS,
+    HistoryDay,
+    HistoryKind,
+    day_of,
+    history_key,
+    parse_day,
+)
+from localpuppet.node.runs.run import Outcome
+from tests.fleet.history.records import NODE, TODAY, a_day, a_decision, a_resource, a_summary, noon
+
+
+def test_a_day_is_read_as_it_was_written() -> None:
+    changed = a_summary(noon(), outcome=Outcome.CHANGED, resources=(a_resource(1), a_resource(2)))
+    day = a_day(changed, a_summary(noon(30)))
+
+    assert parse_day(day.to_payload(), RUNS) == day
+
+
+def test_audit_records_have_the_same_form_of_a_day() -> None:
+    day = HistoryDay(node=NODE, day=TODAY, records=(a_decision(noon()),), dropped=3)
+
+    assert parse_day(day.to_payload(), AUDIT) == day
+
+
+def test_a_key_is_used_again_after_eight_days() -> None:
+    keys = [history_key(NODE, HistoryKind.RUNS, TODAY + more) for more in range(9)]
+
+    assert len(set(keys)) == 8
+    assert keys[8] == keys[0] == f"/localpuppet/history/{NODE}/runs/{TODAY % 8}"
+
+
+def test_a_record_with_a_known_identity_replaces_the_earlier_one() -> None:
+    first = a_summary(noon(), times=1)
+    day = a_day(first).with_records([a_summary(noon(1)), a_summary(noon(), times=2)])
+
+    assert [record.times for record in day.records] == [2, 1]
+
+
+def test_a_full_day_drops_unchanged_runs_first_and_counts_them() -> None:
+    changed = [a_summary(noon(minute), outcome=Outcome.CHANGED) for minute in (0, 1)]
+    unchanged = [a_summary(noon(2 + minute)) for minute in range(MAX_RECORDS)]
+
+    day = parse_day(a_day(*changed, *unchanged).to_payload(), RUNS)
+
+    assert day.records == (*changed, *unchanged[2:])
+    assert day.dropped == 2
+
+
+def test_a_day_of_large_records_drops_the_oldest_until_it_fits() -> None:
+    random = Random(26)  # noqa: S311 # the same titles each time
+    large = [_large(random, minute) for minute in range(40)]
+
+    payload = a_day(*large).to_payload()
+    day = parse_day(payload, RUNS)
+
+    assert len(payload) <= MAX_PACKED_DAY
+    assert 0 < len(day.records) < 40
+    assert list(day.records) == large[-len(day.records) :]
+    assert day.dropped == 40 - len(day.records)
+
+
+def _large(random: Random, minute: int) -> Any:
+    resources = [a_resource(1, title=f"/{random.randbytes(30).hex()}") for _ in range(100)]
+    plain = a_summary(noon(minute), outcome=Outcome.CHANGED)
+    return plain.within_limits(resources)
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem"),
+    [
+        (b"not packed", "not packed with zlib"),
+        (zlib.compress(b"[]"), "not a JSON object"),
+        (zlib.compress(b'{"schema": 2}'), "has schema 2"),
+        (zlib.compress(b"[" * 100_000), "nested too deep"),
+        (zlib.compress(b" " * (MAX_UNPACKED_DAY + 1)), "come out of"),
+        (b"\0" * (MAX_PACKED_DAY + 1), "larger than"),
+        (zlib.compress(b'{"records": [' + b"0," * 100_000 + b"0]}"), "has no schema number"),
+        (zlib.compress(b'{"records": [' + b"0," * 200_000 + b"0]}"), "more than 150000 values"),
+    ],
+)
+def test_bytes_that_are_no_day_are_an_error_in_one_line(payload: bytes, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem) as refused:
+        parse_day(payload, RUNS)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"records": "many"}, "records"),
+        ({"records": [0] * (MAX_RECORDS + 1)}, f"more than {MAX_RECORDS} records"),
+        ({"records": [{"run": "x"}]}, "is missing"),
+        ({"day": TODAY + 1}, "another day"),
+        ({"day": -1}, "day"),
+        ({"node": "no node"}, "node"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_day_of_another_form_is_rejected(change: Mapping[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        parse_day(_changed(a_day(a_summary(noon())), change), RUNS)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"reason": "a" * 201}, "no line of up to 200"),
+        ({"reason": "\x1b[31mred"}, "no line of up to 200"),
+        ({"counts": {"total": -1}}, "counts"),
+        ({"times": 10**9}, "not from 0 to"),
+        ({"times": True}, "integer"),
+        ({"outcome": None}, "neither"),
+        ({"outcome": "fine"}, "Outcome"),
+        ({"started_at": 1e300}, "before it started"),
+        ({"run": "../../etc"}, "not a run id"),
+    ],
+)
+def test_a_record_of_another_form_is_rejected(change: Mapping[str, Any], problem: str) -> None:
+    raw = json.loads(zlib.decompress(a_day(a_summary(noon())).to_payload()))
+    raw["records"][0].update(change)
+    payload = zlib.compress(json.dumps(raw).encode())
+    with pytest.raises(InvalidInputError, match=problem):
+        parse_day(payload, RUNS)
+
+
+def test_a_day_with_one_run_twice_is_rejected() -> None:
+    run = a_summary(noon())
+    with pytest.raises(InvalidInputError, match="twice"):
+        parse_day(a_day(run, run).to_payload(), RUNS)
+
+
+def _changed(day: HistoryDay[Any], change: Mapping[str, Any]) -> bytes:
+    raw = json.loads(zlib.decompress(day.to_payload()))
+    return zlib.compress(json.dumps({**raw, **change}).encode())
+
+
+def test_a_day_begins_at_midnight_utc() -> None:
+    assert day_of(TODAY * 86400) == TODAY
+    assert day_of(TODAY * 86400 - 0.001) == TODAY - 1
