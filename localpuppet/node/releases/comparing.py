@@ -1,6 +1,6 @@
 """Compares two releases on this machine: their files, pins and catalogs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from localpuppet.base.formats.values import Json
@@ -59,21 +59,22 @@ def files(release: Release) -> dict[str, str]:
     }
 
 
-def texts(before: Release, after: Release, differing: NameDifference) -> dict[str, str]:
-    """Return the differing files as unified diffs, by name; see `unified` for omissions.
-
-    Diffs beyond `MAX_TEXTS` characters in total are omitted.
+def texts(
+    before: Release, after: Release, names: Iterable[str], *, most: int = MAX_TEXTS
+) -> dict[str, str]:
+    """Return differing files as unified diffs, by name; see `unified` for omissions.
 
     Args:
         before: The first release.
         after: The second.
-        differing: The differences of their files.
+        names: The names of the files, as `files` returns them.
+        most: After this number of characters, further diffs are omitted.
     """
     found: dict[str, str] = {}
-    room = MAX_TEXTS
-    for name in sorted({*differing.added, *differing.removed, *differing.changed}):
+    room = most
+    for name in names:
         if room <= 0:
-            found[name] = f"not shown: the diffs before it have {MAX_TEXTS} characters"
+            found[name] = f"not shown: the diffs before it have {most} characters"
             continue
         labels = _joined(before.name, name), _joined(after.name, name)
         found[name] = unified(_content(before, name), _content(after, name), labels=labels)

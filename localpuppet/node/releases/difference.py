@@ -33,6 +33,11 @@ class NameDifference:
         """Return whether there is any difference."""
         return bool(self.added or self.removed or self.changed)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all things that differ, sorted."""
+        return tuple(sorted({*self.added, *self.removed, *self.changed}))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return asdict(self)

@@ -44,6 +44,10 @@ class TagMemory:
         time = None if pin is None else raw["times"].get(pin.tag_object)
         return time if isinstance(time, int) else None
 
+    def times(self) -> Mapping[str, int]:
+        """Return the time in each known tag object, in seconds since 1970."""
+        return {key: time for key, time in self._read()["times"].items() if isinstance(time, int)}
+
     def note_pin(self, app: ReleasePath, pin: Pin) -> None:
         """Remember the pin of a release."""
         raw = self._read()

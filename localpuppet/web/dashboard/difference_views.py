@@ -13,8 +13,8 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists import exporting
-from localpuppet.web.dashboard.lists.differing import ChangeRow, changes
-from localpuppet.web.dashboard.lists.list_page import paged
+from localpuppet.web.dashboard.lists.differing import FILES, MOST_OPEN, ChangeRow, FileDiff, changes
+from localpuppet.web.dashboard.lists.list_page import ListPage, paged
 from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
 from localpuppet.web.dashboard.staged import StagedReleases
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -82,22 +82,33 @@ class DifferenceViews:
         staged: The staged releases of this machine.
         fleet: Knows when the bus last answered.
         showing: Shows templates.
+        with_text: Whether files are shown as text: not to people who may not read releases.
     """
 
-    def __init__(self, staged: StagedReleases, fleet: Fleet, showing: TemplateRenderer) -> None:
+    def __init__(
+        self,
+        staged: StagedReleases,
+        fleet: Fleet,
+        showing: TemplateRenderer,
+        *,
+        with_text: bool = False,
+    ) -> None:
         self._staged = staged
         self._fleet = fleet
         self._showing = showing
+        self._with_text = with_text
         # Trees are read one after the other, and who waits for that keeps no thread from others.
         self._turn = asyncio.Semaphore()
 
     async def page(self, request: Request) -> Response:
         """Show the differences of two releases, or the releases to choose from."""
         asked = DifferenceQuery.parse(request.query_params)
-        rows: Sequence[ChangeRow] = ()
+        page: ListPage[ChangeRow] = paged((), asked.page)
+        diffs: Sequence[FileDiff] = ()
         problem = ""
         try:
-            rows = await self._rows(asked)
+            page = paged(await self._rows(asked), asked.page)
+            diffs = await self._diffs(asked, [row.name for row in page.rows if row.of == FILES])
         except LocalpuppetError as error:
             problem = str(error)
         known = await asyncio.to_thread(self._staged.all)
@@ -107,7 +118,10 @@ class DifferenceViews:
             asked=asked,
             apps=[one.release for one in known],
             about=await asyncio.to_thread(self._about, both),
-            page=paged(rows, asked.page),
+            page=page,
+            diffs=diffs,
+            most_open=MOST_OPEN,
+            with_text=self._with_text,
             problem=problem,
         )
 
@@ -131,6 +145,13 @@ class DifferenceViews:
         async with self._turn:
             found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
         return changes(found)
+
+    async def _diffs(self, asked: DifferenceQuery, names: Sequence[str]) -> list[FileDiff]:
+        if not self._with_text or asked.before is None or asked.after is None:
+            return []
+        async with self._turn:
+            found = await asyncio.to_thread(self._staged.texts, asked.before, asked.after, names)
+        return [FileDiff.of(name, text) for name, text in found.items()]
 
     def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
         staged = self._staged

@@ -1,7 +1,7 @@
 """The lists of the dashboard, as views and as files."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.exporting import Table
@@ -126,14 +125,16 @@ class NodeLists:
         return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
 
     async def _releases(self, asked: ListQuery, names: Names) -> Sequence[Any]:
-        staged, signed = await asyncio.to_thread(self._staged)
-        ground = ReleaseListContext(names=names, staged=staged, signed=signed)
+        ground = await asyncio.to_thread(self._staged, names)
         return releases(self._kept.fleet.standing, asked, ground)
 
-    def _staged(self) -> tuple[Sequence[StagedRelease], Mapping[str, str]]:
+    def _staged(self, names: Names) -> ReleaseListContext:
         kept = self._kept.staged
-        found = kept.all()
-        return found, {one.release: kept.signed(one) for one in found}
+        staged = kept.all()
+        signed = {str(one.release): kept.signed(one) for one in staged}
+        return ReleaseListContext(
+            names=names, staged=staged, signed=signed, previous=kept.previous()
+        )
 
     async def _rollouts(self, asked: ListQuery, _: Names) -> Sequence[Any]:
         return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)

@@ -72,7 +72,9 @@ class Pages:
             self.acting_on_rollouts = RolloutActionViews(parts, self.acting, parts.actor)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
-        self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing)
+        # On loopback the visitor started the dashboard, and can read the releases themselves.
+        local = parts.entrance is not None
+        self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing, with_text=local)
         self.lists = NodeLists(parts, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:

@@ -8,13 +8,14 @@
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.comparing import differences
+from localpuppet.node.releases.comparing import differences, texts
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.lock import Pin
@@ -23,12 +24,15 @@ from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords
+from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.releases.threshold import signed_by
 from localpuppet.node.releases.verification_cache import rules_digest
 
 # Signatures and comparisons that are remembered.
 MOST_SIGNED = 1000
 MOST_COMPARED = 8
+# Characters of unified diffs in one answer; the file that exceeds them is the last one.
+MOST_TEXT = 256 * 1024
 # What stands behind "signed by" where no name does.
 # Seconds after which unknown signers are checked again.
 AGAIN = 60.0
@@ -63,6 +67,20 @@ class StagedReleases(Protocol):
         """
         ...
 
+    def texts(
+        self, before: ReleasePath, after: ReleasePath, names: Collection[str]
+    ) -> Mapping[str, str]:
+        """Return differing files as unified diffs of at most `MOST_TEXT` characters, by name.
+
+        Raises:
+            LocalpuppetError: As `differences`.
+        """
+        ...
+
+    def previous(self) -> Mapping[str, ReleasePath]:
+        """Return the staged release before each one: of the same source, by tag timestamp."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class LocalStagedReleases:
@@ -74,6 +92,7 @@ class LocalStagedReleases:
         repository: Git; only its mirrors are read.
         sources: The site's sources by name.
         reader: Reads locks.
+        tags: Has the tag timestamps.
         monotonic: The monotonic clock, seconds.
     """
 
@@ -83,6 +102,7 @@ class LocalStagedReleases:
     repository: Repository
     sources: Mapping[str, ReleaseSource]
     reader: ReleaseFiles
+    tags: TagMemory
     monotonic: Callable[[], float]
     # One at a time: each request reads whole trees and starts git.
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -90,6 +110,9 @@ class LocalStagedReleases:
         default_factory=OrderedDict, init=False
     )
     _compared: OrderedDict[tuple[str, str], Mapping[str, NameDifference]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    _texts: OrderedDict[tuple[str, ...], Mapping[str, str]] = field(
         default_factory=OrderedDict, init=False
     )
 
@@ -145,6 +168,32 @@ class LocalStagedReleases:
                 self._compared[key] = differences(*pair, reader=self.reader)
                 _forget(self._compared, MOST_COMPARED)
             return self._compared[key]
+
+    def texts(
+        self, before: ReleasePath, after: ReleasePath, names: Collection[str]
+    ) -> Mapping[str, str]:
+        """Return differing files as unified diffs; see `StagedReleases`."""
+        key = self._staged(before).composition, self._staged(after).composition, *names
+        with self._turn:
+            if key not in self._texts:
+                pair = self.resolve(before), self.resolve(after)
+                self._texts[key] = texts(*pair, names, most=MOST_TEXT)
+                _forget(self._texts, MOST_COMPARED)
+            return self._texts[key]
+
+    def previous(self) -> Mapping[str, ReleasePath]:
+        """Return the release before each one; see `StagedReleases`."""
+        try:
+            times = self.tags.times()
+        except LocalpuppetError:
+            return {}  # the links to comparisons are omitted; the form to compare remains
+        known = [one for one in self.all() if one.pin.tag_object in times]
+        known.sort(key=lambda one: (one.release.source, times[one.pin.tag_object]))
+        return {
+            after.release: before.release
+            for before, after in pairwise(known)
+            if before.release.source == after.release.source
+        }
 
     def _staged(self, app: ReleasePath) -> StagedRelease:
         found = self.records.of(app)

@@ -4,10 +4,11 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,15 @@ class PlayedReleases:
                 raise InvalidInputError("is not staged on this machine", where=str(app))
         return self._site.differences
 
+    def texts(
+        self, before: ReleasePath, after: ReleasePath, names: Collection[str]
+    ) -> Mapping[str, str]:
+        return {name: self._site.texts[name] for name in names if name in self._site.texts}
+
+    def previous(self) -> Mapping[str, ReleasePath]:
+        apps = [one.release for one in self._site.staged]
+        return {after: before for before, after in pairwise(apps)}
+
 
 @dataclass
 class Site:
@@ -157,6 +167,7 @@ class Site:
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     staged: list[StagedRelease] = field(default_factory=list)
     differences: dict[str, NameDifference] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     known: SiteInventory | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.web.dashboard.difference_views import DifferenceViews
+from localpuppet.web.dashboard.lists.differing import MOST_LINES
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from tests.web.dashboard.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
 
@@ -24,6 +25,11 @@ def two(site: Site) -> Site:
         "files": NameDifference(added=("=web/a.pp", EVIL), removed=("web/b.pp",), changed={}),
     }
     return site
+
+
+def _request() -> Request:
+    query = DIFFERENCE.partition("?")[2].encode()
+    return Request({"type": "http", "query_string": query, "headers": []})
 
 
 def words(page: str) -> str:
@@ -41,6 +47,39 @@ def test_what_differs_is_shown_with_who_signed(two: Site, visitor: TestClient) -
     assert "\u202e" not in page
     assert "signed by alice" in words(text(visitor, "/releases"))
     assert json.loads(text(visitor, "/releases.json"))["releases"][-1]["signed"] == "alice"
+
+
+def test_differing_files_are_shown_as_text(two: Site, visitor: TestClient) -> None:
+    lines = "".join(f"+line {number}\n" for number in range(MOST_LINES))
+    two.texts = {
+        "=web/a.pp": f"--- a\n+++ b\n@@ -0,0 +1 @@\n+\tb \u202e{EVIL}\n-{'x' * 9999}\n{lines}",
+        "web/b.pp": "not shown: a binary file",
+    }
+    page = text(visitor, DIFFERENCE)
+    assert (
+        '<span class="place">@@ -0,0 +1 @@</span>\n<span class="added">+   b \\u202e&lt;scr' in page
+    )
+    assert "<script>" not in page
+    assert "x" * 498 + "…</span>" in page
+    assert "and 4 more lines:" in page
+    assert "web/b.pp not shown: a binary file" in words(page)
+
+
+def test_people_over_tls_see_no_text_of_files(two: Site) -> None:
+    two.texts = {"web/b.pp": "--- a\n+++ b\n@@ -1 +0,0 @@\n-password: sesame"}
+    views = DifferenceViews(PlayedReleases(two), two.fleet, TemplateRenderer(two.fleet, two.clock))
+    page = bytes(asyncio.run(views.page(_request())).body).decode()
+    assert "web/b.pp" in words(page)
+    assert "sesame" not in page
+    assert "Files are shown as text on loopback only." in page
+
+
+def test_each_release_links_to_the_comparison_with_the_previous_one(
+    two: Site, visitor: TestClient
+) -> None:
+    page = text(visitor, "/releases")
+    (url,) = re.findall('<a href="(/releases/difference[^"]+)">compare with previous', page)
+    assert "1 to 4 of 4" in words(text(visitor, url.replace("&amp;", "&")))
 
 
 def test_it_is_a_file_too(two: Site, visitor: TestClient) -> None:
@@ -98,10 +137,7 @@ def test_who_waits_for_a_difference_keeps_no_thread_from_others(two: Site) -> No
         views = DifferenceViews(
             SlowReleases(two), two.fleet, TemplateRenderer(two.fleet, two.clock)
         )
-        request = Request(
-            {"type": "http", "query_string": DIFFERENCE.partition("?")[2].encode(), "headers": []}
-        )
-        many = [asyncio.create_task(views.page(request)) for _ in range(3)]
+        many = [asyncio.create_task(views.page(_request())) for _ in range(3)]
         await asyncio.to_thread(begun.wait, 60)
         together = len(at_once)
         going_on.set()

@@ -8,7 +8,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.staged_records import StagedRecords
-from localpuppet.web.dashboard.staged import NOBODY, UNTOLD, LocalStagedReleases
+from localpuppet.node.releases.tag_memory import TagMemory
+from localpuppet.web.dashboard.staged import MOST_TEXT, NOBODY, UNTOLD, LocalStagedReleases
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 
 
@@ -35,6 +36,7 @@ class Signed:
             repository=site.repository,
             sources=site.sources,
             reader=site.release_files,
+            tags=TagMemory(site.state),
             monotonic=site.clock.monotonic,
         )
 
@@ -97,6 +99,32 @@ def test_two_releases_are_compared_file_by_file(signed: Signed) -> None:
     assert not found["dependencies"]
     assert list(found["files"].changed) == ["web/manifests/init.pp"]
     assert not any(signed.here.differences(R1, R1).values())
+
+
+def test_differing_files_are_compared_as_text_up_to_a_limit(signed: Signed) -> None:
+    found = signed.here.texts(R1, R2, ["web/manifests/init.pp", "manifest.yaml"])
+    head = "--- web/tags/r1/web/manifests/init.pp\n+++ web/tags/r2/web/manifests/init.pp\n"
+    text = "-class web { notify { 'r1': } }\n+class web { notify { 'r2': } }"
+    assert found["web/manifests/init.pp"] == f"{head}@@ -1 +1 @@\n{text}"
+    assert found["manifest.yaml"] == "no difference in content"
+    with pytest.raises(InvalidInputError, match="web/tags/r3: is not staged"):
+        signed.here.texts(R1, ReleasePath("web/tags/r3"), [])
+    large = signed.site.files("r9") | dict.fromkeys("abc", (b"x" * 63 + b"\n") * 4000)
+    signed.site.servers.publish(url("web"), "r9", large, signer="alice")
+    signed.site.staging().stage(ReleasePath("web/tags/r9"))
+    cut = signed.here.texts(R1, ReleasePath("web/tags/r9"), ["a", "b", "c"])
+    assert [cut[name].startswith("--- ") for name in "abc"] == [True, True, False]
+    assert cut["c"] == f"not shown: the diffs before it have {MOST_TEXT} characters"
+
+
+def test_the_previous_release_is_that_by_tag_timestamp(signed: Signed) -> None:
+    first, second = signed.here.all()
+    memory = TagMemory(signed.site.state)
+    memory.note_time(first.pin.tag_object, 2000)
+    memory.note_time(second.pin.tag_object, 1000)
+    assert signed.here.previous() == {R1: R2}
+    (signed.site.state / "tags.json").write_text("[]")
+    assert signed.here.previous() == {}
 
 
 def test_only_what_is_staged_is_compared(signed: Signed) -> None:

@@ -59,7 +59,7 @@ def diff_command(
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
     first, second = releases
-    texts = texts_of(first, second, differences["files"]) if as_text else {}
+    texts = texts_of(first, second, differences["files"].names) if as_text else {}
     if as_json:
         as_dicts = {title: difference.to_dict() for title, difference in differences.items()}
         if as_text:

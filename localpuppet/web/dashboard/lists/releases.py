@@ -29,6 +29,7 @@ class ReleaseRow:
         url: Its repository.
         signed: Its signers; empty if no signature is required.
         subject: The first line of its tag message; empty if not requested.
+        previous: The staged release before it, or empty.
     """
 
     release: str
@@ -42,6 +43,7 @@ class ReleaseRow:
     url: str
     signed: str = ""
     subject: str = ""
+    previous: str = ""
 
     @property
     def bad(self) -> int:
@@ -57,11 +59,13 @@ class ReleaseListContext:
         names: The nodes that the expression finds; `None` for all.
         staged: The staged releases of this machine.
         signed: The signers of each.
+        previous: The staged release before each.
     """
 
     names: Collection[str] | None
     staged: Iterable[StagedRelease]
     signed: Mapping[str, str] = field(default_factory=dict)
+    previous: Mapping[str, str] = field(default_factory=dict)
 
 
 def releases(
@@ -83,7 +87,14 @@ def releases(
         for app in apps
         if asked.name in app.lower()
     ]
-    found = [replace(one, signed=ground.signed.get(one.release, "")) for one in found]
+    found = [
+        replace(
+            one,
+            signed=ground.signed.get(one.release, ""),
+            previous=ground.previous.get(one.release, ""),
+        )
+        for one in found
+    ]
     found.sort(key=lambda one: one.release)
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
