@@ -1,0 +1,147 @@
+"""Five real nodes with real Puppet, two releases, and what goes wrong on them.
+
+| node | state |
+|---|---|
+| web01 | runs r2 |
+| web02 | runs r2; its file was changed by hand, and Puppet corrected it |
+| db01 | r2 fails: a resource fails with a message |
+| lb01 | r2 fails: the catalog does not compile |
+| mon01 | runs r1; Alice put it on hold, then its agent was killed |
+
+Alice, the operator, has a root with a key and no agent, and the dashboard runs there.
+"""
+
+import asyncio
+import json
+
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from tests.rigs.fleet import Fleet
+from tests.rigs.forge import Forge
+from tests.rigs.member import Member, read_line
+from tests.rigs.node import Node
+
+LOCK = "version: 1\nmodules: {}\nsources: {}\n"
+POLICY = "policy default deny\nallow\tchoria=alice\t{}\t*\t*\n".format(
+    "status disable enable runonce trigger report log deploy:site/tags/*"
+)
+ROLES = {"web01": "web", "web02": "web", "db01": "db", "lb01": "lb", "mon01": "mon"}
+RELATION = "relation orders does not exist"
+CLASS = """# The configuration of a {role} server.
+class site::{role}(String $directory) {{
+  file {{ "${{directory}}/{role}.conf": content => "release = {tag}\\n" }}{more}
+}}
+"""
+BROKEN = {
+    "db": f"""
+  -> exec {{ 'migrate the database':
+    command   => '/bin/echo ERROR: {RELATION}; /bin/false',
+    provider  => shell,
+    logoutput => true,
+  }}""",
+    "lb": "\n  include site::tls",
+}
+
+
+def code(tag: str, *broken: str) -> dict[str, str]:
+    """Return the files of a release, in which some roles are broken."""
+    files = {"manifest.yaml": "{}\n", "manifest.lock": LOCK}
+    for role in sorted(set(ROLES.values())):
+        more = BROKEN[role] if role in broken else ""
+        files[f"site/manifests/{role}.pp"] = CLASS.format(role=role, tag=tag, more=more)
+    return files
+
+
+class Alice:
+    """The operator: a root with a key, which all nodes trust.
+
+    Args:
+        fleet: The fleet, with all its nodes.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.node = Node(fleet.directory / "alice")
+        self.node.root.mkdir()
+        self.node.settings(identity={"name": "alice"}, **fleet.bus.settings)
+        keys = {SignerName(member.name): member.key.load().public_key() for member in fleet.members}
+        own = OwnKey(self.node.root / "var" / "keys" / "node.pem").make(replace=False).public_key()
+        keys[SignerName("alice")] = own
+        for root in (self.node.root, *(member.root for member in fleet.members)):
+            for name, key in keys.items():
+                TrustedKeys(root / "trusted").pin(name, key)
+
+    def does(self, *arguments: str, code: int = 0) -> str:
+        """Run a command of which the exit code is known; return what it printed."""
+        done = self.node.run(*arguments)
+        assert done.code == code, f"{arguments}: {done}"
+        return done.out
+
+
+class SmallSite:
+    """The nodes, their operator and the dashboard.
+
+    Args:
+        fleet: An empty fleet on a bus.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        control = Forge(fleet.directory).repo("control")
+        control.commit(code("r1"), "r1")
+        control.commit(code("r2", "db", "lb"), "r2")
+        for name, role in ROLES.items():
+            member = fleet.add_one(
+                name, puppet=True, sources={"site": {"git": control.url}}, allow_file_urls=True
+            )
+            given = {
+                "app": "site/assigned",
+                "parameters": {"role": role},
+                "classes": {f"site::{role}": {"directory": str(member.root)}},
+            }
+            member.node.write("input.yaml", json.dumps(given))
+            member.node.write("policies/puppet.policy", POLICY)
+        self.alice = Alice(fleet)
+
+    def member(self, name: str) -> Member:
+        """Return a node by the first part of its name."""
+        return next(one for one in self.fleet.members if one.name.startswith(f"{name}."))
+
+    def happens(self) -> None:
+        """Have all that the table lists happen."""
+        names = [str(member.name) for member in self.fleet.members]
+        self.fleet.start()
+        self.alice.does("assign", *names, "site/tags/r1")
+        for member in self.fleet.members:
+            member.wait_log("published the last run")
+        self.alice.does("disable", str(self.member("mon01").name), "-m", "the disk is replaced")
+        self._lose(self.member("mon01"))
+        online = ",".join(names[:-1])
+        options = ("--order", "none", "--max-failures", "2", "--release", "site/tags/r2")
+        self.alice.does("rollout", "run", "--nodes", online, *options, code=1)
+        drifts = self.member("web02")
+        (drifts.root / "web.conf").write_text("changed by hand\n")
+        self.alice.does("trigger", str(drifts.name), "--wait")
+
+    def _lose(self, member: Member) -> None:
+        """Kill an agent, and have the bus forget it, as it does a minute later."""
+        member.kill()
+
+        async def expire() -> None:
+            key = f"{PRESENCE}{member.name}"
+            async with self.fleet.bus.open() as kv:
+                entry = await kv.get(key)
+                assert entry is not None
+                assert await kv.remove_if_revision(key, entry.revision)
+
+        asyncio.run(expire())
+
+    def dashboard(self) -> str:
+        """Start the dashboard of Alice; return the link that gives a session."""
+        process = self.alice.node.start("web", "--actions", "--listen", "127.0.0.1:0")
+        read_line(process)
+        return read_line(process).strip()
+
+    def end(self) -> None:
+        """End the commands of Alice, the dashboard too."""
+        self.alice.node.end()

@@ -1,0 +1,8 @@
+"""What an operator does with the dashboard, with real nodes: how many clicks each task takes."""
+
+from tests.web.dashboard.browser.tasks.person import Operator
+
+
+def test_a_failed_node_and_its_first_error_take_no_click(operator: Operator) -> None:
+    operator.reads("main", "Could not find class", "db01")
+    assert operator.clicks == 0
