@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.summary import text_of
+from localpuppet.node.enc.instance.fact_names import is_legacy_fact
 
 # Values in a page; a node may say a hundred thousand.
 MAX_LEAVES = 2000
@@ -36,12 +37,14 @@ class Tree:
     """Facts.
 
     Attributes:
-        branches: The first level.
+        branches: The first level, without legacy facts.
+        legacy: The facts that Facter hides by default: structured facts have their values.
         shown: The number of values in the tree.
         left_out: Whether values are omitted.
     """
 
     branches: tuple[Branch, ...]
+    legacy: tuple[Branch, ...]
     shown: int
     left_out: bool
 
@@ -60,8 +63,12 @@ def tree_of(facts: Mapping[str, Json], wanted: str = "") -> Tree:
         wanted: A search text; the tree has only facts whose path or value contains it, in any case.
     """
     room = _Room()
-    branches = tuple(_branches(facts, "", wanted.lower(), room, 0))
-    return Tree(branches=branches, shown=MAX_LEAVES - room.left, left_out=room.full)
+    # Structured facts come first: the limit cuts legacy ones.
+    parts: tuple[dict[str, Json], dict[str, Json]] = {}, {}
+    for name, value in facts.items():
+        parts[is_legacy_fact(name)][name] = value
+    branches, legacy = (tuple(_branches(part, "", wanted.lower(), room, 0)) for part in parts)
+    return Tree(branches=branches, legacy=legacy, shown=MAX_LEAVES - room.left, left_out=room.full)
 
 
 def _branches(

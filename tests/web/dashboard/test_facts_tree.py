@@ -18,6 +18,16 @@ def test_mappings_are_branches_and_all_else_is_text() -> None:
     assert (tree.shown, tree.left_out) == (4, False)
 
 
+def test_legacy_facts_are_a_part_of_their_own_and_are_cut_first() -> None:
+    facts: dict[str, Json] = {"osfamily": "Debian", "ipaddress_eth0": "10.0.0.1", **FACTS}
+    tree = tree_of(facts)
+    assert [one.key for one in tree.branches] == ["empty", "list", "os"]
+    assert [one.key for one in tree.legacy] == ["ipaddress_eth0", "osfamily"]
+    many = {f"k{number}": number for number in range(MAX_LEAVES)}
+    assert tree_of({"architecture": "amd64", **many}).legacy == ()
+    assert tree_of({"architecture": "amd64", **many}).left_out
+
+
 def test_a_search_finds_paths_and_values_in_whatever_case() -> None:
     assert [one.key for one in tree_of(FACTS, "DEBIAN").branches] == ["os"]
     assert tree_of(FACTS, "release.maj").shown == 1

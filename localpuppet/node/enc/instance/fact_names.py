@@ -1,4 +1,4 @@
-"""Names of facts that instance data never sets: Facter's and Puppet's own.
+"""Names of facts of Facter and Puppet: instance data never sets them, and some are legacy.
 
 A fact that Facter does not find on this machine (`ec2_metadata` elsewhere, `mtu_eth9` without that
 card) is also Facter's: code that reads it trusts Facter. So the list has the names of all systems
@@ -12,19 +12,21 @@ from functools import cache
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
 
-_FACTER = """
-aio_agent_build aio_agent_version architecture augeas augeasversion az_metadata bios_*
-blockdevice_* blockdevices board* chassis* cloud dhcp_servers disks dmi domain ec2_* facterversion
-filesystems fips_enabled fqdn gce gid hardwareisa hardwaremodel hostname hypervisors id identity
-interfaces ipaddress ipaddress6 ipaddress6_* ipaddress_* is_virtual kernel kernelmajversion
-kernelrelease kernelversion ldom ldom_* load_averages lsb* macaddress macaddress_* macosx_*
-manufacturer memory memoryfree* memorysize* mountpoints mtu_* netmask netmask6 netmask6_* netmask_*
-network network6 network6_* network_* networking nim_type operatingsystem*
-os osfamily partitions path physicalprocessorcount processor processor[0-9]* processorcount
-processors productname productversion ps ruby rubyplatform rubysitedir rubyversion scope6 scope6_*
-selinux selinux_* serialnumber solaris_zones sp_* ssh ssh*key sshfp_* swap* system32 system_profiler
-system_uptime timezone uptime uptime_* uuid virtual windows_* xen xendomains zfs_* zone_* zonename
-zones zpool_*
+_STRUCTURED = """
+aio_agent_build aio_agent_version augeas az_metadata cloud disks dmi ec2_* facterversion filesystems
+fips_enabled gce hypervisors identity is_virtual kernel kernelmajversion kernelrelease kernelversion
+ldom load_averages memory mountpoints networking nim_type os partitions path processors ps ruby
+solaris_zones ssh system_profiler system_uptime timezone virtual xen zfs_* zpool_*
+"""
+# Facter hides these facts by default: structured facts have their values.
+_LEGACY = """
+architecture augeasversion bios_* blockdevice_* blockdevices board* chassis* dhcp_servers domain
+fqdn gid hardwareisa hardwaremodel hostname id interfaces ipaddress ipaddress6 ipaddress6_*
+ipaddress_* ldom_* lsb* macaddress macaddress_* macosx_* manufacturer memoryfree* memorysize* mtu_*
+netmask netmask6 netmask6_* netmask_* network network6 network6_* network_* operatingsystem*
+osfamily physicalprocessorcount processor processor[0-9]* processorcount productname productversion
+rubyplatform rubysitedir rubyversion scope6 scope6_* selinux selinux_* serialnumber sp_* ssh*key
+sshfp_* swap* system32 uptime uptime_* uuid windows_* xendomains zone_* zonename zones
 """
 _PUPPET = (*RESERVED_PARAMETERS, "certname", "pe_*", "puppetversion")
 
@@ -34,6 +36,20 @@ def is_own_fact(name: str) -> bool:
     return _own().match(name) is not None
 
 
+def is_legacy_fact(name: str) -> bool:
+    """Return whether a fact's name is one that Facter hides unless it is asked for legacy facts."""
+    return _legacy().match(name) is not None
+
+
 @cache
 def _own() -> re.Pattern[str]:
-    return re.compile("|".join(map(translate, (*_FACTER.split(), *_PUPPET))))
+    return _pattern(*_STRUCTURED.split(), *_LEGACY.split(), *_PUPPET)
+
+
+@cache
+def _legacy() -> re.Pattern[str]:
+    return _pattern(*_LEGACY.split())
+
+
+def _pattern(*names: str) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, names)))

@@ -1,12 +1,13 @@
 """Facts of instance data: which lines are, which names are not ours to give, what leaves a node."""
 
+import json
 import subprocess
 
 import pytest
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
 from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.fact_names import is_own_fact
+from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact
 from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
 
 SCRIPT = b"""#!/bin/sh
@@ -92,6 +93,27 @@ def test_every_fact_that_facter_knows_of_any_system_is_its_own() -> None:
         name.replace("[0-9]+", "7").replace(".*", "x").replace("*", "x") for name in names
     } | {"ipaddress_eth9", "processor12", "sshed448key", "mtu_lo"}
     assert sorted(name for name in samples if not is_own_fact(name)) == []
+
+
+@pytest.mark.puppet
+def test_facts_that_facter_hides_by_default_are_legacy() -> None:
+    usual, with_hidden = (
+        set(json.loads(_facter("--json", *more))) for more in ((), ("--show-legacy",))
+    )
+    assert [name for name in usual if is_legacy_fact(name)] == []
+    hidden = with_hidden - usual
+    assert "osfamily" in hidden
+    assert [name for name in hidden if not is_legacy_fact(name)] == []
+
+
+def _facter(*arguments: str) -> str:
+    return subprocess.run(
+        ["facter", "--no-custom-facts", "--no-external-facts", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
 
 
 @pytest.mark.parametrize("name", [*sorted(RESERVED_PARAMETERS), "certname", "puppetversion"])
