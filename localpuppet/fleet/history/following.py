@@ -14,6 +14,9 @@ class HistoryBoard(Protocol):
     A day comes again whenever its node adds a record, so a record comes many times: the board
     replaces runs by node and `run`, and audit records by node and `identity`. A later day or a
     restart of the node's log may lack records that came before; the board keeps them.
+
+    `take_runs` and `take_audit` end when the records are stored, so at most one batch waits in
+    memory. A follower must await them before it calls `note_taken`.
     """
 
     def is_taken(self, key: str, digest: bytes) -> bool:
@@ -29,10 +32,10 @@ class HistoryBoard(Protocol):
         """Record that the board has everything in a value; see `is_taken`."""
         ...
 
-    def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
+    async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries."""
         ...
 
-    def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
+    async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
         """Store audit records."""
         ...
