@@ -56,6 +56,10 @@ def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
     found = differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop"))
     logs = "".join(log.read_text() for log in directory.glob("*.log"))
     assert not found, "\n".join([*found, logs])
+    policy = directory / "nodes" / "db01.example.com" / "policies" / "puppet.policy"
+    assert policy.read_text() in PAGE.read_text("utf-8")
+    staged = directory / "alice" / "var" / "releases"
+    assert len(list(staged.iterdir())) == len(["r1", "r2", "r3"])  # for her dashboard
     picture = REPOSITORY / "docs" / "images" / "walkthrough-plan.svg"
     assert texts(directory / "plan.svg") == texts(picture)
 
