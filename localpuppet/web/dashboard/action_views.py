@@ -1,14 +1,16 @@
 """The views of actions: first the consequences, and after a confirmation the result.
 
 - A GET does nothing. An action requires a token from a confirmation in the same session for the
-  same action; a token is valid once, for ten minutes.
+  same action on the same nodes; a token is valid once, for ten minutes.
+- A confirmation freezes the selected nodes as names. A query is evaluated before it, never after.
 - Each action is a log line with user, action, target and result, also if it was refused or the end
   of the dashboard cut it off.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,19 +18,24 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.dashboard.actions import (
+    MAX_NODES,
     Action,
+    ActionOutcome,
     NodeAction,
     consequences,
 )
+from localpuppet.web.dashboard.lists.list_query import NODES, ListQuery
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
-# Bytes of a form, and fields in it.
-MAX_FORM = 8 * 1024
-MAX_FIELDS = 8
+# Bytes of a form, and fields in it: a list of the longest names, and one of selected rows.
+MAX_FORM = MAX_NODES * 256 + 8 * 1024
+MAX_FIELDS = MAX_NODES + 16
 # Actions that run at the same time.
 AT_ONCE = 4
 # The result of an action that the dashboard's end or an internal error cut off.
@@ -37,7 +44,9 @@ FORM = "application/x-www-form-urlencoded"
 
 
 # Reads a form: what it asks for, for the log, and what does it.
-ReadForm = Callable[[Mapping[str, str]], tuple[str, Callable[[], Awaitable[str]]]]
+Act = Callable[[], Awaitable[str | ActionOutcome]]
+ReadForm = Callable[[Mapping[str, str]], tuple[str, Act]]
+FormFields = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +60,9 @@ class ActionProposal:
         will: The consequences, sentence by sentence.
         read: Reads the form of the confirmation.
         holds: Whether the form asks for the reason and the length of a hold.
-        about: What the confirmation showed; it is valid for nothing that comes later.
+        about: What the confirmation showed, in one word; it is valid for nothing else.
+        rows: The nodes, for an action of nodes.
+        command: The command line that does the same, or empty.
     """
 
     label: str
@@ -61,6 +72,14 @@ class ActionProposal:
     read: ReadForm
     holds: bool = False
     about: str = ""
+    rows: Sequence[NodeRow] = ()
+    command: str = ""
+
+    @property
+    def named(self) -> str:
+        """The subject for the log, with the names of some nodes."""
+        names = f" ({shown_names([row.node for row in self.rows])})" if len(self.rows) > 1 else ""
+        return f"{self.subject}{names}"
 
 
 class ActionViews:
@@ -69,68 +88,134 @@ class ActionViews:
     Args:
         context: The data and services of all views.
         showing: Shows templates.
+        listed: Returns the nodes that match a list's query; raises if that failed.
         actor: Sends requests.
         door: Knows sessions, and gives tokens.
     """
 
     def __init__(
-        self, context: ViewContext, showing: TemplateRenderer, *, actor: Actor, door: LoopbackDoor
+        self,
+        context: ViewContext,
+        showing: TemplateRenderer,
+        *,
+        listed: Callable[[ListQuery], Awaitable[Sequence[NodeRow]]],
+        actor: Actor,
+        door: LoopbackDoor,
     ) -> None:
         self._context = context
         self._actor = actor
         self._door = door
         self._showing = showing
+        self._listed = listed
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def node(self, request: Request) -> Response:
-        """Show the consequences of an action for a node; for a POST, do it and show the result."""
-        action = Action.parse(request.path_params["action"])
-        name = NodeName.parse(request.path_params["node"])
-        row = self._context.fleet.row(name)
-        if row is None:
-            raise NotThereError(f"no node has the name {name}", hint="see the list of nodes")
+    async def nodes(self, request: Request) -> Response:
+        """Show the consequences of an action for nodes; for a confirmed POST, do it.
 
-        def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
-            deed = NodeAction.read(action, name, form)
+        The selection is names of nodes (`node`), or with `all` the query of a list. A confirmation
+        has names only, and its token is valid for exactly these.
+        """
+        action = Action.parse(request.path_params["action"])
+        form = await self.form(request)
+        rows = await self._selected(form)
+        names = tuple(NodeName.parse(row.node) for row in rows)
+
+        def read(words: Mapping[str, str]) -> tuple[str, Act]:
+            deed = NodeAction.read(action, names, words)
             return str(deed), lambda: self._actor.act(deed)
 
+        one = names[0] if len(names) == 1 else None
         return await self.answer(
             request,
             ActionProposal(
                 label=action.label,
-                subject=name,
-                back=f"/nodes/{name}",
-                will=consequences(action, row),
+                subject=one or f"{len(names)} nodes",
+                back=f"/nodes/{one}" if one else "/nodes",
+                will=consequences(action, rows),
                 read=read,
                 holds=action is Action.HOLD,
+                about=sha256(" ".join(names).encode()).hexdigest(),
+                rows=rows,
+                command=NodeAction(action=action, nodes=names, length="2h").command,
             ),
+            form,
         )
 
-    async def answer(self, request: Request, proposal: ActionProposal) -> Response:
-        """Show a proposal; for a POST with its token, do it and show the result."""
-        if request.method != "POST":
+    async def _selected(self, form: FormFields) -> Sequence[NodeRow]:
+        """Return the rows of the selected nodes.
+
+        Raises:
+            InvalidInputError: No node is selected, too many are, or a name is invalid.
+            NotThereError: The dashboard knows no selected node.
+            LocalpuppetError: The query cannot be answered.
+        """
+        row = self._context.fleet.row
+        if dict(form).get("all"):
+            query = {key: word for key, word in form if key in NODES.filters}
+            rows = await self._listed(ListQuery.parse(query))
+        else:
+            # A node that the dashboard forgot after the confirmation still gets the request.
+            names = [NodeName.parse(word) for key, word in form if key == "node"]
+            known = {name: row(name) for name in names}
+            if names and not any(known.values()):
+                raise NotThereError(
+                    f"no node has the name {names[0]}", hint="see the list of nodes"
+                )
+            rows = [one or NodeRow(node=name) for name, one in known.items()]
+        if not rows:
+            raise InvalidInputError(
+                "no node is selected", where="action", hint="select rows in the list of nodes"
+            )
+        if len(rows) > MAX_NODES:
+            raise InvalidInputError(
+                f"{len(rows)} nodes are selected, an action takes at most {MAX_NODES}",
+                where="action",
+                hint="use a narrower filter, a command in a terminal, or a rollout:"
+                " 'localpuppet rollout run'",
+            )
+        return rows
+
+    async def answer(
+        self, request: Request, proposal: ActionProposal, form: FormFields | None = None
+    ) -> Response:
+        """Show a proposal; for a POST with its token, do it and show the result.
+
+        Args:
+            request: The request.
+            proposal: The action.
+            form: The fields of the request; `None` if they were not read.
+        """
+        words = dict(await self.form(request) if form is None else form)
+        if request.method != "POST" or "token" not in words:
             return self._confirm(request, proposal)
-        form = await _form(request, patience=self._context.form_patience)
-        subject = self._subject(request, form.get("about", ""))
-        if not self._door.tokens.take(form.get("token", ""), subject):
+        # The nodes that get the request, whatever the form calls them.
+        about = proposal.about if proposal.rows else words.get("about", "")
+        subject = self._subject(request, about)
+        if not self._door.tokens.take(words["token"], subject):
             problem = "Nothing was done: the confirmation was used before, or has expired."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
-            asked, act = proposal.read(form)
+            asked, act = proposal.read(words)
         except InvalidInputError as error:
             return self._confirm(request, proposal, problem=str(error), code=400)
-        came, refused = "", UNKNOWN
+        came, refused = None, UNKNOWN
         try:
             async with self._slots:
-                came, refused = await act(), ""
+                done = await act()
+            came = ActionOutcome(text=done) if isinstance(done, str) else done
         except LocalpuppetError as error:
             refused = str(error)
         finally:
-            line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
+            end = refused if came is None else came.text
+            line = f"{self._actor.name}: {proposal.named}: {asked}: {end}"
             self._context.log.info(line, kind=LineKind.REQUEST)
-        code, here = 409 if refused else 200, request.url.path
         return self._showing.page(
-            "acted.html", code=code, proposal=proposal, here=here, came=came, refused=refused
+            "acted.html",
+            code=409 if came is None or came.failed else 200,
+            proposal=proposal,
+            here=request.url.path,
+            came=came,
+            refused=refused,
         )
 
     def _confirm(
@@ -150,25 +235,26 @@ class ActionViews:
         session = self._door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
 
+    async def form(self, request: Request) -> FormFields:
+        """Return the fields of a form: of the body of a POST, otherwise of the URL.
 
-async def _form(request: Request, *, patience: float) -> dict[str, str]:
-    """Return the fields of a form.
-
-    Raises:
-        InvalidInputError: The body is not a form, is too large, or does not arrive in time.
-    """
-    if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
-        raise InvalidInputError("is not a form", where="request")
-    body = b""
-    try:
-        async with asyncio.timeout(patience):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MAX_FORM:
-                    raise InvalidInputError("is too large", where="form")
-    except (TimeoutError, ClientDisconnect) as error:
-        raise InvalidInputError("did not arrive completely", where="form") from error
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
-    except ValueError as error:
-        raise InvalidInputError("is not a form", where="request") from error
+        Raises:
+            InvalidInputError: The body is not a form, is too large, or does not arrive in time.
+        """
+        if request.method != "POST":
+            return request.query_params.multi_items()
+        if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
+            raise InvalidInputError("is not a form", where="request")
+        body = b""
+        try:
+            async with asyncio.timeout(self._context.form_patience):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > MAX_FORM:
+                        raise InvalidInputError("is too large", where="form")
+        except (TimeoutError, ClientDisconnect) as error:
+            raise InvalidInputError("did not arrive completely", where="form") from error
+        try:
+            return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError as error:
+            raise InvalidInputError("is not a form", where="request") from error

@@ -3,7 +3,9 @@
 The dashboard decides nothing: each node's own policy decides about a request.
 """
 
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -11,9 +13,12 @@ from typing import Self
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.inventory.node_row import UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
+
+# Nodes of one action.
+MAX_NODES = 500
 
 
 class ActionWord(StrEnum):
@@ -54,14 +59,29 @@ _LABELS = {
 }
 _WILL = {
     Action.TRIGGER: (
-        "localpuppet sends it a trigger in your name. A run of the node's release follows."
+        "localpuppet sends each node a trigger in your name. A run of the node's release follows."
     ),
     Action.NOOP: "localpuppet requests a run with --noop: Puppet reports what it would change.",
     Action.HOLD: (
-        "No run starts on it until the hold ends: neither by timer nor by trigger nor by a Puppet"
-        " agent. A run that has started continues."
+        "No run starts on the node until the hold ends: neither by timer nor by trigger nor by a"
+        " Puppet agent. A run that has started continues."
     ),
-    Action.ENABLE: "Your hold on it ends. Holds of other operators remain.",
+    Action.ENABLE: "Your hold on the node ends. Holds of other operators remain.",
+}
+_FOLLOWS = {
+    Action.TRIGGER: (
+        "Nodes do not reply to triggers: runs appear in the views of the nodes, rejections in the"
+        " audit view. A hold keeps a run from starting; a run that has started continues."
+    ),
+    Action.NOOP: "A hold keeps a run from starting; a run that has started continues.",
+    Action.HOLD: "",
+    Action.ENABLE: "",
+}
+_COMMANDS = {
+    Action.TRIGGER: ("trigger",),
+    Action.NOOP: ("runonce", "--noop"),
+    Action.HOLD: ("disable",),
+    Action.ENABLE: ("enable",),
 }
 # The action in the node's policy.
 NEEDS = {
@@ -74,40 +94,42 @@ NEEDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAction:
-    """A request for an action of a node.
+    """A request for an action of nodes.
 
     Attributes:
         action: The action.
-        node: The node.
+        nodes: The nodes, from 1 to `MAX_NODES`.
         message: The reason of a hold.
         length: The length of a hold, `2h`; empty for unlimited.
     """
 
     action: Action
-    node: NodeName
+    nodes: tuple[NodeName, ...]
     message: str = ""
     length: str = ""
 
     @classmethod
-    def read(cls, action: Action, node: NodeName, form: Mapping[str, str]) -> "NodeAction":
+    def read(
+        cls, action: Action, nodes: tuple[NodeName, ...], form: Mapping[str, str]
+    ) -> "NodeAction":
         """Return the request in a form.
 
         Args:
             action: The action.
-            node: The node.
+            nodes: The nodes.
             form: The fields of the form.
 
         Raises:
             InvalidInputError: A field is invalid.
         """
         if action is not Action.HOLD:
-            return cls(action=action, node=node)
+            return cls(action=action, nodes=nodes)
         line = partial(parse_line, what="reason")
         length = form.get("length", "").strip()
         if length:
             parse_duration(length, what="length of a hold")
         return cls(
-            action=action, node=node, message=line(form.get("message", "").strip()), length=length
+            action=action, nodes=nodes, message=line(form.get("message", "").strip()), length=length
         )
 
     def __str__(self) -> str:
@@ -116,23 +138,108 @@ class NodeAction:
             return str(self.action)
         return f"hold ({f'for {self.length}' if self.length else 'without end'}: {self.message})"
 
+    @property
+    def command(self) -> str:
+        """Return the command line that does the same."""
+        words = ["localpuppet", *_COMMANDS[self.action], *self.nodes]
+        if self.action is Action.HOLD:
+            words += ["-m", self.message or "REASON"]
+            words += ["--for", self.length] if self.length else []
+        return shlex.join(words)
 
-def consequences(action: Action, row: NodeRow) -> tuple[str, ...]:
+
+class NodeVerdict(StrEnum):
+    """What a node made of a request."""
+
+    REFUSED = "refused"
+    NO_ANSWER = "no answer"
+    SENT = "sent"
+    ACCEPTED = "accepted"
+
+    @property
+    def good(self) -> bool:
+        """Return whether the action may take effect on the node."""
+        return self in (NodeVerdict.SENT, NodeVerdict.ACCEPTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResult:
+    """The result of an action of one node.
+
+    Attributes:
+        node: The node.
+        verdict: The node's decision.
+        reason: The reason of a bad one, one line.
+    """
+
+    node: NodeName
+    verdict: NodeVerdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionOutcome:
+    """The result of an action.
+
+    Attributes:
+        text: The result in one line.
+        results: The results of the nodes, bad ones first; none for an action of a rollout.
+        follows: What follows, or empty.
+        command: The command line that does the same, or empty.
+        opposite: The action that takes this one back; `None` without one.
+    """
+
+    text: str
+    results: tuple[NodeResult, ...] = ()
+    follows: str = ""
+    command: str = ""
+    opposite: Action | None = None
+
+    @classmethod
+    def of_nodes(cls, deed: NodeAction, results: Iterable[NodeResult]) -> "ActionOutcome":
+        """Return the result of an action of nodes."""
+        order = list(NodeVerdict)
+        found = sorted(results, key=lambda one: (order.index(one.verdict), one.node))
+        counts = Counter(one.verdict for one in found)
+        bad = [f"{one.node}: {one.reason}" for one in found if one.reason]
+        text = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
+        return cls(
+            text=f"{text} ({shown_names(bad)})" if bad else text,
+            results=tuple(found),
+            follows=_FOLLOWS[deed.action],
+            command=deed.command,
+            opposite=Action.ENABLE if deed.action is Action.HOLD else Action.HOLD,
+        )
+
+    def names(self, *, good: bool) -> tuple[NodeName, ...]:
+        """Return the nodes on which the action may take effect, or those on which it does not."""
+        return tuple(one.node for one in self.results if one.verdict.good == good)
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the action takes effect on no node."""
+        return bool(self.results) and not self.names(good=True)
+
+
+def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:
     """Return the consequences, sentence by sentence.
 
     Args:
         action: The action.
-        row: The node's row.
+        rows: The rows of the nodes.
     """
-    found = [_WILL[action]]
-    runs = action in (Action.TRIGGER, Action.NOOP)
-    if row.state == UNRESPONSIVE:
-        found.append("It is unresponsive: it may not receive the request.")
-    if runs and row.holds:
-        found.append("It is on hold: no run starts before the hold ends.")
-    elif runs and row.cause:
-        found.append("A run is in progress; the new one follows it.")
-    if action is Action.ENABLE and not row.holds:
-        found.append("It reports that it is not on hold.")
-    found.append(f"Its policy must allow you the action {NEEDS[action]}.")
-    return tuple(found)
+    runs, ends = action in (Action.TRIGGER, Action.NOOP), action is Action.ENABLE
+    held = "On hold, no run starts before the hold ends" if runs else "Already on hold"
+    doubts: Mapping[str, Callable[[NodeRow], object]] = {
+        "Unresponsive, may not receive the request": lambda row: row.state == UNRESPONSIVE,
+        "Not trusted, replies are rejected": lambda row: row.state == NOT_TRUSTED,
+        held: lambda row: row.holds and not ends,
+        "Not on hold, by the last status": lambda row: ends and not row.holds,
+        "A run is in progress, the new one follows it": lambda row: runs and row.cause,
+    }
+    found = {doubt: [row.node for row in rows if has(row)] for doubt, has in doubts.items()}
+    return (
+        _WILL[action],
+        *(f"{doubt}: {shown_names(names)}." for doubt, names in found.items() if names),
+        f"The policy of each node decides: it must allow you the action {NEEDS[action]}.",
+    )

@@ -40,7 +40,7 @@ def application(parts: ViewContext) -> ASGIApp:
     if pages.acting is not None and pages.acting_on_rollouts is not None:
         acting, both = pages.acting, ["GET", "POST"]
         acts = [
-            Route(f"{node}/do/{{action}}", acting.node, methods=both),
+            Route("/nodes/do/{action}", acting.nodes, methods=both),
             Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
         ]
     shown = Starlette(

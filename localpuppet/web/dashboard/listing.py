@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.exporting import Table
@@ -109,6 +110,10 @@ class NodeLists:
         text = await asyncio.to_thread(lambda: written(list_.table(rows), last_updated))
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+
+    async def listed(self, asked: ListQuery) -> Sequence[NodeRow]:
+        """Return all nodes that a list shows; raises if the expression cannot be evaluated."""
+        return await self._nodes(asked, await self._kept.inventory.names(asked.q))
 
     async def names(self, asked: ListQuery) -> tuple[Names, str]:
         """Return the nodes that an expression finds, and the reason if that failed."""

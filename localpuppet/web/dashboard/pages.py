@@ -67,15 +67,21 @@ class Pages:
         self.entering, self.acting, self.acting_on_rollouts = None, None, None
         if parts.entrance is not None:
             self.entering = LoginView(parts.entrance, self._showing)
-        if parts.actor is not None and parts.entrance is not None:
-            self.acting = ActionViews(parts, self._showing, actor=parts.actor, door=parts.entrance)
-            self.acting_on_rollouts = RolloutActionViews(parts, self.acting, parts.actor)
         self._together = SharedAnswers(parts.fleet.changes, parts.clock)
         self.diagrams = DiagramViews(parts.inventory, Pictures(parts.draw), self._showing)
         # On loopback the visitor started the dashboard, and can read the releases themselves.
         local = parts.entrance is not None
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing, with_text=local)
         self.lists = NodeLists(parts, self._showing, self._together)
+        if parts.actor is not None and parts.entrance is not None:
+            self.acting = ActionViews(
+                parts,
+                self._showing,
+                listed=self.lists.listed,
+                actor=parts.actor,
+                door=parts.entrance,
+            )
+            self.acting_on_rollouts = RolloutActionViews(parts, self.acting, parts.actor)
 
     async def overview(self, request: Request) -> Response:
         """Show the state of the fleet."""

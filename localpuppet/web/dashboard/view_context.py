@@ -8,7 +8,7 @@ from localpuppet.base.machine.ports import Clock, Log
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRule
-from localpuppet.web.dashboard.actions import NodeAction
+from localpuppet.web.dashboard.actions import ActionOutcome, NodeAction
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
 from localpuppet.web.dashboard.live import Live
@@ -31,11 +31,11 @@ class Actor(Protocol):
         """Return the caller in whose name requests are sent."""
         ...
 
-    async def act(self, deed: NodeAction) -> str:
-        """Request an action of a node; return the result, one line.
+    async def act(self, deed: NodeAction) -> ActionOutcome:
+        """Request an action of nodes; return the result of each within bounded time.
 
         Raises:
-            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
+            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
         """
         ...
 

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import IO, TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
-from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
@@ -18,10 +18,18 @@ from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.execution.journal import JournalReader, resumable
 from localpuppet.rollout.execution.journals import Journals
-from localpuppet.web.dashboard.actions import NEEDS, Action, NodeAction
+from localpuppet.web.dashboard.actions import (
+    NEEDS,
+    Action,
+    ActionOutcome,
+    NodeAction,
+    NodeResult,
+    NodeVerdict,
+)
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.client import NodeAnswer
     from localpuppet.fleet.requests.request import Arguments
 
 # Seconds that a node has to answer, and for which a trigger is good.
@@ -61,25 +69,21 @@ class SigningActor:
         self._within = begins
         self.name = fleet.signer.name.caller
 
-    async def act(self, deed: NodeAction) -> str:
-        """Request an action of a node; return the result, one line.
+    async def act(self, deed: NodeAction) -> ActionOutcome:
+        """Request an action of nodes; return the result of each.
 
         Raises:
-            LocalpuppetError: The node refuses or does not answer, or the bus is unreachable.
+            LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
         """
         kv = await self._store()
         if deed.action is Action.TRIGGER:
-            return await self._trigger(kv, deed)
-        answer = await self._fleet.requests(kv).ask(
-            deed.node, NEEDS[deed.action], _arguments(deed), patience=PATIENCE
+            return ActionOutcome.of_nodes(deed, await self._trigger(kv, deed))
+        answers = await self._fleet.requests(kv).ask_all(
+            deed.nodes, NEEDS[deed.action], _arguments(deed), patience=PATIENCE
         )
-        if answer.reply is None:
-            raise LocalpuppetError(answer.problem, where=str(deed.node))
-        if not answer.ok:
-            raise LocalpuppetError(
-                answer.reply.error or "rejects the request", where=str(deed.node)
-            )
-        return _CAME[deed.action].format(node=deed.node)
+        return ActionOutcome.of_nodes(
+            deed, (_result(NodeName(name), answer) for name, answer in answers.items())
+        )
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         """Send a command to the controller of a rollout; see `dashboard.action_views.Actor`.
@@ -170,29 +174,32 @@ class SigningActor:
             time.sleep(LOOK)
         return len(journal.events()) > before
 
-    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> str:
+    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[NodeResult]:
         fleet = self._fleet
         call = sending.Outgoing(
-            hosts=(deed.node,),
+            hosts=deed.nodes,
             tags=(),
             ttl=TTL,
             keyprefix=fleet_settings(fleet.node).agent.keyprefix,
             keyttl=TTL,
         )
         sent = await fleet.send(call, kv, run=None)
-        if deed.node in sent.dropped:
-            raise LocalpuppetError(sent.dropped[deed.node], where=str(deed.node))
-        return (
-            f"localpuppet sent a trigger to {deed.node}, which does not reply to triggers. The run"
-            " appears in the view of the node; its own log has a rejection."
-        )
+        return [
+            *(NodeResult(node=name, verdict=NodeVerdict.SENT) for name in sent.sent),
+            *(
+                NodeResult(node=name, verdict=NodeVerdict.REFUSED, reason=reason)
+                for name, reason in sent.dropped.items()
+            ),
+        ]
 
 
-_CAME = {
-    Action.NOOP: "{node} accepted the request. A noop run follows.",
-    Action.HOLD: "{node} is on hold.",
-    Action.ENABLE: "Your hold on {node} has ended.",
-}
+def _result(node: NodeName, answer: "NodeAnswer") -> NodeResult:
+    if answer.reply is None:
+        return NodeResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason=answer.problem)
+    if not answer.ok:
+        reason = answer.reply.error or "rejects the request"
+        return NodeResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
+    return NodeResult(node=node, verdict=NodeVerdict.ACCEPTED)
 
 
 def _arguments(deed: NodeAction) -> "Arguments":

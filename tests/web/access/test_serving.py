@@ -60,7 +60,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
         sessions = entrance.sessions
         cookie = f"{entrance.cookie}={sessions.enter(sessions.link())}"
         head = (
-            f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: {NAME}.localhost:{site.port}\r\n"
+            f"POST /nodes/do/trigger HTTP/1.1\r\nHost: {NAME}.localhost:{site.port}\r\n"
             f"Origin: {served.url}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n"
             f"Content-Type: {action_views.FORM}\r\n\r\ntoken="
         )

@@ -121,8 +121,8 @@ def test_people_come_in_and_nobody_else(secured: Secured) -> None:
     code, text = ask(alice)
     assert code == 200
     assert "web01" in text
-    assert ask(alice, "/nodes/web01/do/trigger", "POST")[0] == 405
-    assert ask(alice, "/nodes/web01/do/trigger")[0] == 404
+    assert ask(alice, "/nodes/do/trigger", "POST")[0] == 405
+    assert ask(alice, "/nodes/do/trigger")[0] == 404
     assert ask(alice, "/enter?key=x")[0] == 404
     alice.close()
     node = secured.client(secured.issue("web01.example.com"))

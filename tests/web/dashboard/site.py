@@ -40,7 +40,12 @@ from localpuppet.web.access.listening import ListenAddress, bound
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.access.sessions import Sessions
-from localpuppet.web.dashboard.actions import NodeAction
+from localpuppet.web.dashboard.actions import (
+    ActionOutcome,
+    NodeAction,
+    NodeResult,
+    NodeVerdict,
+)
 from localpuppet.web.dashboard.app import application
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.inventory_questions import Inventory, Reports, SiteInventory
@@ -97,7 +102,7 @@ def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
 
 
 class PlayedActor:
-    """Does what it is asked for, unless the node refuses."""
+    """Does what it is asked for, unless a node refuses or does not answer."""
 
     name = "choria=alice"
 
@@ -105,15 +110,25 @@ class PlayedActor:
         self.deeds: list[NodeAction] = []
         self.words: list[str] = []
         self.refuses = ""
+        self.refusing: dict[str, str] = {}
+        self.dead: set[str] = set()
+        self.lost = ""
         self.cut: type[BaseException] | None = None
 
-    async def act(self, deed: NodeAction) -> str:
+    async def act(self, deed: NodeAction) -> ActionOutcome:
         self.deeds.append(deed)
         if self.cut is not None:
             raise self.cut
-        if self.refuses:
-            raise LocalpuppetError(self.refuses, where=str(deed.node))
-        return f"{deed.node} accepted"
+        if self.lost:
+            raise LocalpuppetError(self.lost)
+        return ActionOutcome.of_nodes(deed, map(self._result, deed.nodes))
+
+    def _result(self, node: NodeName) -> NodeResult:
+        if node in self.dead:
+            return NodeResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason="did not answer")
+        if reason := self.refusing.get(node, self.refuses):
+            return NodeResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
+        return NodeResult(node=node, verdict=NodeVerdict.ACCEPTED)
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         self.words.append(f"{rollout} {word} {about}".rstrip())

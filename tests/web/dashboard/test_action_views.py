@@ -15,10 +15,11 @@ from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued,
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.web.access.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
+from localpuppet.web.dashboard.actions import MAX_NODES
 from tests.doubles.ports import FakeClock
-from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, text
+from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, names, status, text
 
-NOOP = "/nodes/web01/do/noop"
+NOOP = "/nodes/do/noop?node=web01"
 
 
 @pytest.fixture
@@ -36,17 +37,22 @@ def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
 
 
 def token(client: TestClient, url: str = NOOP) -> str:
-    (found,) = re.findall(r'name="token" value="([^"]+)"', text(client, url))
-    return str(found)
+    return str(confirmation(client, url)["token"])
 
 
-def confirmation(client: TestClient, url: str) -> dict[str, str]:
+def hidden(page: str) -> dict[str, Any]:
     """Return the hidden fields of a confirmation."""
-    return dict(re.findall(r'name="(token|about)" value="([^"]*)"', text(client, url)))
+    fields = dict(re.findall(r'name="(token|about)" value="([^"]*)"', page))
+    return {**fields, "node": re.findall(r'name="node" value="([^"]*)"', page)}
+
+
+def confirmation(client: TestClient, url: str) -> dict[str, Any]:
+    return hidden(text(client, url))
 
 
 def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
-    answer = client.post(url, data=form)
+    path, _, query = url.partition("?")
+    answer = client.post(path, data={"node": query.removeprefix("node="), **form})
     return f"{answer.status_code} {answer.text}"
 
 
@@ -55,22 +61,22 @@ def test_nothing_is_done_before_it_is_confirmed(
 ) -> None:
     page = text(visitor, "/nodes/web01")
     for action in ("trigger", "noop", "hold", "enable"):
-        assert f'href="/nodes/web01/do/{action}"' in page
-        assert "policy must allow" in text(visitor, f"/nodes/web01/do/{action}")
+        assert f'href="/nodes/do/{action}?node=web01"' in page
+        assert "it must allow you" in text(visitor, f"/nodes/do/{action}?node=web01")
     assert "choria=alice" in text(visitor, NOOP)
     assert actor.deeds == []
     assert sent(visitor, token=token(visitor)).startswith("200")
     assert [str(deed) for deed in actor.deeds] == ["noop"]
-    assert site.log.lines == [("info", "choria=alice: web01: noop: web01 accepted")]
+    assert site.log.lines == [("info", "choria=alice: web01: noop: 1 accepted")]
 
 
 def test_a_token_is_good_once_for_what_it_was_given_for(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     given = token(visitor)
-    assert sent(visitor, "/nodes/web01/do/trigger", token=given).startswith("403")
-    assert sent(visitor, "/nodes/web02/do/noop", token=given).startswith("403")
-    assert sent(visitor, message="x").startswith("403")
+    assert sent(visitor, "/nodes/do/trigger?node=web01", token=given).startswith("403")
+    assert sent(visitor, "/nodes/do/noop?node=web02", token=given).startswith("403")
+    assert "Noop run?" in sent(visitor, message="x")
     assert sent(visitor, token="guess").startswith("403")
     assert sent(visitor, token=given).startswith("200")
     assert "confirmation was used before" in sent(visitor, token=given)
@@ -119,7 +125,7 @@ def test_a_deed_that_is_cut_off_is_in_the_log(
 
 
 def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: PlayedActor) -> None:
-    url = "/nodes/web01/do/hold"
+    url = "/nodes/do/hold?node=web01"
     assert sent(visitor, url, token=token(visitor, url), message="").startswith("400")
     assert actor.deeds == []
     sent(visitor, url, token=token(visitor, url), message="disk", length="2h")
@@ -127,14 +133,77 @@ def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: Pla
 
 
 def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedActor) -> None:
-    large = {"token": "x" * 10_000}
-    many = {str(number): "x" for number in range(20)}
+    large = {"token": "x" * 256 * (MAX_NODES + 50)}
+    many = {str(number): "x" for number in range(MAX_NODES + 50)}
     assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
     assert visitor.post(NOOP, data=large).status_code == 400
     assert visitor.post(NOOP, data=many).status_code == 400
-    assert visitor.get("/nodes/web01/do/reboot").status_code == 400
-    assert visitor.get("/nodes/nobody.example.com/do/noop").status_code == 404
+    assert visitor.get("/nodes/do/reboot?node=web01").status_code == 400
+    assert visitor.get("/nodes/do/noop?node=nobody.example.com").status_code == 404
     assert actor.deeds == []
+
+
+def test_selected_nodes_are_frozen_as_names(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    site.tell(*(status(name, site.now()) for name in ("a1", "a2", "b1")))
+    page = text(visitor, "/nodes?name=a")
+    assert page.count('name="node"') == 2
+    assert "all 2 that match" in page
+    shown = visitor.post("/nodes/do/hold", data={"all": "1", "name": "a", "sort": "node"}).text
+    assert "These 2 nodes" in shown
+    assert "localpuppet disable a1 a2 -m REASON --for 2h" in shown
+    given = hidden(shown)
+    assert given["node"] == ["a1", "a2"]
+    site.tell(status("a3", site.now()))  # matches, but was not confirmed
+    for by_hand in ({"node": ["a1", "a2", "b1"]}, {"node": ["a1"]}, {"all": "1", "name": "a"}):
+        changed = {**hidden(shown), **by_hand, "message": "disk"}
+        assert sent(visitor, "/nodes/do/hold", **changed).startswith("403")
+    assert actor.deeds == []
+    site.leave("a2")
+    actor.refusing = {"a1": "the policy denies it"}
+    came = sent(visitor, "/nodes/do/hold", **given, message="disk", length="2h")
+    assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
+        ("hold (for 2h: disk)", ("a1", "a2"))
+    ]
+    assert "1 refused, 1 accepted (a1: the policy denies it)" in came
+    assert "localpuppet disable a1 a2 -m disk --for 2h" in came
+    # The end of the holds takes exactly the nodes that accepted; both are confirmed first.
+    assert re.search(r'do/enable"><input type="hidden" name="node" value="a2"><button>End', came)
+    assert re.search(r'do/hold"><input type="hidden" name="node" value="a1"><button>Try', came)
+    assert "End my hold?" in sent(visitor, "/nodes/do/enable", node="a2")
+    assert len(actor.deeds) == 1
+    assert "2 nodes (a1, a2): hold (for 2h: disk): 1 refused, 1 accepted" in site.log.lines[-1][1]
+
+
+def test_an_action_has_a_limit_of_nodes(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    many = [f"{name.partition('.')[0]}.{'x' * 60}.{'y' * 60}.{'z' * 60}" for name in names(501)]
+    site.tell(*(status(name, site.now()) for name in many))
+    answer = visitor.post("/nodes/do/noop", data={"all": "1", "name": "node0"})
+    assert answer.status_code == 400
+    assert "501 nodes are selected, an action takes at most 500" in answer.text
+    assert "localpuppet rollout run" in answer.text
+    rows = visitor.post("/nodes/do/noop", data={"node": many})
+    assert "501 nodes are selected" in rows.text
+    none = visitor.post("/nodes/do/noop", data={"q": ""})
+    assert (none.status_code, "no node is selected" in none.text) == (400, True)
+    unknown = visitor.post("/nodes/do/noop", data={"all": "1", "q": "role="})
+    assert unknown.status_code == 400, "a query that fails selects nothing"
+    shown = visitor.post("/nodes/do/noop", data={"node": many[:500]}).text
+    assert "500 accepted" in sent(visitor, "/nodes/do/noop", **hidden(shown))
+    assert [len(deed.nodes) for deed in actor.deeds] == [500]
+
+
+def test_an_action_without_a_bus_fails_as_a_whole(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.lost = "cannot reach the bus"
+    page = sent(visitor, token=token(visitor))
+    assert page.startswith("409")
+    assert "cannot reach the bus" in page
+    assert "End these" not in page
 
 
 def test_a_rollout_is_told_to_stop_or_to_go_on(
@@ -202,5 +271,9 @@ def test_without_actions_there_are_none(site: Site) -> None:
         page = text(client, "/nodes/web01")
         assert "/do/" not in page
         assert "read-only" in page
+        assert 'name="node"' not in text(client, "/nodes")
         assert client.get(NOOP).status_code == 404
-        assert client.post(NOOP, headers={"origin": "http://127.0.0.1:80"}).status_code == 405
+        assert (
+            client.post("/nodes/do/noop", headers={"origin": "http://127.0.0.1:80"}).status_code
+            == 405
+        )

@@ -20,7 +20,10 @@ from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.actions import (
     Action,
+    ActionOutcome,
     NodeAction,
+    NodeResult,
+    NodeVerdict,
     consequences,
 )
 from localpuppet.web.dashboard.rollout_actions import (
@@ -29,25 +32,26 @@ from localpuppet.web.dashboard.rollout_actions import (
     rollout_consequences,
 )
 
-NODE = NodeName.parse("web01")
+NODE, OTHER = NodeName.parse("web01"), NodeName.parse("web02")
 HELD = HoldView(owner="bob", reason="disk", until=None)
 
 
 def test_a_hold_needs_a_reason_and_may_have_an_end() -> None:
-    deed = NodeAction.read(Action.HOLD, NODE, {"message": " disk ", "length": "2h", "x": "y"})
+    deed = NodeAction.read(Action.HOLD, (NODE,), {"message": " disk ", "length": "2h", "x": "y"})
     assert str(deed) == "hold (for 2h: disk)"
-    assert (
-        str(NodeAction.read(Action.HOLD, NODE, {"message": "disk"})) == "hold (without end: disk)"
-    )
+    assert deed.command == "localpuppet disable web01 -m disk --for 2h"
+    endless = NodeAction.read(Action.HOLD, (NODE, OTHER), {"message": "disk 'a'"})
+    assert str(endless) == "hold (without end: disk 'a')"
+    assert endless.command == """localpuppet disable web01 web02 -m 'disk '"'"'a'"'"''"""
     for form in ({}, {"message": " "}, {"message": "a\nb"}, {"message": "a", "length": "soon"}):
         with pytest.raises(InvalidInputError):
-            NodeAction.read(Action.HOLD, NODE, form)
+            NodeAction.read(Action.HOLD, (NODE,), form)
 
 
 def test_other_actions_take_nothing_of_a_form() -> None:
-    assert NodeAction.read(Action.NOOP, NODE, {"message": "x"}) == NodeAction(
-        action=Action.NOOP, node=NODE
-    )
+    deed = NodeAction.read(Action.NOOP, (NODE,), {"message": "x"})
+    assert deed == NodeAction(action=Action.NOOP, nodes=(NODE,))
+    assert deed.command == "localpuppet runonce --noop web01"
     with pytest.raises(InvalidInputError, match="is not one of trigger, noop, hold, enable"):
         Action.parse("reboot")
 
@@ -114,16 +118,34 @@ def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 def test_what_will_happen_says_which_right_it_needs(action: Action) -> None:
-    assert "policy must allow" in consequences(action, NodeRow(node="a", state="idle"))[-1]
+    assert "it must allow you" in consequences(action, [NodeRow(node="a", state="idle")])[-1]
 
 
-def test_what_will_happen_depends_on_how_the_node_is() -> None:
-    def said(action: Action, row: NodeRow) -> str:
-        return " ".join(consequences(action, row))
+def test_what_will_happen_names_the_nodes_that_may_refuse() -> None:
+    def said(action: Action, *rows: NodeRow) -> str:
+        return " ".join(consequences(action, rows))
 
-    assert "may not receive" in said(Action.HOLD, NodeRow(node="a"))
-    held = NodeRow(node="a", state="on hold", holds=(HELD,))
-    assert "no run starts before the hold ends" in said(Action.NOOP, held)
-    assert "not on hold" in said(Action.ENABLE, NodeRow(node="a", state="idle"))
-    assert "not on hold" not in said(Action.ENABLE, held)
-    assert "the new one follows it" in said(Action.TRIGGER, NodeRow(node="a", cause="timer"))
+    idle, dead = NodeRow(node="idle", state="idle"), NodeRow(node="dead")
+    assert "may not receive the request: dead." in said(Action.HOLD, idle, dead)
+    assert "Unresponsive" not in said(Action.HOLD, idle)
+    held = NodeRow(node="held", state="on hold", holds=(HELD,))
+    assert "no run starts before the hold ends: held." in said(Action.NOOP, held, idle)
+    assert "Already on hold: held." in said(Action.HOLD, held, idle)
+    assert "Not on hold, by the last status: idle." in said(Action.ENABLE, held, idle)
+    assert "the new one follows it: a." in said(Action.TRIGGER, NodeRow(node="a", cause="timer"))
+    strange = NodeRow(node="odd", state="not trusted")
+    assert "Not trusted, replies are rejected: odd." in said(Action.HOLD, strange)
+
+
+def test_the_result_of_an_action_counts_and_offers_what_takes_it_back() -> None:
+    deed = NodeAction(action=Action.HOLD, nodes=(NODE, OTHER), message="disk")
+    fine = NodeResult(node=NODE, verdict=NodeVerdict.ACCEPTED)
+    refused = NodeResult(node=OTHER, verdict=NodeVerdict.REFUSED, reason="the policy denies it")
+    came = ActionOutcome.of_nodes(deed, [fine, refused])
+    assert came.text == "1 refused, 1 accepted (web02: the policy denies it)"
+    assert [one.node for one in came.results] == [OTHER, NODE]
+    assert (came.names(good=True), came.names(good=False)) == ((NODE,), (OTHER,))
+    assert (came.failed, came.opposite) == (False, Action.ENABLE)
+    ended = NodeAction(action=Action.ENABLE, nodes=(OTHER,))
+    assert ActionOutcome.of_nodes(ended, [refused]).failed
+    assert ActionOutcome.of_nodes(ended, [fine]).opposite is Action.HOLD

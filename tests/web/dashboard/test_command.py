@@ -47,8 +47,9 @@ class Page:
 
     def do(self, path: str, *, code: int = 200, **form: str) -> str:
         """Confirm something that the page shows."""
-        (token,) = re.findall('name="token" value="(.*?)"', self.get(path))
-        return self.ask("POST", path, urlencode({"token": token, **form}), code=code)
+        shown = re.findall('name="(token|about|node)" value="(.*?)"', self.get(path))
+        body = urlencode([*shown, *form.items()])
+        return self.ask("POST", path.partition("?")[0], body, code=code)
 
     def ask(self, method: str, path: str, body: str | None = None, *, code: int = 200) -> str:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -126,21 +127,32 @@ def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet:
 
 
 def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) -> None:
-    a, b = nats_fleet.add("a", "b")
+    a, b, c, d = nats_fleet.add("a", "b", "c", "d")
     rules = "".join(f"allow\t*\t{action}\t*\t*\n" for action in ("disable", "trigger"))
     b.node.write("policies/puppet.policy", f"policy default deny\n{rules}")
+    d.node.write("policies/puppet.policy", "policy default deny\n")
     nats_fleet.start()
     page = Page(a, "--actions")
-    page.until(a="idle", b="idle")
-    url = f"/nodes/{b.name}/do/"
-    assert "is on hold" in page.do(f"{url}hold", message="disk is full", length="1h")
+    page.until(a="idle", b="idle", c="idle", d="idle")
+    c.kill()
+    some = urlencode([("node", one.name) for one in (b, c, d)])
+    came = page.do(f"/nodes/do/hold?{some}", message="disk is full", length="1h")
+    verdicts = dict(
+        re.findall(r'href="/nodes/([^"]+)">[^<]+</a></th><td[^>]*><span[^>]*>([^<]+)', came)
+    )
+    assert {name: word.strip() for name, word in verdicts.items()} == {
+        b.name: "accepted",
+        c.name: "no answer",
+        d.name: "refused",
+    }
+    assert f'name="node" value="{b.name}"><button>End these holds' in came
     (hold,) = b.run("status", "--json").json["holds"]
     assert (hold["reason"], hold["owner"]) == ("disk is full", f"choria={a.name}")
-    refused = page.do(f"{url}noop", code=409)
+    refused = page.do(f"/nodes/do/noop?node={b.name}", code=409)
     assert "The action failed" in refused
     assert "policy" in refused
-    assert "sent a trigger to" in page.do(f"{url}trigger")
-    assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
+    assert "1 sent" in page.do(f"/nodes/do/trigger?node={b.name}")
+    assert "does not trigger itself" in page.do(f"/nodes/do/trigger?node={a.name}", code=409)
     began = RolloutBegan(
         id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop"
     )
@@ -161,6 +173,5 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     wait_until(lambda: json.loads(page.get(ended))["state"] == "done", lambda: page.get(ended))
     page.process.send_signal(signal.SIGTERM)
     done = a.node.finish(page.process)
-    assert (
-        f"choria={a.name}: {b.name}: hold (for 1h: disk is full): {b.name} is on hold." in done.err
-    )
+    line = "hold (for 1h: disk is full): 1 refused, 1 no answer, 1 accepted"
+    assert f"choria={a.name}: 3 nodes ({b.name}, {c.name}, {d.name}): {line}" in done.err
