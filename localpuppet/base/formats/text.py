@@ -1,7 +1,8 @@
 """Text for people: which characters may be stored, and which are escaped before printing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from localpuppet.base.errors import InvalidInputError
 
@@ -64,6 +65,13 @@ def without_middle(text: str, *, most: int) -> str:
     """Return a text; if it exceeds `most` characters, only its beginning and end."""
     end = most // 2
     return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
+
+
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines, equal adjacent ones once with their number: `Error: no disk (×18)`."""
+    for line, equal in groupby(lines):
+        count = sum(1 for _ in equal)
+        yield f"{line} (×{count})" if count > 1 and line else line
 
 
 def shown_key(key: str) -> str:

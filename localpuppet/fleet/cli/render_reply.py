@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.render_resources import SECTIONS, sections
 from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent
@@ -54,7 +55,7 @@ def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, s
 
 
 def _log(said: Mapping[str, Any]) -> str:
-    lines = [render.puppet_line(render.user_text(line)) for line in said["lines"]]
+    lines = [render.puppet_line(render.user_text(line)) for line in folded(said["lines"])]
     if said["before"]:
         lines.insert(0, f"… {render.counted(int(said['before']), 'line')} before this")
     if said["left_out"]:

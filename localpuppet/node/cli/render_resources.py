@@ -8,6 +8,7 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
+from localpuppet.node.puppet.command import in_release
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 
 SECTIONS = (
@@ -48,7 +49,7 @@ def _section(
         lines.append(title(resource, margin=margin))
         if resource.file:
             line = f":{resource.line}" if resource.line else ""
-            place = one_line(f"{shorten(resource.file)}{line}")
+            place = one_line(f"{shorten(in_release(resource.file))}{line}")
             lines.append("    " + click.style(place, dim=True))
         for event in resource.events:
             when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""

@@ -114,6 +114,17 @@ def _start(status: Status) -> str:
     return "started warm" if status.warm else ""
 
 
+def next_command(status: Status) -> str:
+    """Return the command that shows more of a failed run; empty for any other run."""
+    if status.outcome is not Outcome.FAILED and status.outcome is not Outcome.TIMED_OUT:
+        return ""
+    if status.resources is not None:
+        return f"'localpuppet report {status.id}' shows each failed resource"
+    if status.puppet_started:
+        return f"'localpuppet logs {status.id}' shows Puppet's output"
+    return "'localpuppet check' checks input, release and Puppet"
+
+
 def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
     """Return the labelled rows of a run for `render.pairs`."""
     ended = moment(status.finished_at)

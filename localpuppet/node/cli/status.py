@@ -137,7 +137,8 @@ def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime"
     if status is None:
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:
-        rows = [*render_run.rows(status, now), *rows]
+        next_step = ("Next", render_run.next_command(status))
+        rows = [*render_run.rows(status, now), next_step, *rows]
     if rows:
         render.emit(render.pairs(rows))
 

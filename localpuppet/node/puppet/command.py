@@ -69,6 +69,7 @@ INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 # Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
 ROOT = "LOCALPUPPET_ROOT"
 _SHORT = re.compile("-[dtv]+")
+_TREE = re.compile(r".*/(?:releases|objects)/[0-9a-f]{32,}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +230,12 @@ def error_lines(stderr: bytes) -> list[str]:
     prints its scope first.
     """
     lines = stderr.decode("utf-8", "replace").splitlines()
-    return [line for line in lines if _ERROR.match(line)]
+    return [line for line in lines if is_final_error(line)]
+
+
+def is_final_error(line: str) -> bool:
+    """Return whether a line of Puppet's output may give the reason of its failure."""
+    return _ERROR.match(line) is not None
 
 
 def with_names(text: str, directories: Mapping[str, str]) -> str:
@@ -244,6 +250,23 @@ def with_names(text: str, directories: Mapping[str, str]) -> str:
     for directory, start in directories.items():
         text = text.replace(f"(file: {directory}/", f"(file: {start}")
     return text
+
+
+def file_name(path: str, directories: Mapping[str, str]) -> str:
+    """Return the path of a file relative to the release, as in `with_names`."""
+    for directory, start in directories.items():
+        if path.startswith(f"{directory}/"):
+            return f"{start}{path.removeprefix(f'{directory}/')}"
+    return path
+
+
+def in_release(path: str) -> str:
+    """Return the path of a file relative to the stored tree that has it; other paths unchanged.
+
+    Args:
+        path: `/var/lib/localpuppet/releases/4be1…/web/manifests/init.pp`, for example.
+    """
+    return _TREE.sub("", path)
 
 
 def check_extra(extra: Sequence[str]) -> None:

@@ -4,17 +4,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import joined
 from localpuppet.base.formats.times import parse_time
+from localpuppet.node.puppet.command import file_name
 
 if TYPE_CHECKING:
     from localpuppet.node.puppet.fault import FailureCause
 
-MAX_REASON = 300
+MAX_REASON = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +58,15 @@ class PuppetReport:
     corrective_change: bool = False
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "PuppetReport":
+    def from_dict(
+        cls, raw: Mapping[str, Any], directories: Mapping[str, str] = MappingProxyType({})
+    ) -> "PuppetReport":
         """Return the report.
 
         Args:
             raw: Puppet's JSON report, format 12
                 (https://www.puppet.com/docs/puppet/7/format_report.html).
+            directories: Directories of the release, see `command.file_name`.
 
         Raises:
             ValueError: The value is not a report.
@@ -84,7 +89,7 @@ class PuppetReport:
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
-                first_failed="" if failed is None else _shown(failed, said),
+                first_failed="" if failed is None else _shown(failed, said, directories),
                 failure_cause=None if failed is None else FailureCause.of_resource(failed, said),
                 corrective_change=bool(raw.get("corrective_change", False)),
             )
@@ -97,8 +102,9 @@ def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return min(failed, key=lambda raw: str(raw.get("time", "")), default=None)
 
 
-def _shown(failed: Mapping[str, Any], message: str) -> str:
-    place = f" ({place_of(failed)})" if failed.get("file") else ""
+def _shown(failed: Mapping[str, Any], message: str, directories: Mapping[str, str]) -> str:
+    file, line = file_name(str(failed.get("file") or ""), directories), failed.get("line")
+    place = f" ({file}{f':{line}' if line else ''})" if file else ""
     said = f": {message}" if message else ""
     return joined(f"{failed.get('resource')}{place}{said}")[:MAX_REASON]
 
@@ -115,15 +121,6 @@ def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> st
     return str(said[0].get("message") or "") if said else ""
 
 
-def place_of(resource: Mapping[str, Any]) -> str:
-    """Return where a resource is declared, for people: `init.pp:3`; empty if unknown."""
-    file, line = resource.get("file"), resource.get("line")
-    if not file:
-        return ""
-    name = str(file).rpartition("/")[2]
-    return f"{name}:{line}" if line else name
-
-
 def make_ready() -> None:
     """Import what reading a report needs, because a run may remove localpuppet's own package."""
     from localpuppet.node.puppet import fault
@@ -131,15 +128,18 @@ def make_ready() -> None:
     _ = fault
 
 
-def read_report(path: Path, *, started: datetime) -> tuple[PuppetReport | None, str]:
+def read_report(
+    path: Path, *, started: datetime, directories: Mapping[str, str]
+) -> tuple[PuppetReport | None, str]:
     """Return the report in a run's own file, or the reason why it is missing.
 
     Args:
         path: A path in the run's directory, which did not exist before the run.
         started: When Puppet was started; an older report is not this run's.
+        directories: Directories of the release, see `command.file_name`.
     """
     try:
-        report = PuppetReport.from_dict(read_json(path))
+        report = PuppetReport.from_dict(read_json(path), directories)
         # A clock may be set back by a run (ntp): a day tells a wrong file from a wrong clock.
         if parse_time(report.time) < started - timedelta(days=1):
             return None, f"the report belongs to another run ({report.time})"

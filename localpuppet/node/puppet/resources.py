@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from localpuppet.node.puppet.report import place_of
+from localpuppet.node.puppet.command import in_release
 
 NOTICEABLE = 0.001
 
@@ -46,7 +46,7 @@ class ReportedResource:
         result: The result.
         file: The file that declares it; empty if unknown.
         line: The line; `None` if unknown.
-        place: File and line, short: `init.pp:3`.
+        place: File and line in the release: `profile/manifests/db.pp:3`.
         seconds: The evaluation time; `None` if it was not evaluated.
         time: When it was evaluated, ISO 8601.
         events: Its events.
@@ -91,12 +91,13 @@ def slowest(resources: list[ReportedResource], count: int) -> list[ReportedResou
 def _resource(raw: Mapping[str, Any]) -> ReportedResource:
     events = tuple(_event(event) for event in raw.get("events") or ())
     line, seconds = raw.get("line"), raw.get("evaluation_time")
+    file = str(raw.get("file") or "")
     return ReportedResource(
         resource=str(raw["resource"]),
         result=_result(raw, events),
-        file=str(raw.get("file") or ""),
+        file=file,
         line=line if isinstance(line, int) else None,
-        place=place_of(raw),
+        place=f"{in_release(file)}{f':{line}' if file and line else ''}",
         seconds=float(seconds) if isinstance(seconds, int | float) else None,
         time=str(raw.get("time") or ""),
         events=events,

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import (
     BusyError,
     EncError,
     IntegrityError,
     InvalidInputError,
+    LocalpuppetError,
     OnHoldError,
     PuppetMissingError,
     StateError,
@@ -23,6 +24,9 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.schema_number import damage_errors, without_schema
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import check_field_types
+
+if TYPE_CHECKING:
+    from localpuppet.node.puppet.fault import FailureCause
 
 SCHEMA = 1
 _SUBJECT = attrgetter("refusal", "reason", "release", "input", "user", "noop")
@@ -52,6 +56,26 @@ _CLASSES: Mapping[type[Exception], RefusalKind] = {
     StateError: RefusalKind.MACHINE,
     OSError: RefusalKind.MACHINE,
 }
+
+
+_SENTENCES: Mapping[RefusalKind, str] = {
+    RefusalKind.INVALID_INPUT: "invalid input",
+    RefusalKind.INTEGRITY: "release not verified",
+    RefusalKind.UNAVAILABLE: "source unreachable",
+    RefusalKind.BUSY: "another run is on the node",
+    RefusalKind.ON_HOLD: "the node is on hold",
+    RefusalKind.ENC: "ENC failed",
+    RefusalKind.PUPPET_MISSING: "Puppet is missing",
+    RefusalKind.MACHINE: "the machine refused",
+}
+
+
+def refusal_cause(error: Exception) -> "FailureCause":
+    """Return why Puppet was not started, in words that may leave the node."""
+    from localpuppet.node.puppet.fault import FailureCause, normalized
+
+    what = error.what if isinstance(error, LocalpuppetError) else str(error)
+    return FailureCause(error=f"{_SENTENCES[refusal(error)]}: {normalized(what)}")
 
 
 def refusal(error: Exception) -> RefusalKind:

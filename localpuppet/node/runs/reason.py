@@ -1,14 +1,18 @@
 """Why a run ended as it did, in words that may leave the node.
 
 Puppet's errors hold values of parameters, so `Status.reason` stays in the node's own record. Other
-nodes, journals and people get a category and a fixed sentence; 'localpuppet why RUN' on the node
-has the rest.
+nodes, journals and people get a category and a sentence with the failure cause (`puppet.fault`);
+'localpuppet why RUN' on the node has the rest.
 """
 
 from dataclasses import replace
 from enum import StrEnum
 
+from localpuppet.base.formats.text import shortened
 from localpuppet.node.runs.run import Outcome, Status
+
+# Characters of a published reason.
+MAX_PUBLIC_REASON = 200
 
 
 class Category(StrEnum):
@@ -29,7 +33,7 @@ class Category(StrEnum):
 _WORDS = {
     Category.NONE: "",
     Category.NOT_STARTED: "Puppet was not started",
-    Category.NO_REPORT: "Puppet applied nothing, or wrote no report for this run",
+    Category.NO_REPORT: "Puppet wrote no report",
     Category.RUN_FAILED: "Puppet failed, or its exit code and its report disagree",
     Category.KILLED: "a signal killed Puppet",
     Category.TIMED_OUT: "ran longer than its timeout",
@@ -61,14 +65,16 @@ def category(status: Status) -> Category:
 
 
 def public_reason(status: Status) -> str:
-    """Return the sentence for a run's category, without Puppet's words and without values."""
+    """Return the sentence for a run's category and its failure cause, without values."""
     why = category(status)
     resources = status.resources
-    if why is Category.RESOURCES_FAILED and resources is not None:
-        return f"{_counted(resources.failed)} failed"
     if why is Category.NOOP_PENDING:
         return f"noop: {_counted(resources.out_of_sync if resources else 0)} would change"
-    return _WORDS[why]
+    text = _WORDS.get(why, f"{_counted(resources.failed if resources else 0)} failed")
+    cause = status.failure_cause or {}
+    for key, form in (("resource", ": {}"), ("place", " ({})"), ("error", ": {}")):
+        text += form.format(cause[key]) if cause.get(key) else ""
+    return shortened(text, MAX_PUBLIC_REASON)
 
 
 def published(status: Status) -> Status:

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.schema_number import damage_errors, without_schema
-from localpuppet.base.formats.text import without_middle
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.formats.values import check_field_types
 from localpuppet.node.puppet.report import PuppetReport, Resources
 
+if TYPE_CHECKING:
+    from localpuppet.node.puppet.fault import FailureCause
+
 SCHEMA = 1
-NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
-# Characters of Puppet's error that a reason has.
-MAX_ERROR = 300
+NOTHING_APPLIED = "Puppet applied nothing"
 
 
 class RunState(StrEnum):
@@ -129,15 +129,17 @@ class PuppetEnd:
         stopped: Why localpuppet ended Puppet, if it did.
         report: Its report of this run; `None` if it left none.
         report_problem: Why an existing report was rejected.
-        last_error: The last error that Puppet printed.
+        first_error: The first error that Puppet printed, or empty.
+        failure_cause: Why Puppet was not started, in words that may leave the node.
     """
 
     code: int | None
     signal: int | None
     stopped: RunVerdict | None
-    report: PuppetReport | None
-    report_problem: str
-    last_error: str = ""
+    report: PuppetReport | None = None
+    report_problem: str = ""
+    first_error: str = ""
+    failure_cause: "FailureCause | None" = None
 
 
 def _without_report(ending: PuppetEnd) -> str:
@@ -148,8 +150,7 @@ def _without_report(ending: PuppetEnd) -> str:
     }
     unknown = f"Puppet exited {ending.code} and wrote no report"
     reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
-    error = without_middle(ending.last_error, most=MAX_ERROR)
-    return f"{reason}: {error}" if error else reason
+    return f"{reason}: {ending.first_error}" if ending.first_error else reason
 
 
 def _without_code(ending: PuppetEnd) -> str:
@@ -192,7 +193,8 @@ def decide(ending: PuppetEnd) -> RunVerdict:
         first = f": {report.first_failed}" if report.first_failed else ""
         return RunVerdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
     if code == 1:
-        reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
+        after = f"Puppet exited 1 after it applied the catalog ({report.status})"
+        reason = f"{after}: {ending.first_error or 'see the log'}"
         return RunVerdict(outcome=Outcome.FAILED, reason=reason)
     return RunVerdict(
         outcome=Outcome.FAILED,
@@ -308,7 +310,9 @@ class Status:
         )
 
         report = ending.report
-        cause = report.failure_cause if report else FailureCause.of_message(ending.last_error)
+        cause = ending.failure_cause or (report.failure_cause if report else None)
+        cause = cause or FailureCause.of_message(ending.first_error)
+        has_failed = verdict.outcome is Outcome.FAILED
         return replace(
             self,
             state=RunState.FINISHED,
@@ -323,7 +327,7 @@ class Status:
             resources=report.resources if report else None,
             puppet_seconds=dict(report.seconds) if report else None,
             corrective_change=report.corrective_change if report else False,
-            failure_cause=cause.to_dict() if cause and not verdict.outcome.success else None,
+            failure_cause=cause.to_dict() if cause and has_failed else None,
         )
 
     def interrupted(self, reason: str) -> "Status":

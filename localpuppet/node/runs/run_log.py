@@ -6,9 +6,10 @@ from pathlib import Path
 
 from localpuppet.base.formats.text import joined, printable
 from localpuppet.base.machine.files import disk_errors
+from localpuppet.node.puppet.command import is_final_error
 
 MAX_LOG = 64 * 1024 * 1024
-# Characters of Puppet's last error that are kept in memory.
+# Characters of an error of Puppet that are kept in memory.
 MAX_ERROR = 2000
 
 
@@ -25,7 +26,7 @@ class RunLog:
     def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
         self.cut = ""
         self._named = named
-        self.last_error = ""
+        self.first_error = ""
         self._size = 0
         self._rest = b""
         with disk_errors(path):
@@ -47,8 +48,8 @@ class RunLog:
             self._rest = b""
         for piece in pieces:
             text = self._named(printable(piece.decode("utf-8", "backslashreplace")))
-            if text.startswith("Error: "):
-                self.last_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
+            if not self.first_error and is_final_error(text):
+                self.first_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
             self._write(text)
             line(text)
 

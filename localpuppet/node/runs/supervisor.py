@@ -28,6 +28,7 @@ from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs import metrics
+from localpuppet.node.runs.attempt import refusal_cause
 from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.node_lock import NodeLock
@@ -258,7 +259,8 @@ class Supervisor:
             outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
             reason=f"{error}; Puppet was not started",
         )
-        ending = PuppetEnd(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+        cause = refusal_cause(error)
+        ending = PuppetEnd(code=None, signal=None, stopped=verdict, failure_cause=cause)
         return self._close(record, verdict, ending)
 
     def _supervise(
@@ -270,7 +272,8 @@ class Supervisor:
         prepared: PreparedRun,
     ) -> Status:
         run, started, options = record.directory, self._clock.now(), prepared.options
-        log = RunLog(run.log, partial(with_names, directories=prepared.release.directories))
+        directories = prepared.release.directories
+        log = RunLog(run.log, partial(with_names, directories=directories))
         self._observer.command(call.shown())
         child: Child | None = None
         ended: ProcessEnd | None = None
@@ -299,14 +302,14 @@ class Supervisor:
             )
             if ended is None:
                 ended = self._leave_node(lock)
-            report, problem = read_report(run.report, started=started)
+            report, problem = read_report(run.report, started=started, directories=directories)
             ending = PuppetEnd(
                 code=ended.code,
                 signal=ended.signal,
                 stopped=stopping.verdict,
                 report=report,
                 report_problem=problem,
-                last_error=log.last_error,
+                first_error=log.first_error,
             )
             verdict = decide(ending)
             if log.cut:
@@ -320,10 +323,7 @@ class Supervisor:
             verdict = RunVerdict(
                 outcome=Outcome.FAILED, reason=f"cannot supervise the run: {error}"
             )
-            ending = PuppetEnd(
-                code=None, signal=None, stopped=verdict, report=None, report_problem=""
-            )
-            self._close(record, verdict, ending)
+            self._close(record, verdict, PuppetEnd(code=None, signal=None, stopped=verdict))
             raise
         finally:
             log.close()

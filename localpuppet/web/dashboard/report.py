@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.node.puppet.command import in_release
 from localpuppet.node.puppet.resources import ResourceResult
 
 MOST = 200
@@ -240,7 +241,7 @@ def _resource(told: Json) -> Resource:
     file, line, seconds = told.get("file"), told.get("line"), told.get("seconds")
     events = told.get("events")
     events = events if isinstance(events, list) else []
-    place = file if isinstance(file, str) else ""
+    place = in_release(file) if isinstance(file, str) else ""
     known = isinstance(seconds, int | float) and math.isfinite(seconds)
     return Resource(
         ref=str(told["resource"]),

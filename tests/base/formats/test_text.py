@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.text import folded, shortened
 
 
 @pytest.mark.parametrize(
@@ -12,3 +12,8 @@ from localpuppet.base.formats.text import shortened
 def test_a_line_has_at_most_its_limit(text: str, line: str) -> None:
     assert shortened(text, 4) == line
     assert len(shortened(text * 1000, 4)) == 4
+
+
+def test_repeated_lines_are_shown_once_with_their_number() -> None:
+    lines = ["a", *["Error: Facter: x"] * 18, "", "", "b", "a"]
+    assert [*folded(lines)] == ["a", "Error: Facter: x (×18)", "", "b", "a"]

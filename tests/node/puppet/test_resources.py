@@ -9,7 +9,8 @@ from localpuppet.node.puppet.resources import ResourceResult, resources_of, slow
 
 def status(name: str, **more: Any) -> dict[str, Any]:
     plain = {"resource": f"Exec[{name}]", "time": f"2026-11-20T14:00:0{len(name)}Z", "events": []}
-    return {**plain, "file": "/m/init.pp", "line": 3, "evaluation_time": 0.5, **more}
+    file = f"/var/releases/{'4b' * 31}/web/manifests/init.pp"
+    return {**plain, "file": file, "line": 3, "evaluation_time": 0.5, **more}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def status(name: str, **more: Any) -> dict[str, Any]:
 def test_the_result_of_a_resource(more: dict[str, Any], result: ResourceResult) -> None:
     (found,) = resources_of({"resource_statuses": {"x": status("x", **more)}})
     assert found.result is result
-    assert found.place == "init.pp:3"
+    assert found.place == "web/manifests/init.pp:3"
 
 
 def test_resources_stand_in_their_order_and_the_slowest_first() -> None:

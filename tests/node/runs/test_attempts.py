@@ -198,6 +198,6 @@ def test_a_failed_run_is_not_an_attempt_and_names_what_failed_first(node: Node) 
     )
     assert node.run("apply").code == 1
     reason = node.status()["reason"]
-    assert reason.startswith("1 resource failed: Exec[early] (init.pp:3): ")
+    assert reason.startswith("1 resource failed: Exec[early] (app/manifests/init.pp:3): ")
     assert "returned 1 instead of" in reason
     assert node.run("history", "--json").json["attempts"] == []

@@ -136,7 +136,7 @@ def test_a_compile_error_after_a_success_is_no_success(node: Node) -> None:
     assert node.run("apply").code == 1
     status = node.status()
     assert (status["outcome"], status["exit_code"]) == ("failed", 1)
-    assert "before it applied anything" in status["reason"]
+    assert "Puppet applied nothing" in status["reason"]
     assert "on purpose" in status["reason"]
     assert status["resources"] is None
     assert not (node.state / "runs" / status["id"] / "report.json").exists()

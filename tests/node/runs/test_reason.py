@@ -41,7 +41,7 @@ def status(outcome: Outcome | None, **more: object) -> Status:
             "3 resources failed",
         ),
         (status(Outcome.FAILED, resources=Resources()), "run_failed", "Puppet failed, or"),
-        (status(Outcome.FAILED), "no_report", "Puppet applied nothing, or"),
+        (status(Outcome.FAILED), "no_report", "Puppet wrote no report"),
         (status(Outcome.FAILED, signal=9), "killed", "a signal killed Puppet"),
         (status(Outcome.FAILED, puppet_started=False), "not_started", "Puppet was not started"),
         (status(Outcome.TIMED_OUT), "timed_out", "ran longer"),
@@ -60,6 +60,24 @@ def test_each_end_has_a_category_and_a_sentence_of_ours(
 @pytest.mark.parametrize("outcome", [None, *Outcome])
 def test_puppets_words_are_not_in_what_is_published(outcome: Outcome | None) -> None:
     assert WORDS not in str(published(status(outcome)).to_dict())
+
+
+@pytest.mark.parametrize(
+    ("cause", "sentence"),
+    [
+        (
+            {"error": "Could not find class …", "resource": "", "place": "web/manifests/init.pp:3"},
+            "Puppet wrote no report (web/manifests/init.pp:3): Could not find class …",
+        ),
+        (
+            {"error": "… returned …", "resource": "Exec[a]", "place": "init.pp:3"},
+            "Puppet wrote no report: Exec[a] (init.pp:3): … returned …",
+        ),
+        ({"error": "… denied", "resource": "", "place": ""}, "Puppet wrote no report: … denied"),
+    ],
+)
+def test_the_published_reason_has_the_failure_cause(cause: dict[str, str], sentence: str) -> None:
+    assert public_reason(status(Outcome.FAILED, failure_cause=cause)) == sentence
 
 
 def test_the_failure_cause_is_published() -> None:

@@ -19,7 +19,7 @@ def test_a_log_has_whole_lines_with_escapes_spelt_out(tmp_path: Path) -> None:
     log.close()
     assert lines[-1] == "the rest"
     assert (tmp_path / "log").read_text().splitlines() == lines
-    assert (log.last_error, log.cut, log.full) == ("no class", "", False)
+    assert (log.first_error, log.cut, log.full) == ("no class", "", False)
 
 
 def test_a_long_error_keeps_its_place_and_files_have_their_names(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_a_long_error_keeps_its_place_and_files_have_their_names(tmp_path: Path)
     log.take(b"Warning: old (file: /var/objects/1/c.pp) /var/objects/1/c.pp\n", lines.append)
     log.close()
     assert lines[1] == "Warning: old (file: dist/c.pp) /var/objects/1/c.pp"
-    assert log.last_error.endswith("x (file: a/b.pp, line: 3)")
-    short = without_middle(log.last_error, most=300)
+    assert log.first_error.endswith("x (file: a/b.pp, line: 3)")
+    short = without_middle(log.first_error, most=300)
     assert (len(short), short[:4]) == (300, "x x ")
     assert short.endswith("(file: a/b.pp, line: 3)")
 

@@ -47,7 +47,7 @@ ENDS = {
     "no catalog": (
         silent(1, b"Error: Could not find class web\n"),
         Outcome.FAILED,
-        "Puppet exited 1 before it applied anything: Could not find class web",
+        "Puppet applied nothing: Could not find class web",
     ),
     "no report": (silent(0), Outcome.FAILED, "Puppet exited 0 but wrote no report for this run"),
     "another's report": (

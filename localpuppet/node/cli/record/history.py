@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import RunCommand, complete_run
@@ -127,7 +128,8 @@ def logs_command(
 ) -> int:
     """Show Puppet's output of a run.
 
-    RUN is the beginning or end of an id, or -1 for the run before the newest.
+    RUN is the beginning or end of an id, or -1 for the run before the newest. Repeated lines are
+    shown once with their number; --json has every line.
 
     With --node, show the end of the log on other nodes, without the contents of files. Their
     policies must allow you `log`, and RUN must be a whole id.
@@ -186,7 +188,7 @@ def follow_log(
         text = _read(run)
         *lines, rest = (rest + text[position:]).split("\n")
         position = len(text)
-        for line in lines:
+        for line in folded(lines):
             show(render.user_text(line))
         sys.stdout.flush()
         if finished or sleep is None:

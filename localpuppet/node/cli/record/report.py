@@ -4,6 +4,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option
@@ -17,6 +18,9 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
 
 SLOWEST = 5
+# Lines of Puppet's output that are shown without a report, and characters that are read for them.
+FIRST_LINES = 20
+MAX_OUTPUT = 65536
 
 
 @click.command(
@@ -24,7 +28,7 @@ SLOWEST = 5
     cls=RunCommand,
     exits={
         0: "the report is shown, whatever the result of the run",
-        1: "a node refused to answer",
+        1: "the run has no report; a node refused to answer",
         69: "a node did not answer",
     },
 )
@@ -47,7 +51,8 @@ def report_command(
 
     RUN is the beginning or end of an id, or -1 for the run before the newest. The output has
     failed, changed, skipped and slow resources with their files and lines. Puppet's messages may
-    contain values of resources, such as passwords.
+    contain values of resources, such as passwords. If Puppet wrote no report, the output has the
+    first lines that it printed.
 
     With --node, ask other nodes; their policies must allow you `report`, and RUN must be a whole
     id.
@@ -83,17 +88,18 @@ def report_command(
                 **addition.fields,
             }
         )
-        return 0
+        return 0 if resources is not None else 1
     render.emit(render.pairs(_head(status)))
     if asked:
         render.emit(f"\n{queries.lines(asked)}")
     for text in addition.paragraphs:
         render.emit(f"\n{text}")
     if resources is None:
-        goes_on = status.state is not RunState.FINISHED
-        why = "the run is active" if goes_on else "Puppet left none: it applied nothing"
+        is_active = status.state is not RunState.FINISHED
+        why = "the run is active" if is_active else "Puppet wrote none"
         render.emit(f"\nno report of this run: {why}")
-        return 0
+        _show_output(directory)
+        return 1
     shorten = shortener(node.settings.modules, node.settings.root)
     for text in sections(resources, limit, shorten):
         render.emit(f"\n{text}")
@@ -111,6 +117,22 @@ def _read(run: RunDirectory) -> list[ReportedResource] | None:
         return None
     except ValueError as error:
         raise InvalidInputError(str(error), where=str(run.report)) from error
+
+
+def _show_output(run: RunDirectory) -> None:
+    """Show the first lines that Puppet printed, repeated ones once."""
+    try:
+        with run.log.open("r", encoding="utf-8", errors="backslashreplace") as log:
+            text = log.read(MAX_OUTPUT)
+    except OSError:
+        return  # the head has the reason
+    lines = [*folded(text.splitlines())]
+    if lines:
+        render.emit(f"\n{click.style('Puppet printed', bold=True)}")
+    for line in lines[:FIRST_LINES]:
+        render.emit(render.hanging("  ", render.puppet_line(render.user_text(line))))
+    if len(lines) > FIRST_LINES or len(text) == MAX_OUTPUT:
+        render.emit(f"  the rest: 'localpuppet logs {run.id}'")
 
 
 def _head(status: Status) -> list[tuple[str, str]]:

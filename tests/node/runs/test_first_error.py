@@ -1,0 +1,69 @@
+"""The first error of a real Puppet is the cause of a failed run."""
+
+from typing import Any
+
+import pytest
+
+from tests.rigs.node import Node
+
+FACT = "Facter.add(:odd) { setcode { raise 'sesame' } }\n"
+CAUSES = {
+    # Code of the class → the error in full, and what leaves the node.
+    "unknown class": (
+        "include no_such",
+        "Could not find class ::no_such",
+        "Could not find class … for …",
+    ),
+    "two syntax problems": (
+        "if true { 'a' }\n'b'\n$c = 1",
+        "This 'if' statement has no effect",
+        "This … statement has no …. A value was produced and …"
+        " (one or more … may have the wrong form)",
+    ),
+    "after err()": (
+        "err('only a remark')\nfail('on purpose')",
+        "on purpose",
+        "on …",
+    ),
+    "resource": (
+        "exec { '/bin/false': } -> exec { '/bin/no-such': }",
+        "Exec[/bin/false] (app/manifests/init.pp:2)",
+        "… returned … instead of one of …",
+    ),
+}
+
+
+def failed(node: Node, code: str) -> dict[str, Any]:
+    node.app(code)
+    assert node.run("apply").code == 1
+    return node.status()
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_first_error_is_the_cause(node: Node, name: str) -> None:
+    code, error, words = CAUSES[name]
+    status = failed(node, code)
+    assert error in status["reason"]
+    assert status["failure_cause"]["error"] == words
+    for verb in ("status", "history", "report", "why"):
+        assert error in node.run(verb).out, verb
+
+
+def test_a_run_without_a_report_shows_what_puppet_printed_first(node: Node) -> None:
+    node.write("modules/app/trunk/app/lib/facter/odd.rb", FACT * 3)
+    status = failed(node, "fail('on purpose')")
+    report = node.run("report")
+    assert report.code == 1
+    assert "no report of this run: Puppet wrote none" in report.out
+    assert "(×" in report.out
+    assert report.out.count("on purpose") == 2  # the reason, and the line of Puppet
+    assert f"'localpuppet logs {status['id']}' shows Puppet's output" in node.run("status").out
+
+
+def test_a_run_that_puppet_could_not_begin_has_its_own_cause(node: Node) -> None:
+    node.app("notify { 'x': }")
+    node.settings(enc="/bin/false")
+    assert node.run("apply").code == 1
+    status = node.status()
+    assert status["failure_cause"]["error"].startswith("ENC failed: ")
+    assert "'localpuppet check'" in node.run("status").out
