@@ -5,8 +5,15 @@ A token is valid once, for one purpose.
 """
 
 import hashlib
+import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import make_private, write_durably
+from localpuppet.fleet.trust.keys import read_private
 
 LINK_LIFE = 600.0
 SESSION_LIFE = 12 * 3600.0
@@ -17,11 +24,33 @@ MAX_TOKENS = 256
 BYTES = 32
 # Of the name of a host: a label of 32 letters and digits.
 NAME_BYTES = 16
+_NAME = re.compile(rf"[0-9a-f]{{{2 * NAME_BYTES}}}")
 
 
 def host_name() -> str:
     """Return an unguessable host name."""
     return secrets.token_hex(NAME_BYTES)
+
+
+def kept_host_name(file: Path) -> str:
+    """Return the host name in a user's file, so that bookmarks work after a restart.
+
+    If the file does not exist, has no name, or other users could read it, it gets a new name.
+
+    Args:
+        file: A file in a directory of this user.
+
+    Raises:
+        StateError: The file cannot be written.
+    """
+    with suppress(InvalidInputError):
+        name = read_private(file).decode("ascii", "replace").strip()
+        if _NAME.fullmatch(name):
+            return name
+    name = host_name()
+    make_private(file.parent)
+    write_durably(file, f"{name}\n".encode())
+    return name
 
 
 class Sessions:

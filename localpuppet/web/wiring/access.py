@@ -9,7 +9,7 @@ from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.web.access.certificates import PeopleDoor
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
-from localpuppet.web.access.sessions import Sessions, host_name
+from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
 from localpuppet.web.settings import web_settings
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from localpuppet.web.access.listening import ListenAddress
     from localpuppet.web.access.rules import AccessRule
     from localpuppet.web.access.tls import Tls
+
+
+# The file of the host name on loopback, in the state directory.
+NAME_FILE = "web/host-name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +62,16 @@ def way_in(
     Raises:
         InvalidInputError: The address is unsuitable, or a setting is missing.
     """
-    clock = fleet.node.clock
+    clock, file = fleet.node.clock, fleet.node.settings.state / NAME_FILE
     if not place.is_loopback:
         return _for_people(fleet, log, actions=actions)
 
     def on_loopback(port: int) -> DashboardAccess:
+        name = ""
+        if place.is_localhost:
+            # While no dashboard runs, another user can serve pages at a kept name (ADR 41). Their
+            # scripts could read with the next session, but must not act with it.
+            name = host_name() if actions else kept_host_name(file)
         sessions = Sessions(clock.monotonic)
         door = LoopbackDoor(
             place.address,
@@ -70,7 +79,7 @@ def way_in(
             sessions,
             clock.monotonic,
             acts=actions,
-            name=host_name() if place.is_localhost else "",
+            name=name,
         )
         return DashboardAccess(door=door, entrance=door)
 

@@ -1,6 +1,16 @@
 """Links that are good once, and cookies."""
 
-from localpuppet.web.access.sessions import LINK_LIFE, MAX_SESSIONS, SESSION_LIFE, Sessions
+from pathlib import Path
+
+import pytest
+
+from localpuppet.web.access.sessions import (
+    LINK_LIFE,
+    MAX_SESSIONS,
+    SESSION_LIFE,
+    Sessions,
+    kept_host_name,
+)
 from tests.doubles.ports import FakeClock
 
 
@@ -55,3 +65,28 @@ def test_a_session_ends_and_the_oldest_makes_room() -> None:
     assert all(map(sessions.knows, others))
     clock.advance(SESSION_LIFE)
     assert not any(map(sessions.knows, others))
+
+
+def test_a_host_name_is_kept_in_a_file_that_only_its_user_can_read(tmp_path: Path) -> None:
+    file, other = tmp_path / "web" / "host-name", tmp_path / "other" / "host-name"
+    name = kept_host_name(file)
+    assert (len(name), kept_host_name(file)) == (32, name)
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert kept_host_name(other) != name
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "A" * 32, "0" * 33, "\udc80" * 32])
+def test_a_file_with_another_text_gets_a_new_host_name(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "host-name"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    file.chmod(0o600)
+    name = kept_host_name(file)
+    assert file.read_text() == f"{name}\n"
+
+
+def test_a_host_name_that_others_could_read_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "host-name"
+    name = kept_host_name(file)
+    file.chmod(0o644)
+    assert kept_host_name(file) != name
+    assert file.stat().st_mode & 0o777 == 0o600

@@ -188,6 +188,7 @@ class Site:
     actor: Actor | None = None
     draw: Draw = draw_svg
     port: int = 80
+    name: str = NAME
     revision: int = 0
     limits: FleetLimits = field(default_factory=FleetLimits)
     form_patience: float = 60.0
@@ -268,7 +269,7 @@ class Site:
             Sessions(monotonic),
             monotonic,
             acts=self.actor is not None,
-            name=NAME,
+            name=self.name,
         )
         return DashboardAccess(door=door, entrance=door)
 
@@ -312,11 +313,13 @@ class Served:
     Args:
         site: What is shown; while this serves, use it through `do`.
         patience: How much is borne of those who connect.
+        port: Where it listens; 0 for any free port.
     """
 
-    def __init__(self, site: Site, *, patience: ConnectionLimits = PATIENCE) -> None:
+    def __init__(self, site: Site, *, patience: ConnectionLimits = PATIENCE, port: int = 0) -> None:
         self.site = site
         self._patience = patience
+        self._port = port
         self.url = ""
         self.link = ""
         self._ready = threading.Event()
@@ -336,7 +339,7 @@ class Served:
         self.loop = asyncio.get_running_loop()
         self.loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
         self.leave = asyncio.Event()
-        with bound(ListenAddress(address="127.0.0.1", port=0)) as listening:
+        with bound(ListenAddress(address="127.0.0.1", port=self._port)) as listening:
             self.site.port = listening[0].getsockname()[1]
             self.way = self.site.way()
             self.url, self.link = self.way.door.url[:-1], self.way.link()

@@ -3,6 +3,7 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from axe_selenium_python import Axe
@@ -13,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import CatalogQuery
+from localpuppet.web.access.sessions import kept_host_name
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
 from tests.web.dashboard.site import DIFFERENCE, PlayedActor, Served, Site, run_id, status
@@ -262,6 +264,25 @@ def test_what_another_user_serves_on_this_machine_gets_no_cookie(browser: Browse
         driver.get(f"http://127.0.0.1:{neighbour.server_port}/")
         assert any(entrance.cookie in one for one in neighbour.cookies)
         driver.delete_all_cookies()
+
+
+def test_a_bookmark_survives_a_restart_and_a_session_does_not(
+    driver: webdriver.Chrome, site: Site, tmp_path: Path
+) -> None:
+    site.name = kept_host_name(tmp_path / "host-name")
+    with Served(site) as served:
+        browser = Browser(driver, served)
+        browser.go("/nodes?name=web01")
+        bookmark = driver.current_url
+    site.name = kept_host_name(tmp_path / "host-name")
+    with Served(site, port=site.port) as served:
+        driver.get(bookmark)
+        assert "You have no session here" in browser.text("h1")
+        Browser(driver, served)
+        driver.get(bookmark)
+        assert driver.current_url == bookmark
+        assert "web01" in browser.text("main")
+        driver.get("about:blank")
 
 
 def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:
