@@ -13,6 +13,8 @@ Alice, the operator, has a root with a key and no agent, and the dashboard runs 
 
 import asyncio
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.bus.layout import PRESENCE
@@ -54,22 +56,25 @@ def code(tag: str, *broken: str) -> dict[str, str]:
 
 
 class Alice:
-    """The operator: a root with a key, which all nodes trust.
+    """The operator: a root with a key, which all nodes trust, and with the releases.
 
     Args:
         fleet: The fleet, with all its nodes.
+        sources: Settings of where releases come from.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, sources: Mapping[str, Any]) -> None:
         self.node = Node(fleet.directory / "alice")
         self.node.root.mkdir()
-        self.node.settings(identity={"name": "alice"}, **fleet.bus.settings)
+        self.node.settings(identity={"name": "alice"}, **fleet.bus.settings, **sources)
         keys = {SignerName(member.name): member.key.load().public_key() for member in fleet.members}
         own = OwnKey(self.node.root / "var" / "keys" / "node.pem").make(replace=False).public_key()
         keys[SignerName("alice")] = own
         for root in (self.node.root, *(member.root for member in fleet.members)):
             for name, key in keys.items():
                 TrustedKeys(root / "trusted").pin(name, key)
+        for tag in ("r1", "r2"):
+            self.does("stage", "--no-parse", f"site/tags/{tag}")
 
     def does(self, *arguments: str, code: int = 0) -> str:
         """Run a command of which the exit code is known; return what it printed."""
@@ -90,10 +95,9 @@ class SmallSite:
         control = Forge(fleet.directory).repo("control")
         control.commit(code("r1"), "r1")
         control.commit(code("r2", "db", "lb"), "r2")
+        sources = {"sources": {"site": {"git": control.url}}, "allow_file_urls": True}
         for name, role in ROLES.items():
-            member = fleet.add_one(
-                name, puppet=True, sources={"site": {"git": control.url}}, allow_file_urls=True
-            )
+            member = fleet.add_one(name, puppet=True, **sources)
             given = {
                 "app": "site/assigned",
                 "parameters": {"role": role},
@@ -101,7 +105,7 @@ class SmallSite:
             }
             member.node.write("input.yaml", json.dumps(given))
             member.node.write("policies/puppet.policy", POLICY)
-        self.alice = Alice(fleet)
+        self.alice = Alice(fleet, sources)
 
     def member(self, name: str) -> Member:
         """Return a node by the first part of its name."""
