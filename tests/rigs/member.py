@@ -175,6 +175,10 @@ class Member:
         """Run the command line."""
         return self.node.run(*arguments, **more)
 
+    def holds(self) -> list[str]:
+        """Return the reasons of the node's holds."""
+        return [hold["reason"] for hold in self.run("status", "--json").json["holds"]]
+
     def wait_nodes(self, states: Mapping[str, str]) -> None:
         """Wait until `nodes` shows these nodes in these states, and no others."""
         seen: list[dict[str, str]] = [{}]

@@ -13,7 +13,6 @@ import pytest
 from tests.rigs.buses import nats
 from tests.rigs.fleet import Fleet
 from tests.rigs.fleet_fixtures import fleet_on
-from tests.rigs.member import Member
 from tests.rigs.waiting import wait_until
 from tests.scenarios.test_assignments import LOCK
 from tests.scenarios.test_faults_network import Island, island
@@ -86,10 +85,6 @@ def apart(tmp_path: Path, puppet_probe: str) -> Iterator[Apart]:
                 yield Apart(fleet, made)
 
 
-def _holds(member: Member) -> list[str]:
-    return [hold["reason"] for hold in member.run("status", "--json").json["holds"]]
-
-
 def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart: Apart) -> None:
     a, b, server = apart.a, apart.b, apart.fleet.bus.server
     assert a.run("assign", b.name, "app/tags/r1").code == 0
@@ -120,7 +115,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     cut = b.run("why", before["run"]).out
     assert "app/tags/r2: rolled back (no connection to the bus for 4.0s)" in cut
     assert status["rollback"]["user"] == "this node: no connection to the bus for 4.0s"
-    assert _holds(b) == []
+    assert b.holds() == []
 
     # The server hangs from the run on, for longer than a confirmation may take, then dies.
     assert a.run("assign", b.name, "app/tags/r3").code == 0
@@ -131,10 +126,10 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     server.freeze()
     apart.go.touch()
     b.wait_log(UNSERVED)
-    wait_until(lambda: _holds(b) == [UNSERVED], lambda: b.log)
+    wait_until(lambda: b.holds() == [UNSERVED], lambda: b.log)
     server.kill()
     assert apart.confirmation()["stage"] == "pending"
     server.start()
     b.wait_log("app/tags/r3: confirmed")
-    assert _holds(b) == []
+    assert b.holds() == []
     assert b.log.count("rolling back") == 1
