@@ -1,4 +1,8 @@
-"""Renders templates, with escaping and times in one format.
+"""Renders templates, with escaping, and with times and ages in one format.
+
+A time is `14:05 UTC` if it is today, else `yesterday 23:35 UTC`, `tomorrow 09:00 UTC` or
+`2026-11-19 14:05 UTC`. An age is `12 s ago`, `3 minutes ago` or `in 2 days`. The script `page.js`
+has the same rules, for the reader's zone and while a page is open.
 
 Every text that a view gets is shown as one printable, escaped line of at most `LONGEST` characters:
 no value can create an element, reverse the text around it, or fill the page.
@@ -23,8 +27,8 @@ from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
 
 HERE = Path(__file__).parent
-DAY = 86400.0
-MINUTE = 60.0
+DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}
+AGES = (("day", 86400), ("hour", 3600), ("minute", 60))
 LONGEST = 8192
 
 
@@ -79,25 +83,48 @@ class TemplateRenderer:
         """Return a time as an element in UTC; the script may convert it to the reader's zone."""
         if seconds is None:
             return Markup("<span>never</span>")
-        try:
-            moment = datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):  # a node may say any number
+        moment = _moment(seconds)
+        if moment is None:
             return Markup("<span>at an invalid time</span>")
-        near = abs(self._clock.now().timestamp() - seconds) < DAY
-        shown = f"{moment:%H:%M}" if near else f"{moment:%Y-%m-%d %H:%M}"
-        return Markup('<time datetime="{}">{} UTC</time>').format(
-            f"{moment:%Y-%m-%dT%H:%M:%SZ}", shown
-        )
+        return _time(moment, show_moment(moment, self._clock.now()))
 
-    def _ago(self, seconds: float | None) -> str:
-        if seconds is None:
-            return ""
-        age = int(self._clock.now().timestamp() - seconds)
-        if abs(age) < MINUTE:
-            return "now"
-        # To the minute: what changes each second would never stand still.
-        shown = show_duration(abs(age) // MINUTE * MINUTE)
-        return f"in {shown}" if age < 0 else f"{shown} ago"
+    def _ago(self, seconds: float | None) -> Markup:
+        """Return an age as an element; the script keeps it current."""
+        moment = None if seconds is None else _moment(seconds)
+        if moment is None:
+            return Markup("")
+        return _time(moment, show_age(moment, self._clock.now()), kind="age")
+
+
+def show_moment(moment: datetime, now: datetime) -> str:
+    """Return a time, with its day unless it is today, in UTC."""
+    day = DAYS.get((moment.date() - now.date()).days, f"{moment:%Y-%m-%d} ")
+    return f"{day}{moment:%H:%M} UTC"
+
+
+def show_age(moment: datetime, now: datetime) -> str:
+    """Return an age, or the time until a moment, in its largest whole unit."""
+    age = int((now - moment).total_seconds())
+    size = abs(age)
+    unit, length = next(((unit, length) for unit, length in AGES if size >= length), ("s", 1))
+    count = size // length
+    shown = f"{count} {unit}{'s' if length > 1 and count != 1 else ''}"
+    return f"in {shown}" if age < 0 else f"{shown} ago"
+
+
+def _moment(seconds: float) -> datetime | None:
+    """Return a time in whole seconds; `None` if no such date exists: a node may send any number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=0)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _time(moment: datetime, shown: str, *, kind: str = "when") -> Markup:
+    full = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time class="{}" datetime="{}" title="{}">{}</time>').format(
+        kind, f"{moment:%Y-%m-%dT%H:%M:%SZ}", full, shown
+    )
 
 
 def _line(value: object) -> object:
