@@ -1,6 +1,6 @@
 """Those who look at the page, for `web.py`: a visitor, many pages that are open, a real Chromium.
 
-Owns: how each asks, as `page.js` and a browser do. Refuses to know: what is measured.
+Owns: how each asks, as `live.js` and a browser do. Refuses to know: what is measured.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from tests.rigs.member import read_line
 from tests.web.dashboard.browser.chromium import ARGUMENTS
 
 PATIENCE = 600
-# Seconds between two looks of a page: `QUIET` of page.js.
+# Seconds between two looks of a page: `QUIET` of live.js.
 QUIET = 1.0
 # Milliseconds since 1970, by the browser's clock, when a row says a word.
 _CHANGED = """
@@ -83,7 +83,7 @@ class Visitor:
 
 
 class OpenPages:
-    """Pages that are open, as `page.js` behaves: an event, and each asks for itself again.
+    """Pages that are open, as `live.js` behaves: an event, and each asks for itself again.
 
     Args:
         visitor: Whose session it is.

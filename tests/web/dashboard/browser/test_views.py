@@ -2,6 +2,7 @@
 
 import json
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -77,10 +78,11 @@ def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> Non
     browser.until(
         "return document.querySelector('#row-web01').innerText.includes('compile failed')"
     )
+    assert browser.script("return document.activeElement.textContent") == "web01"
+    browser.script("document.activeElement.blur()")
     browser.served.do(site.tell, status("new01", site.now()))
     browser.until("return document.querySelector('#row-new01') !== null")
     assert browser.script("return window.same")
-    assert browser.script("return document.activeElement.textContent") == "web01"
     # The overview counts it, and so does the node's own page.
     browser.go("/nodes/new01")
     browser.served.do(site.leave, "new01")
@@ -137,23 +139,30 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     assert all(url.startswith(browser.served.url) for url in browser.asked())
 
 
-def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -> None:
+def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser, site: Site) -> None:
     browser.wide(1280)
     browser.driver.execute_cdp_cmd(
         "Emulation.setTimezoneOverride", {"timezoneId": "America/New_York"}
     )
-    browser.go("/nodes?name=web01")
+    at = datetime(2026, 11, 20, 3, 30, tzinfo=UTC).timestamp()
+    browser.served.do(site.tell, status("app01", at), status("app02", at - 86400))
+    browser.go("/nodes")
     body = browser.driver.find_element(By.TAG_NAME, "body")
     body.send_keys(Keys.TAB)
     assert browser.script("return document.activeElement.className") == "skip"
-    assert "13:59 UTC" in browser.text("#row-web01")
+    utc = ["13:59 UTC", "03:30 UTC", "yesterday 03:30 UTC"]
+    new_york = ["08:59 EST", "yesterday 22:30 EST", "2026-11-18 22:30 EST"]
+    shown = "return ['web01', 'app01', 'app02'].map("
+    shown += "(node) => document.querySelector(`#row-${node} time.when`).textContent)"
+    assert browser.script(shown) == utc
     browser.script("document.querySelector('#zone').focus()")
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
-    assert "08:59" in browser.text("#row-web01")
-    browser.go("/nodes?name=web01")
-    assert "08:59" in browser.text("#row-web01")
+    assert browser.script(shown) == new_york
+    browser.go("/nodes")
+    assert browser.script(shown) == new_york
     browser.driver.find_element(By.ID, "zone").click()
-    assert "13:59 UTC" in browser.text("#row-web01")
+    assert browser.script(shown) == utc
+    assert "1 minute ago" in browser.text("#row-web01")
     browser.go("/")
     held = browser.driver.find_element(By.CSS_SELECTOR, "#held a[href^='/rollouts/']")
     held.send_keys(Keys.ENTER)

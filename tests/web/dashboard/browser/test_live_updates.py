@@ -1,0 +1,219 @@
+"""Live updates in a real Chromium: nothing moves that the reader uses, and nothing is lost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.web.dashboard.browser.chromium import Browser
+from tests.web.dashboard.site import Served, Site, status
+
+# A list that the next run of any node changes.
+BUSY = "/nodes?sort=-finished_at"
+ORDER = "return [...document.querySelectorAll('tr[id]')].map((row) => row.id.slice(4))"
+FETCHES = (
+    "return performance.getEntriesByType('resource')"
+    ".filter((one) => one.name === location.href).length"
+)
+CLICKED = """
+    window.clicked = [];
+    document.addEventListener("click", (event) => {
+      event.preventDefault();
+      window.clicked.push(event.target.closest("a")?.textContent);
+    }, true);
+"""
+UNDER = "return document.elementFromPoint(arguments[0], arguments[1]).closest('a')?.textContent"
+
+
+@pytest.fixture
+def busy(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Browser]:
+    """Lend a browser with a list of forty nodes, of which each run changes the order."""
+    site = Site(tmp_path)
+    site.tell(*(status(f"n{number:02}", site.now() - 9000 + number) for number in range(40)))
+    with Served(site) as served:
+        browser = Browser(driver, served)
+        browser.wide(1280)
+        browser.go(BUSY)
+        yield browser
+        driver.get("about:blank")
+
+
+class Mouse:
+    """The mouse of a browser."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.at = (0, 0)
+
+    def _send(self, kind: str, **more: Any) -> None:
+        event = {"type": kind, "x": self.at[0], "y": self.at[1], **more}
+        self._browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
+
+    def move(self, selector: str) -> None:
+        """Move to the middle of an element."""
+        box = self._browser.script(
+            f"const box = document.querySelector({selector!r}).getBoundingClientRect();"
+            "return [box.x + box.width / 2, box.y + box.height / 2]"
+        )
+        self.at = round(box[0]), round(box[1])
+        self._send("mouseMoved")
+
+    def leave(self) -> None:
+        """Move to the top of the page."""
+        self.move(".brand")
+
+    def click(self) -> None:
+        self._send("mousePressed", button="left", clickCount=1)
+        self._send("mouseReleased", button="left", clickCount=1)
+
+
+class Runs:
+    """Ends runs of the nodes of a site, each later than all before."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._served = browser.served
+        self._at = self._served.site.now() - 5000
+
+    def end(self, node: str, **last_run: Any) -> None:
+        self._at += 1
+        self._served.do(self._served.site.tell, status(node, self._at, last_run=last_run))
+
+
+def fetched(browser: Browser) -> None:
+    """Wait until the page has fetched itself again, and has dealt with that."""
+    before = browser.script(FETCHES)
+    browser.until(f"{FETCHES} > {before}")
+    browser.driver.execute_async_script("setTimeout(arguments[0])")
+
+
+def waits(browser: Browser, text: str) -> None:
+    browser.until(
+        "const button = document.getElementById('updates');"
+        f"return !button.hidden && button.textContent === {text!r}"
+    )
+
+
+def test_each_of_200_clicks_opens_what_was_under_the_pointer(busy: Browser) -> None:
+    mouse, runs = Mouse(busy), Runs(busy)
+    busy.script(CLICKED)
+    meant = []
+    for number in range(200):
+        node = f"n{number * 27 % 40:02}"
+        busy.script(f"document.getElementById('row-{node}').scrollIntoView({{block: 'center'}})")
+        mouse.move(f"#row-{node} a")
+        meant.append(busy.driver.execute_script(UNDER, *mouse.at))
+        runs.end(node)
+        if number % 40 == 10:  # as long as a person takes
+            runs.end(f"n{number * 11 % 40:02}")
+            fetched(busy)
+        mouse.click()
+        if number % 40 == 39:
+            busy.script("scrollTo(0, 0)")
+            mouse.leave()
+            busy.until(f"return (() => {{ {ORDER} }})()[0] === '{node}'")
+    assert busy.script("return window.clicked") == meant
+    assert len(set(meant)) == 40
+
+
+def test_what_moves_nothing_is_shown_at_once_and_the_rest_on_request(busy: Browser) -> None:
+    mouse, runs = Mouse(busy), Runs(busy)
+    before = busy.script(ORDER)
+    mouse.move("#row-n39 a")
+    runs.end("n10", outcome="failed", category="no_report")
+    runs.end("n11")
+    waits(busy, "2 updates: show")
+    assert busy.script(ORDER) == before
+    assert "compile failed" in busy.text("#row-n10")
+    mouse.move("#updates")
+    runs.end("n12")
+    waits(busy, "3 updates: show")
+    assert busy.script(ORDER) == before
+    mouse.click()
+    assert busy.script(ORDER)[:4] == ["n12", "n11", "n10", "n39"]
+    # The pointer is still on the button, and not on a row below it.
+    assert busy.text("#updates") == "Up to date"
+    mouse.leave()
+    busy.until("return document.getElementById('updates').hidden")
+
+
+def test_updates_wait_for_the_keyboard_and_are_shown_with_it(busy: Browser) -> None:
+    runs = Runs(busy)
+    before = busy.script(ORDER)
+    busy.script("document.querySelector('.sorted thead tr th:last-of-type').focus()")
+    link = busy.driver.find_element(By.CSS_SELECTOR, "#row-n39 a")
+    link.send_keys(Keys.NULL)
+    runs.end("n20")
+    runs.end("new01")
+    waits(busy, "2 updates: show")
+    assert busy.script(ORDER) == before
+    while busy.script("return document.activeElement.id") != "updates":
+        busy.driver.switch_to.active_element.send_keys(Keys.SHIFT, Keys.TAB)
+    busy.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert busy.script(ORDER)[:3] == ["new01", "n20", "n39"]
+    assert busy.script("return document.getElementById('updates').hidden")
+    assert busy.script("return document.activeElement.closest('#list') !== null")
+
+
+def test_a_row_that_is_gone_stays_until_the_pointer_leaves(browser: Browser, site: Site) -> None:
+    browser.wide(1280)
+    browser.go("/nodes?is=on+hold")
+    mouse = Mouse(browser)
+    mouse.move("#row-db01 a")
+    browser.served.do(site.tell, status("db01", site.now()))
+    waits(browser, "1 update: show")
+    assert browser.script(ORDER) == ["db01", "lb01"]
+    mouse.leave()
+    browser.until(f"return (() => {{ {ORDER} }})().join() === 'lb01'")
+    assert browser.script("return document.getElementById('updates').hidden")
+
+
+def test_selected_text_keeps_the_order_and_stays_selected(busy: Browser) -> None:
+    runs = Runs(busy)
+    before = busy.script(ORDER)
+    busy.script("getSelection().selectAllChildren(document.querySelector('#row-n38 th'))")
+    runs.end("n38")
+    waits(busy, "1 update: show")
+    assert busy.script(ORDER) == before
+    assert busy.script("return getSelection().toString()") == "n38"
+    busy.script("getSelection().removeAllRanges()")
+    busy.until(f"return (() => {{ {ORDER} }})()[0] === 'n38'")
+
+
+def test_rows_that_move_keep_what_was_entered_and_the_scroll_position(busy: Browser) -> None:
+    runs = Runs(busy)
+    busy.script(
+        "window.row = document.getElementById('row-n00'); scrollTo(0, 300);"
+        "document.getElementById('q').value = 'role=web';"
+    )
+    runs.end("n00")
+    busy.until(f"return (() => {{ {ORDER} }})()[0] === 'n00'")
+    assert busy.script("return window.row === document.getElementById('row-n00')")
+    assert busy.script("return [scrollY, document.getElementById('q').value]") == [300, "role=web"]
+    busy.go("/")
+    busy.driver.find_element(By.CSS_SELECTOR, "#strip summary").click()
+    Mouse(busy).leave()
+    runs.end("n01", outcome="failed")
+    busy.until("return document.querySelector('#failed').innerText.includes('n01')")
+    assert busy.script("return document.querySelector('#strip details').open")
+
+
+def test_three_tabs_show_the_same(busy: Browser) -> None:
+    driver, runs = busy.driver, Runs(busy)
+    first = driver.current_window_handle
+    for _ in range(2):
+        driver.switch_to.new_window("tab")
+        busy.go(BUSY)
+    for node, tab in zip(("n05", "n06", "n07"), driver.window_handles, strict=True):
+        driver.switch_to.window(tab)
+        runs.end(node)
+        busy.until(f"return (() => {{ {ORDER} }})()[0] === '{node}'")
+    for tab in driver.window_handles:
+        driver.switch_to.window(tab)
+        busy.until(f"return (() => {{ {ORDER} }})()[0] === 'n07'")
+        if tab != first:
+            driver.close()
+    driver.switch_to.window(first)
