@@ -1,4 +1,4 @@
-// Times in the reader's zone, and ages. Every view is readable without it.
+// Times in the reader's zone, ages, and keys. Every view is readable without it.
 const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const DAY = 24 * 60 * MINUTE;
@@ -76,3 +76,15 @@ zone.addEventListener("click", () => {
 showZone();
 setInterval(() => document.hidden || showTimes(document, "time.age"), SECOND);
 setInterval(() => document.hidden || showTimes(document), MINUTE);
+
+// Keys: `/` goes to the search field, Escape leaves it.
+const search = document.querySelector(".find input");
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target === search) search.blur();
+  if (event.key !== "/" || event.ctrlKey || event.altKey || event.metaKey) return;
+  if (!search || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
+});

@@ -170,6 +170,19 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser, s
     assert "db01" in browser.text("#told")
 
 
+def test_a_slash_goes_to_the_search_field_and_escape_leaves_it(browser: Browser) -> None:
+    browser.go("/nodes")
+    focused = "return document.activeElement.name"
+    browser.driver.find_element(By.TAG_NAME, "body").send_keys("/")
+    assert browser.script(focused) == "text"
+    browser.driver.switch_to.active_element.send_keys("web/tags", Keys.HOME)
+    assert browser.script("return document.activeElement.value") == "web/tags"
+    browser.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert browser.script("return document.activeElement === document.body")
+    browser.driver.find_element(By.ID, "q").send_keys("/")
+    assert browser.script(focused) == "q"
+
+
 def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:
     asks = (CatalogQuery(text='servers_with_role("web")', digest="x"),)
     listed = [
