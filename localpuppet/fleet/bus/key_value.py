@@ -254,3 +254,8 @@ def entries(change: Change) -> Sequence[KeyValueEntry]:
     if isinstance(change, KeyListing):
         return change.entries
     return [change.entry] if isinstance(change, KeyWrite) else []
+
+
+def revision_of(change: Change) -> int:
+    """Return the revision up to which a watcher knows all changes; see `KeyValue.watch`."""
+    return change.entry.revision if isinstance(change, KeyWrite) else change.revision

@@ -1,22 +1,68 @@
-"""Follow the history of all nodes on the bus: verified days for a board."""
+"""Follow the history of all nodes on the bus: verified days for a board.
 
-from collections.abc import Sequence
-from typing import Protocol
+- A value is unpacked only after its signature is verified. Its signer must be the node of the key,
+  and its day that of the slot; no record may be of the future.
+- A rejected value is logged once for each node and reason, and skipped.
+- A restart reads all days again; the board says which values it has, and these are not verified.
+"""
 
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol
+
+from localpuppet.base.errors import (
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    first_error,
+)
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line, shortened
+from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.bus.key_value import (
+    KeyListing,
+    KeyValue,
+    KeyValueEntry,
+    RefusedError,
+    entries,
+    revision_of,
+)
+from localpuppet.fleet.bus.layout import HISTORY, MAX_HISTORY
+from localpuppet.fleet.bus.outage import ours, unending
 from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.day import HistoryDay
+from localpuppet.fleet.history.day import (
+    AUDIT,
+    RUNS,
+    HistoryDay,
+    HistoryForm,
+    HistoryKind,
+    history_key,
+    parse_day,
+)
 from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.inventory.entry import AHEAD
+from localpuppet.fleet.trust.signing import Verifier
+
+# Values that are verified together, in a thread.
+TOGETHER = 50
+# Nodes whose last rejection is remembered.
+MAX_REJECTIONS = 1000
+MAX_REASON = 300
+_FORMS: dict[HistoryKind, HistoryForm[Any]] = {RUNS.kind: RUNS, AUDIT.kind: AUDIT}
 
 
 class HistoryBoard(Protocol):
     """Receives verified days of history; called in the event loop, one call at a time.
 
     A day comes again whenever its node adds a record, so a record comes many times: the board
-    replaces runs by node and `run`, and audit records by node and `identity`. A later day or a
-    restart of the node's log may lack records that came before; the board keeps them.
+    replaces runs by node and `run`, and audit records by node and `identity`. A later version of a
+    day may lack records that came before; the board keeps them.
 
     `take_runs` and `take_audit` end when the records are stored, so at most one batch waits in
-    memory. A follower must await them before it calls `note_taken`.
+    memory.
     """
 
     def is_taken(self, key: str, digest: bytes) -> bool:
@@ -39,3 +85,151 @@ class HistoryBoard(Protocol):
     async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
         """Store audit records."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReceivedDay:
+    """A value with its verified day, or with the reason to reject it."""
+
+    key: str
+    digest: bytes
+    kind: HistoryKind | None
+    day: HistoryDay[Any] | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryPauses:
+    """The waiting times of a follower, in seconds.
+
+    Attributes:
+        again: Before the next attempt to reach the bus.
+        not_allowed: Before the next attempt without read access.
+    """
+
+    again: float = 5.0
+    not_allowed: float = 600.0
+
+
+@dataclass(slots=True, eq=False)
+class HistoryFollower:
+    """Passes the verified days of all nodes to a board.
+
+    Attributes:
+        board: The receiver.
+        verifier: Verifies signatures.
+        store: Returns the connected bus; raises `UnavailableError` during an outage.
+        pauses: The waiting times.
+    """
+
+    board: HistoryBoard
+    verifier: Verifier
+    _: KW_ONLY
+    store: Callable[[], Awaitable[KeyValue]]
+    clock: Clock
+    log: Log
+    pauses: HistoryPauses = HistoryPauses()
+    _after: int | None = field(default=None, init=False)
+    _rejections: dict[str, str] = field(default_factory=dict, init=False)
+    _reported: str = field(default="", init=False)
+
+    async def run(self) -> None:
+        """Follow the bus without end; log an outage once, and start again."""
+        while True:
+            pause = self.pauses.again
+            try:
+                # A separate task: a group that failed leaves its task marked as cancelled.
+                await ours(asyncio.create_task(unending(self._watch(await ours(self.store())))))
+            except* LocalpuppetError as errors:
+                error = first_error(errors)
+                if isinstance(error, RefusedError):
+                    pause = self.pauses.not_allowed
+                if str(error) != self._reported:
+                    text = f"the history of nodes is not current: {error}"
+                    self.log.warning(text, kind=LineKind.INVENTORY)
+                self._reported = str(error)
+            await asyncio.sleep(pause)
+
+    async def _watch(self, kv: KeyValue) -> None:
+        following = kv.watch(HISTORY, after=self._after, largest=MAX_HISTORY, parts=True)
+        async with aclosing(following) as changes:
+            async for change in changes:
+                self._reported = ""
+                await self._take(entries(change))
+                if not (isinstance(change, KeyListing) and change.more):
+                    self._after = revision_of(change)
+
+    async def _take(self, found: Sequence[KeyValueEntry]) -> None:
+        new = [entry for entry in found if not self._is_taken(entry)]
+        for begin in range(0, len(new), TOGETHER):
+            some = new[begin : begin + TOGETHER]
+            received = await asyncio.to_thread(lambda: [*self._received(some)])  # noqa: B023
+            await self.board.take_runs([*_days(received, HistoryKind.RUNS)])
+            await self.board.take_audit([*_days(received, HistoryKind.AUDIT)])
+            for one in received:
+                self._note(one)
+
+    def _is_taken(self, entry: KeyValueEntry) -> bool:
+        return self.board.is_taken(entry.key, hashlib.sha256(entry.value).digest())
+
+    def _received(self, found: Sequence[KeyValueEntry]) -> Iterator[_ReceivedDay]:
+        now = self.clock.now().timestamp()
+        for entry in found:
+            digest = hashlib.sha256(entry.value).digest()
+            try:
+                kind, day = read_entry(entry, self.verifier, now=now)
+            except LocalpuppetError as error:
+                reason = shortened(one_line(str(error)), MAX_REASON)
+                yield _ReceivedDay(key=entry.key, digest=digest, kind=None, day=None, reason=reason)
+            else:
+                yield _ReceivedDay(key=entry.key, digest=digest, kind=kind, day=day)
+
+    def _note(self, received: _ReceivedDay) -> None:
+        node = received.key.removeprefix(HISTORY).partition("/")[0]
+        if received.day is not None:
+            self._rejections.pop(node, None)
+            self.board.note_taken(received.key, received.digest)
+            return
+        known = self._rejections.get(node)
+        if known == received.reason or (known is None and len(self._rejections) >= MAX_REJECTIONS):
+            return
+        self._rejections[node] = received.reason
+        text = f"rejected the history of {node}: {received.reason}"
+        self.log.warning(text, kind=LineKind.STRANGER)
+
+
+def read_entry(
+    entry: KeyValueEntry, verifier: Verifier, *, now: float
+) -> tuple[HistoryKind, HistoryDay[Any]]:
+    """Return the verified day in a value of the bus.
+
+    Args:
+        entry: The key and its value.
+        verifier: Verifies signatures.
+        now: Seconds since 1970, UTC.
+
+    Raises:
+        IntegrityError: The signature is not trusted, or another node signed the value.
+        InvalidInputError: The value is no day, or not of this key or time.
+    """
+    name, _, rest = entry.key.removeprefix(HISTORY).partition("/")
+    node = NodeName.parse(name)
+    try:
+        form = _FORMS[HistoryKind(rest.partition("/")[0])]
+    except ValueError as error:
+        raise InvalidInputError("has a key of another kind", where="history") from error
+    signed = verifier.verify(entry.value, form.message)
+    if str(signed.signer) != str(node):
+        raise IntegrityError(f"signed by {signed.signer}", where="history")
+    day = parse_day(signed.payload, form)
+    if day.node != node or history_key(node, form.kind, day.day) != entry.key:
+        raise InvalidInputError("is at the key of another node or day", where="history")
+    if any(record.at > now + AHEAD for record in day.records):
+        raise InvalidInputError(
+            "has a time in the future (check its node's clock)", where="history"
+        )
+    return form.kind, day
+
+
+def _days(received: Sequence[_ReceivedDay], kind: HistoryKind) -> Iterator[HistoryDay[Any]]:
+    return (one.day for one in received if one.kind is kind and one.day is not None)

@@ -25,7 +25,7 @@ from localpuppet.node.runs.run import Outcome
 
 MAX_RESOURCES = 100
 # Characters of each text; bytes of a whole summary, packed with zlib.
-MAX_TEXT = 200
+MAX_TEXT = 256
 MAX_PACKED_SUMMARY = 8 * 1024
 MAX_COUNT = 1_000_000
 _ORDER = (

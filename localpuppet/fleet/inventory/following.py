@@ -23,6 +23,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValue,
     KeyValueEntry,
     RefusedError,
+    revision_of,
 )
 from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
 from localpuppet.fleet.bus.outage import ours, unending
@@ -241,12 +242,12 @@ class ViewFollower:
         last = changes[-1]
         if isinstance(last, KeyListing) and last.more:
             return
-        self._after[prefix] = _revision(last)
+        self._after[prefix] = revision_of(last)
         # A change may have arrived right after the listing, and was processed with it.
         if any(isinstance(one, KeyListing) and not one.more for one in changes):
             self._listed.add(prefix)
             if prefix == INVENTORY:
-                self.view.note(revision=_revision(last))
+                self.view.note(revision=revision_of(last))
 
     def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
         named = {one.key.removeprefix(INVENTORY): one for one in entries}
@@ -319,7 +320,3 @@ class ViewFollower:
 
 def _largest(prefix: str) -> int:
     return MAX_VALUE if prefix == INVENTORY else MAX_TOMBSTONE
-
-
-def _revision(change: Change) -> int:
-    return change.entry.revision if isinstance(change, key_value.KeyWrite) else change.revision

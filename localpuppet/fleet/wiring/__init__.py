@@ -2,5 +2,6 @@
 
 acts: `agent_child`, `agent_service`, `confirmations`, `exports`, `fleet`, `identity`, `inventory`,
     `neighbours`, `publishing`, `puppet_calls`, `puppet_environment`, `run_async`, `settings`.
-private: `agent_run_side`, `confirming`, `kicks`, `reactions`, `reinstalled_node`, `warming`.
+private: `agent_run_side`, `confirming`, `history`, `kicks`, `reactions`, `reinstalled_node`,
+    `warming`.
 """

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.staged import StagedRelease
+    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
@@ -73,7 +74,13 @@ class FleetNeighbours(Neighbours):
         compare_with_fleet(self._node, staged)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Publish the entry of a good run, and send a run's kicks; see `PublishingWiring`."""
+        """Publish a run's summary and what it has for others; see `PublishingWiring`."""
         from localpuppet.fleet.wiring.publishing import PublishingWiring
 
         PublishingWiring(self._node).after_run(note, run, status)
+
+    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
+        """Publish the summary of a refused apply; see `PublishingWiring`."""
+        from localpuppet.fleet.wiring.publishing import PublishingWiring
+
+        PublishingWiring(self._node).after_refusal(note, attempt)

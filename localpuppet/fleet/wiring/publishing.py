@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
+from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.outbox import Outbox
     from localpuppet.fleet.inventory.publishing import Publisher, PublisherIdentity
     from localpuppet.fleet.wiring.inventory import Store
+    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
@@ -40,9 +42,10 @@ class PublishingWiring:
         self._fleet = fleet or FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
         self._exports = ExportsWiring(node)
+        self._history = HistoryWiring(self._fleet)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Store the entry of a good whole run, release the run's kicks, and publish both.
+        """Store a run's summary and the entry of a good whole run, release kicks, and publish all.
 
         Errors become notes, because the run is over. See `Neighbours.after_run`.
 
@@ -56,10 +59,17 @@ class PublishingWiring:
                 self._offer(note, run, status)
         except LocalpuppetError as error:
             note(f"this run was not published: {error}")
+        self._history.after_run(note, run, status)
         try:
-            kicks = open_held_kicks(self._fleet.node).release(run.id)
-            if status.good or kicks:
-                self._publish_apart(kicks=kicks)
+            self._publish_apart(kicks=open_held_kicks(self._fleet.node).release(run.id))
+        except LocalpuppetError as error:
+            note(f"this run was not published: {error}")
+
+    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
+        """Store the summary of a refused apply, and publish it; see `after_run`."""
+        self._history.after_refusal(note, attempt)
+        try:
+            self._publish_apart(kicks=False)
         except LocalpuppetError as error:
             note(f"this run was not published: {error}")
 
@@ -79,16 +89,18 @@ class PublishingWiring:
         from localpuppet.fleet.inventory.publishing import Publisher
 
         kicks = kick_sending(self._fleet, store, log)
+        history = self._history.publisher(store, log)
         cycles = CycleWatch(self.outbox(), self._inventory.view(), log)
 
         async def then(told: bool) -> None:
             await kicks.step(told=told)
+            await history.step()
             await cycles.step()
 
         return Publisher(self.outbox(), self._voice(), store=store, log=log, then=then)
 
     async def publish(self, note: Callable[[str], None]) -> bool | None:
-        """Publish the outbox now, and send the kicks that wait for it.
+        """Publish the outbox and the history now, and send the kicks that wait for the outbox.
 
         Args:
             note: Takes what a person should read.
@@ -105,7 +117,8 @@ class PublishingWiring:
 
         outbox = self.outbox()
         payload = outbox.payload()
-        if payload is None and not open_held_kicks(self._fleet.node).are_there:
+        kicks = open_held_kicks(self._fleet.node).are_there
+        if payload is None and not kicks and self._history.is_published():
             return None
         news = None
         try:
@@ -114,6 +127,7 @@ class PublishingWiring:
                     news = await publish(kv, payload, self._voice())
                     outbox.note_published(payload)
                 await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(told=True)
+                await self._history.publisher(lent(kv), NoteLog(note)).publish()
         except TimeoutError as error:
             raise UnavailableError(
                 f"did not accept the entry within {PATIENCE:g} s", where="bus"
@@ -135,12 +149,13 @@ class PublishingWiring:
         """Start a separate process that publishes, unless an agent is running.
 
         Args:
-            kicks: Whether kicks wait; otherwise the process starts only for an unpublished entry.
+            kicks: Whether kicks wait; otherwise the process starts only if the entry or the
+                history is new.
         """
         node = self._node
         if not fleet_settings(node).bus.named or self._inventory.agent_is_there():
             return
-        if not kicks and self.outbox().is_published():
+        if not kicks and self.outbox().is_published() and self._history.is_published():
             return
         from localpuppet.base.machine.processes import start_apart
         from localpuppet.fleet.wiring.puppet_environment import own_words

@@ -86,8 +86,8 @@ class FailureCause:
         line = status.get("line")
         return cls(
             error=normalized(message),
-            resource=_reference(str(status.get("resource", ""))),
-            place=_place(str(status.get("file") or ""), str(line) if line else None),
+            resource=public_reference(str(status.get("resource", ""))),
+            place=public_place(str(status.get("file") or ""), str(line) if line else None),
         )
 
     def to_dict(self) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _found_at(message: str) -> str:
     for found in _WHERE.finditer(message):
         if message[end : found.start()].strip():
             inner = ""
-        inner = inner or _place(found["file"], found["line"])
+        inner = inner or public_place(found["file"], found["line"])
         place = inner or place
         end = found.end()
     return place
@@ -138,7 +138,7 @@ def _token(token: str) -> str:
     return f"{LEFT_OUT}{found['after'].lstrip('(])')}"
 
 
-def _place(file: str, line: str | None) -> str:
+def public_place(file: str, line: str | None) -> str:
     """Return where something is declared; empty if the file has no plain name."""
     inner = _IN_MODULE.fullmatch(file)
     name = inner[1] if inner else file.rpartition("/")[2]
@@ -147,7 +147,8 @@ def _place(file: str, line: str | None) -> str:
     return f"{name}:{line}" if line else name
 
 
-def _reference(reference: str) -> str:
+def public_reference(reference: str) -> str:
+    """Return a type and title, the title only if it may leave the node; empty for another form."""
     found = _REFERENCE.match(reference)
     if found is None:
         return ""

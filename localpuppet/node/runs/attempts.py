@@ -36,6 +36,7 @@ class Attempts:
         metrics: The Prometheus textfile.
         clock: The clock.
         system_log: Takes a line about an attempt that cannot be written.
+        after_refusal: Called with each recorded attempt; raises nothing.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Attempts:
         metrics: Path,
         clock: Clock,
         system_log: Callable[[str], None],
+        after_refusal: "Callable[[Attempt], None]" = lambda _attempt: None,
     ) -> None:
         self._directory = directory
         self._system_log = system_log
         self._records = records
         self._metrics = metrics
         self._clock = clock
+        self._after_refusal = after_refusal
 
     @contextmanager
     def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
@@ -95,7 +98,9 @@ class Attempts:
             cause=options.cause,
             noop=options.noop,
         )
-        metrics.add_attempt(self._metrics, self._keep(attempt))
+        attempt = self._keep(attempt)
+        metrics.add_attempt(self._metrics, attempt)
+        self._after_refusal(attempt)
 
     def _keep(self, attempt: "Attempt") -> "Attempt":
         import secrets

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.staged import StagedRelease
+    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
 
@@ -68,6 +69,9 @@ class Neighbours:
             run: The run.
             status: Its end.
         """
+
+    def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
+        """Publish an apply that was refused before it had a record; see `after_run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

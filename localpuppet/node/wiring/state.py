@@ -51,6 +51,7 @@ def open_attempts(node: NodeWiring) -> "Attempts":
         metrics=settings.metrics,
         clock=node.clock,
         system_log=write_system_log,
+        after_refusal=lambda refused: node.neighbours.after_refusal(write_system_log, refused),
     )
 
 

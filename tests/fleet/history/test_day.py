@@ -120,8 +120,8 @@ def test_a_day_of_another_form_is_rejected(change: Mapping[str, Any], problem: s
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"reason": "a" * 201}, "no line of up to 200"),
-        ({"reason": "\x1b[31mred"}, "no line of up to 200"),
+        ({"reason": "a" * 257}, "no line of up to 256"),
+        ({"reason": "\x1b[31mred"}, "no line of up to 256"),
         ({"counts": {"total": -1}}, "counts"),
         ({"times": 10**9}, "not from 0 to"),
         ({"times": True}, "integer"),

@@ -1,0 +1,178 @@
+"""Make run summaries from the records of a node."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.formats.text import shortened
+from localpuppet.base.formats.times import parse_time
+from localpuppet.fleet.history.day import SLOTS
+from localpuppet.fleet.history.run_summary import (
+    MAX_COUNT,
+    MAX_TEXT,
+    ResourceSummary,
+    RunCounts,
+    RunSummary,
+)
+from localpuppet.node.puppet.fault import FailureCause, public_place, public_reference
+from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
+from localpuppet.node.runs.attempt import Attempt, RefusalKind
+from localpuppet.node.runs.reason import Category, category, public_reason
+from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
+from localpuppet.node.runs.telling import report_of
+
+# Runs before the last one that are searched for an interrupted one.
+LOOKED_AT = 8
+_REFUSALS = {
+    RefusalKind.INVALID_INPUT: "the input, the release or a setting is invalid",
+    RefusalKind.INTEGRITY: "the release failed a check of its integrity",
+    RefusalKind.UNAVAILABLE: "a server or repository was unreachable",
+    RefusalKind.BUSY: "another run was on the node",
+    RefusalKind.ON_HOLD: "the node was on hold",
+    RefusalKind.ENC: "the ENC refused, or gave no valid answer",
+    RefusalKind.PUPPET_MISSING: "Puppet is not installed, or unusable",
+    RefusalKind.MACHINE: "the machine refused: the disk, a file or a process",
+}
+
+
+def summarise_run(run: RunDirectory, status: Status, *, commit: str | None) -> RunSummary:
+    """Return the summary of a finished run.
+
+    Args:
+        run: Its record; a part that cannot be read is left out.
+        status: Its end.
+        commit: The commit of its release; `None` if unknown.
+    """
+    request: Mapping[str, Any] = {}
+    with suppress(FileNotFoundError, StateError):
+        request = run.read_request()
+    started = parse_time(status.started_at).timestamp()
+    finished = parse_time(status.finished_at or status.started_at).timestamp()
+    resources = _resources(run)
+    corrective = sum(resource.corrective_change for resource in resources)
+    cause = status.failure_cause
+    summary = RunSummary(
+        run=status.id,
+        release=shortened(status.release, MAX_TEXT),
+        commit=commit,
+        environment=shortened(str(request.get("environment") or ""), MAX_TEXT),
+        cause=shortened(str(request.get("cause") or ""), MAX_TEXT),
+        started_at=min(started, finished),  # the clock may have been set back
+        finished_at=finished,
+        outcome=status.outcome or Outcome.INTERRUPTED,
+        category=category(status),
+        refusal=None,
+        times=1,
+        noop=status.noop,
+        corrective_change=status.corrective_change,
+        reason=shortened(public_reason(status), MAX_TEXT),
+        counts=_counts(status, corrective),
+        resources=(),
+        more=0,
+        failure_cause=None if cause is None else FailureCause(**cause),
+    )
+    return summary.within_limits(resources)
+
+
+def summarise_attempt(attempt: Attempt) -> RunSummary:
+    """Return the summary of a refused apply; equal refusals in a row have one identity."""
+    since, last = parse_time(attempt.since), parse_time(attempt.at)
+    subject = "\0".join((attempt.refusal, attempt.reason, attempt.release, attempt.input))
+    digits = hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()[:4]
+    return RunSummary(
+        run=new_run_id(since, digits, None),
+        release=shortened(attempt.release, MAX_TEXT),
+        commit=None,
+        environment="",
+        cause=shortened(attempt.cause, MAX_TEXT),
+        started_at=min(since, last).timestamp(),
+        finished_at=last.timestamp(),
+        outcome=None,
+        category=Category.NONE,
+        refusal=attempt.refusal,
+        times=min(attempt.times, MAX_COUNT),
+        noop=attempt.noop,
+        corrective_change=False,
+        reason=_REFUSALS[attempt.refusal],
+        counts=RunCounts(),
+        resources=(),
+        more=0,
+        failure_cause=None,
+    )
+
+
+def recent_runs(records: Records) -> Iterator[tuple[RunDirectory, Status]]:
+    """Yield the finished runs of the days that the bus has, the newest first."""
+    ids = records.ids()
+    for run in ids:
+        if ids[0].time - run.time > timedelta(days=SLOTS - 1):
+            return
+        directory = RunDirectory(records.directory / run)
+        status = records.status(directory)
+        if status.state is RunState.FINISHED:
+            yield directory, status
+
+
+def interrupted_before(
+    records: Records, run: RunDirectory
+) -> Iterator[tuple[RunDirectory, Status]]:
+    """Yield the runs directly before a run whose supervisors died, so that no run reported them."""
+    older = [one for one in records.ids() if one < run.id]
+    for before in older[:LOOKED_AT]:
+        directory = RunDirectory(records.directory / before)
+        status = records.status(directory)
+        if status.outcome is not Outcome.INTERRUPTED:
+            return
+        yield directory, status
+
+
+def _resources(run: RunDirectory) -> list[ResourceSummary]:
+    try:
+        raw = report_of(run)
+        found = resources_of(raw)
+    except (FileNotFoundError, StateError, ValueError):
+        return []  # the run's own record has the reason
+    statuses = raw.get("resource_statuses") or {}
+    corrective = {
+        one.get("resource") for one in statuses.values() if one.get("corrective_change") is True
+    }
+    return [
+        _resource(one, corrective_change=one.resource in corrective)
+        for one in found
+        if one.result is not ResourceResult.UNCHANGED
+    ]
+
+
+def _resource(resource: ReportedResource, *, corrective_change: bool) -> ResourceSummary:
+    kind, _, title = public_reference(resource.resource).partition("[")
+    line = resource.line
+    return ResourceSummary(
+        type=kind,
+        title=title.removesuffix("]"),
+        status=resource.result,
+        file=public_place(resource.file, None),
+        line=line if line is not None and 0 <= line <= MAX_COUNT else None,
+        corrective_change=corrective_change,
+    )
+
+
+def _counts(status: Status, corrective: int) -> RunCounts:
+    found = status.resources
+    if found is None:
+        return RunCounts()
+    return RunCounts(
+        total=_bounded(found.total),
+        changed=_bounded(found.changed),
+        failed=_bounded(found.failed),
+        skipped=_bounded(found.skipped),
+        out_of_sync=_bounded(found.out_of_sync),
+        corrective=_bounded(corrective),
+    )
+
+
+def _bounded(count: int) -> int:
+    return max(0, min(count, MAX_COUNT))

@@ -1,0 +1,219 @@
+"""Following the history of nodes: verified days for the board, over each engine."""
+
+import asyncio
+import json
+import zlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
+from localpuppet.fleet.bus.layout import HISTORY
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
+from localpuppet.fleet.history.following import HistoryFollower, HistoryPauses
+from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.trust.signing import MAX_PAYLOAD
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock, FakeLog
+from tests.doubles.simulated_loop import run_simulated
+from tests.fleet.history.records import a_decision, a_summary
+from tests.rigs.engines import Engine
+
+WEB, DB = person("web01.example.com"), person("db01.example.com")
+NOW = FakeClock().now().timestamp()
+TODAY = int(NOW // DAY)
+PAUSES = HistoryPauses(again=0.05, not_allowed=600)
+
+
+class _Board:
+    """Stores everything, and wakes those that wait for it."""
+
+    def __init__(self) -> None:
+        self.runs: dict[tuple[str, str], RunSummary] = {}
+        self.audit: dict[tuple[str, str], AuditRecord] = {}
+        self.taken: dict[str, bytes] = {}
+        self.days = 0
+        self._news = asyncio.Event()
+
+    def is_taken(self, key: str, digest: bytes) -> bool:
+        return self.taken.get(key) == digest
+
+    def note_taken(self, key: str, digest: bytes) -> None:
+        self.taken[key] = digest
+        self._news.set()
+
+    async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
+        self.days += len(days)
+        self.runs |= {(day.node, one.run): one for day in days for one in day.records}
+
+    async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
+        self.days += len(days)
+        self.audit |= {(day.node, one.identity): one for day in days for one in day.records}
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.wait_for(self._news.wait(), 30)
+            self._news.clear()
+
+
+def _day(who: Person, *records: Any, more: int = 0) -> HistoryDay[Any]:
+    return HistoryDay(node=NodeName(who.name), day=TODAY + more, records=records, dropped=0)
+
+
+async def _put(
+    kv: KeyValue, who: Person, day: HistoryDay[Any], form: HistoryForm[Any] = RUNS
+) -> None:
+    await _put_payload(kv, who, day.to_payload(), form, day=day.day, node=who)
+
+
+async def _put_payload(
+    kv: KeyValue,
+    signer: Person,
+    payload: bytes,
+    form: HistoryForm[Any] = RUNS,
+    *,
+    day: int = TODAY,
+    node: Person = WEB,
+) -> None:
+    key = history_key(NodeName(node.name), form.kind, day)
+    await kv.put(key, signer.signer.sign(payload, form.message))
+
+
+@asynccontextmanager
+async def _following(
+    board: _Board, kv: KeyValue, trusted: Path, log: FakeLog | None = None
+) -> AsyncGenerator[None, None]:
+    async def store() -> KeyValue:
+        return kv
+
+    follower = HistoryFollower(
+        board,
+        verifier(trusted, WEB, DB),
+        store=store,
+        clock=FakeClock(),
+        log=log or FakeLog(),
+        pauses=PAUSES,
+    )
+    task = asyncio.create_task(follower.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_board_has_what_was_and_what_comes_also_after_a_restart(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with engine.open() as kv:
+        await _has_what_was_and_what_comes(kv, tmp_path)
+
+
+async def _has_what_was_and_what_comes(kv: KeyValue, tmp_path: Path) -> None:
+    for entry in (await kv.list(HISTORY)).entries:  # of a test before
+        await kv.remove_if_revision(entry.key, entry.revision)
+    first, second = a_summary(NOW - 60), a_summary(NOW)
+    board = _Board()
+    await _put(kv, WEB, _day(WEB, first))
+    await _put(kv, WEB, _day(WEB, a_summary(NOW - DAY), more=-1))
+    async with _following(board, kv, tmp_path):
+        await board.until(lambda: len(board.runs) == 2)
+        await _put(kv, WEB, _day(WEB, first, second))
+        await _put(kv, DB, _day(DB, a_decision(NOW)), AUDIT)
+        await board.until(lambda: len(board.runs) == 3 and len(board.audit) == 1)
+    days = board.days
+    await _put(kv, DB, _day(DB, a_summary(NOW)))
+    async with _following(board, kv, tmp_path):
+        await board.until(lambda: len(board.runs) == 4)
+
+    assert board.days == days + 1  # the values that it had were not verified again
+    assert {node for node, _ in board.runs} == {WEB.name, DB.name}
+
+
+def _many() -> bytes:
+    day = json.loads(zlib.decompress(_day(WEB, a_summary(NOW)).to_payload()))
+    return zlib.compress(json.dumps({**day, "records": [{}] * 100_000}).encode())
+
+
+async def _hostile(kv: KeyValue) -> None:
+    """Write what a compromised node, or one with write access to too many keys, may write."""
+    good = _day(WEB, a_summary(NOW)).to_payload()
+    prefix = f"{HISTORY}{WEB.name}/runs/"
+    await _put_payload(kv, DB, good)
+    await _put_payload(kv, WEB, good, day=TODAY + 1)
+    await _put_payload(kv, WEB, b"\0" * 1000, day=TODAY + 2)
+    await _put_payload(kv, WEB, zlib.compress(b" " * 50_000_000), day=TODAY + 3)
+    await _put_payload(kv, WEB, _many(), day=TODAY + 4)
+    future = _day(WEB, a_summary(NOW + 7 * DAY), more=7)
+    await _put_payload(kv, WEB, future.to_payload(), day=TODAY + 7)
+    await _put_payload(kv, WEB, _day(DB, a_summary(NOW)).to_payload(), day=TODAY + 5)
+    await kv.put(f"{prefix}9", b"not signed")
+    await kv.put(f"{HISTORY}{WEB.name}/secrets/1", WEB.signer.sign(good, RUNS.message))
+    await kv.put(f"{HISTORY}{WEB.name}/audit/{TODAY % 8}", WEB.signer.sign(good, RUNS.message))
+    await kv.put(f"{HISTORY}_/runs/1", WEB.signer.sign(good, RUNS.message))
+    await kv.put(f"{prefix}{(TODAY + 6) % 8}", WEB.signer.sign(b"x" * MAX_PAYLOAD, RUNS.message))
+
+
+async def test_hostile_values_are_skipped_and_logged(tmp_path: Path) -> None:
+    kv, board, log = MemoryKeyValue(MemoryStore()), _Board(), FakeLog()
+    await _hostile(kv)
+    await _put(kv, DB, _day(DB, a_summary(NOW)))
+    async with _following(board, kv, tmp_path, log):
+        await board.until(lambda: len(board.runs) == 1)
+        await _put(kv, DB, _day(DB, a_summary(NOW), a_summary(NOW + 1)))
+        await board.until(lambda: len(board.runs) == 2)
+
+    assert {node for node, _ in board.runs} == {DB.name}
+    assert len(log.lines) >= 5
+    assert all(line.startswith("rejected the history of ") for _, line in log.lines)
+
+
+async def test_a_rejection_is_logged_once_for_a_node_and_reason(tmp_path: Path) -> None:
+    kv, board, log = MemoryKeyValue(MemoryStore()), _Board(), FakeLog()
+    async with _following(board, kv, tmp_path, log):
+        for number in range(5):
+            await kv.put(f"{HISTORY}{WEB.name}/runs/1", b"not signed %d" % number)
+            await _put(kv, DB, _day(DB, a_summary(NOW + number)))
+            await board.until(lambda: (DB.name, a_summary(NOW + number).run) in board.runs)  # noqa: B023
+
+    assert [line for _, line in log.lines] == [
+        f"rejected the history of {WEB.name}: signature: not a signed message:"
+        " it must have three base64url parts"
+    ]
+
+
+def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_path: Path) -> None:
+    calls: list[int] = []
+    log = FakeLog()
+
+    async def store() -> KeyValue:
+        calls.append(1)
+        if len(calls) < 20:
+            raise UnavailableError("is unreachable", where="bus")
+        raise RefusedError("denied", where="bus")
+
+    async def follow() -> None:
+        follower = HistoryFollower(
+            _Board(),
+            verifier(tmp_path, WEB),
+            store=store,
+            clock=FakeClock(),
+            log=log,
+            pauses=PAUSES,
+        )
+        task = asyncio.create_task(follower.run())
+        await asyncio.sleep(500)
+        task.cancel()
+
+    run_simulated(follow())
+
+    assert len(calls) == 20
+    assert [line.partition(": ")[2] for _, line in log.lines] == [
+        "bus: is unreachable",
+        "bus: denied",
+    ]

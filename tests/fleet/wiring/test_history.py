@@ -1,0 +1,89 @@
+"""The history of a real node: each run and each refusal is recorded, and reaches the bus."""
+
+import asyncio
+import json
+import stat
+import zlib
+from pathlib import Path
+from typing import Any
+
+from localpuppet.fleet.bus.key_value import KeyValueEntry
+from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.trust.signing import claimed_payload
+from tests.rigs.node import Node
+
+CANARY = "canary-90210"
+NAME = "web01.example.com"
+PREFIX = f"/localpuppet/history/{NAME}/"
+MANIFEST = f"""
+file {{ '/tmp/absent/file': content => '{CANARY}' }}
+exec {{ 'echo {CANARY}': command => '/bin/echo {CANARY}' }}
+notify {{ 'hello': }}
+notify {{ 'skipped': require => File['/tmp/absent/file'] }}
+"""
+
+
+def _local(node: Node) -> list[dict[str, Any]]:
+    """Return the run summaries on the node's disk, the oldest first."""
+    files = sorted((node.state / "history/runs").glob("[0-9]*"))
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+    return [record for file in files for record in _records(file.read_bytes())]
+
+
+def _records(payload: bytes) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(zlib.decompress(payload))["records"]
+    return records
+
+
+def _on_bus(node: Node) -> list[dict[str, Any]]:
+    listed = asyncio.run(_listing(node.state / "bus.sqlite"))
+    records = [record for one in listed for record in _records(claimed_payload(one.value))]
+    return sorted(records, key=lambda record: float(record["finished_at"]))
+
+
+async def _listing(path: Path) -> tuple[KeyValueEntry, ...]:
+    kv = await open_sqlite(path, timeout=10)
+    try:
+        return (await kv.list(PREFIX)).entries
+    finally:
+        await kv.close()
+
+
+def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("apply").code == 0
+    assert not (node.state / "history").exists()  # without a bus no node asks for it
+
+    bus = str(node.state / "bus.sqlite")
+    node.settings(node=NAME, bus="sqlite", buses={"sqlite": {"path": bus}})
+    node.app(MANIFEST)
+    assert node.run("apply").code == 1
+    assert node.run("apply", "--noop").code == 0
+    node.app("this does not compile")
+    assert node.run("apply").code == 1
+    assert node.run("disable", "-m", CANARY).code == 0
+    assert node.run("apply").code != 0
+    assert node.run("apply").code != 0
+
+    found = _local(node)
+    assert CANARY not in json.dumps(found)
+    assert [(one["outcome"], one["category"], one["refusal"]) for one in found] == [
+        ("changed", "", None),
+        ("failed", "resources_failed", None),
+        ("unchanged", "noop_pending", None),
+        ("failed", "no_report", None),
+        (None, "", "on_hold"),
+    ]
+    failed, noop, refused = found[1], found[2], found[4]
+    assert [(one["type"], one["title"], one["status"]) for one in failed["resources"]] == [
+        ("File", "/tmp/absent/file", "failed"),
+        ("Exec", "…", "changed"),
+        ("Notify", "hello", "changed"),
+        ("Notify", "skipped", "skipped"),
+    ]
+    assert failed["failure_cause"]["resource"] == "File[/tmp/absent/file]"
+    assert (failed["counts"]["failed"], failed["cause"]) == (1, "manual")
+    assert (noop["noop"], {one["status"] for one in noop["resources"]}) == (True, {"would_change"})
+    assert (refused["times"], refused["reason"]) == (2, "the node was on hold")
+
+    node.wait_until(lambda: _on_bus(node) == found)
