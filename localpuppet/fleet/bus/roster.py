@@ -19,7 +19,10 @@ from localpuppet.fleet.bus.layout import KEYPREFIX
 
 ALL = "*"
 # Each keyword of `reads`, with the prefixes that it means.
-READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.TOMBSTONES)}
+READS = {
+    "inventory": (layout.INVENTORY, layout.EXPORTS, layout.TOMBSTONES),
+    "history": (layout.HISTORY,),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,8 @@ class Roster:
         if entry.node:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
-            writes += [layout.PRESENCE + me, layout.INVENTORY + me, layout.exports_of(me)]
+            writes += [layout.PRESENCE + me, layout.INVENTORY + me]
+            writes += [layout.exports_of(me), layout.history_of(me)]
             writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
         return [
             *(Grant(key=key, write=False) for key in dict.fromkeys(reads)),

@@ -1,13 +1,13 @@
 """Keys of the bus as NATS subjects, and back.
 
 `/a/b.c` is `lp.a.b~c`: the components of a key become tokens, its dots become `~`, which no key
-has. All other characters of keys are valid in tokens. Inventory data has a separate stream, and so
-another first token.
+has. All other characters of keys are valid in tokens. Inventory and history have a separate stream,
+and so another first token.
 """
 
 from dataclasses import dataclass
 
-from localpuppet.fleet.bus.layout import EXPORTS, INVENTORY, TOMBSTONES
+from localpuppet.fleet.bus.layout import EXPORTS, HISTORY, INVENTORY, TOMBSTONES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ PASSING = SubjectRange(kept="lp", live="lp-live", suffix="")
 # Lasting keys, until a newer value: no maximum age, and a separate size limit.
 LASTING = SubjectRange(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
 PLACES = (PASSING, LASTING)
-_LASTING = (INVENTORY, EXPORTS, TOMBSTONES)
+_LASTING = (INVENTORY, EXPORTS, HISTORY, TOMBSTONES)
 _TO_SUBJECT = str.maketrans({"/": ".", ".": "~"})
 _TO_KEY = str.maketrans({".": "/", "~": "."})
 
