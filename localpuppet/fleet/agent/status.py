@@ -18,12 +18,16 @@ from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
+from localpuppet.node.runs.attempt import Attempt, RefusalKind, refusal_cause
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.streak import failure_streak
 from localpuppet.node.runs.telling import told_log, told_report
 
+# Refusals that do not mean a failure: the run takes place later.
+_LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
 DURATIONS = 5  # of successful runs, which a rollout receives
 LOOKED_AT = 50  # runs that are searched for these
 
@@ -35,6 +39,7 @@ class NodeRecords:
     Attributes:
         holds: Returns the holds on the node.
         records: The records of the node's runs.
+        attempt: Returns the last apply that was refused.
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
@@ -44,6 +49,7 @@ class NodeRecords:
 
     holds: Callable[[], Holds]
     records: Records
+    attempt: Callable[[], Attempt | None]
     modules: Path
     rollback: Callable[[], Rollback | None]
     assigned: Callable[[], Assignment | None]
@@ -93,7 +99,8 @@ class Describer:
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "holds": holds,
-            "last_run": _short(last),
+            "last_run": self._short(last),
+            "refused": self._refused(last),
             "release_digest": self._release(last),
             "rollback": self._rolled_back(),
             "assignment": self._assignment(),
@@ -150,6 +157,40 @@ class Describer:
                 return status
         return None
 
+    def _short(self, status: Status | None) -> dict[str, Any] | None:
+        if status is None:
+            return None
+        streak = failure_streak(() if status.succeeded else self.kept.records.history())
+        return {
+            "run": status.id,
+            "release": status.release,
+            "outcome": str(status.outcome),
+            "finished_at": status.finished_at,
+            "noop": status.noop,
+            "category": str(category(status)),
+            "reason": public_reason(status),
+            "corrective_change": status.corrective_change,
+            "failure_cause": None if status.failure_cause is None else dict(status.failure_cause),
+            "failing_since": streak.since or None,
+            "failed_runs": streak.runs,
+        }
+
+    def _refused(self, last: Status | None) -> Json:
+        """Return the last apply that was refused, if no run finished after it."""
+        attempt = self.kept.attempt()
+        if attempt is None or attempt.refusal in _LATER:
+            return None
+        if last is not None and attempt.at < (last.finished_at or last.started_at):
+            return None
+        return {
+            "at": attempt.at,
+            "since": attempt.since,
+            "times": attempt.times,
+            "refusal": str(attempt.refusal),
+            "release": attempt.release,
+            "error": refusal_cause(attempt.refusal, attempt.reason).error,
+        }
+
     def _release(self, last: Status | None) -> Json:
         """Return the digest of the last run's release if it is staged."""
         if last is None:
@@ -159,19 +200,3 @@ class Describer:
             return link.readlink().name
         except OSError:
             return None
-
-
-def _short(status: Status | None) -> dict[str, Any] | None:
-    if status is None:
-        return None
-    return {
-        "run": status.id,
-        "release": status.release,
-        "outcome": str(status.outcome),
-        "finished_at": status.finished_at,
-        "noop": status.noop,
-        "category": str(category(status)),
-        "reason": public_reason(status),
-        "corrective_change": status.corrective_change,
-        "failure_cause": None if status.failure_cause is None else dict(status.failure_cause),
-    }

@@ -6,14 +6,15 @@ No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.inventory.run_kind import Kind, kind_of
 from localpuppet.fleet.inventory.timetable import due
 from localpuppet.node.runs.hold import rollout_of
@@ -21,6 +22,12 @@ from localpuppet.node.runs.hold import rollout_of
 MAX_TEXT = 300
 MAX_HOLDS = 8
 MAX_ROLES = 16
+MAX_COUNT = 1_000_000
+# Digits of a number in the name of a release.
+MAX_DIGITS = 18
+TAGS = "/tags/"
+# The place of late nodes among the severities of `NodeRow.severity_in_time`.
+LATE_SEVERITY = 3
 # Digits of the key of a failure cause.
 FAILURE_CAUSE_DIGITS = 16
 _NUMBER = re.compile(r"\d+")
@@ -75,6 +82,9 @@ class NodeRow:
         run_interval: Seconds between runs of the node's timer.
         holds: The holds on the node.
         roles: The roles in its inventory entry.
+        failing_since: When the first run failed after the last good one: seconds since 1970; `None`
+            if the last run did not fail.
+        failed_runs: How many runs have failed since then.
         received_at: When its last presence arrived: seconds since 1970.
         in_inventory: Whether the inventory has an entry of it.
     """
@@ -96,6 +106,8 @@ class NodeRow:
     run_interval: float | None = None
     holds: tuple[HoldView, ...] = ()
     roles: tuple[str, ...] = ()
+    failing_since: float | None = None
+    failed_runs: int = 0
     received_at: float | None = None
     in_inventory: bool = False
 
@@ -111,14 +123,12 @@ class NodeRow:
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
             return cls(node=name, state=state, reason=_text(status.get("reason")), received_at=now)
-        last = status.get("last_run")
-        last = last if isinstance(last, dict) else {}
+        last = mapping_of(status.get("last_run"))
         kind = kind_of(last)
-        failure = last.get("failure_cause")
-        failure = failure if isinstance(failure, dict) and kind.bad else {}
+        failure = mapping_of(last.get("failure_cause") if kind.bad else None)
         holds, rollback = status.get("holds"), status.get("rollback")
         assignment = status.get("assignment")
-        return cls(
+        row = cls(
             node=name,
             state=state if state in STATES else "idle",
             outcome=kind,
@@ -128,6 +138,8 @@ class NodeRow:
             reason=_text(last.get("reason")),
             cause=_text(status.get("cause")),
             release=_text(last.get("release")),
+            failing_since=_time(last.get("failing_since")) if kind.bad else None,
+            failed_runs=_count(last.get("failed_runs")) if kind.bad else 0,
             release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
             input_release=_text(rollback.get("input_release"))
@@ -138,6 +150,24 @@ class NodeRow:
             run_interval=_seconds(status.get("run_interval")),
             holds=_holds(holds if isinstance(holds, list) else []),
             received_at=now,
+        )
+        refused = mapping_of(status.get("refused"))
+        return row._with_refusal(refused, now) if refused else row
+
+    def _with_refusal(self, refused: Mapping[str, Json], now: float) -> "NodeRow":
+        """Return this row of a node whose newest apply was refused before it became a run."""
+        error = _text(refused.get("error"))
+        return replace(
+            self,
+            outcome=Kind.REFUSED,
+            error=error,
+            resource="",
+            place="",
+            reason=error,
+            run="",
+            finished_at=_ended(refused.get("at"), now),
+            failing_since=self.failing_since or _time(refused.get("since")),
+            failed_runs=self.failed_runs + _count(refused.get("times")),
         )
 
     def beside(self, other: "NodeRow") -> "NodeRow":
@@ -154,6 +184,25 @@ class NodeRow:
         if self.run_interval is None or self.finished_at is None or self.holds:
             return None
         return self.finished_at + due(NodeName(self.node), self.run_interval)
+
+    def severity(self, now: float) -> int:
+        """Return how urgent the node is: 0 for the most urgent."""
+        severity = self.severity_in_time
+        return LATE_SEVERITY if severity > LATE_SEVERITY and self.late(now) else severity
+
+    @property
+    def severity_in_time(self) -> int:
+        """Return the severity of a node that is not late."""
+        urgent = (
+            self.outcome.bad,
+            self.state == UNRESPONSIVE,
+            self.state == NOT_TRUSTED,
+            False,  # late
+            bool(self.holds) or self.state == ON_HOLD,
+            self.outcome in (Kind.CANCELLED, Kind.NOOP_PENDING, Kind.NONE),
+            True,
+        )
+        return urgent.index(True)
 
     @property
     def failure(self) -> str:
@@ -172,6 +221,37 @@ class NodeRow:
         ]
 
 
+_KINDS = {kind: place for place, kind in enumerate(Kind)}
+# The orders of a list of nodes; `severity` is that of a node that is not late.
+NODE_ORDERS: Mapping[str, Callable[[NodeRow], Any]] = {
+    "node": lambda row: row.node,
+    "severity": lambda row: row.severity_in_time,
+    "state": lambda row: row.state,
+    "outcome": lambda row: _KINDS[row.outcome],
+    "failing_since": lambda row: row.failing_since or math.inf,
+    "finished_at": lambda row: row.finished_at or 0.0,
+    "release": lambda row: row.release,
+}
+
+
+def is_older(release: str, than: str) -> bool:
+    """Return whether the name of a release sorts before another one: r9 before r10.
+
+    Args:
+        release: `web/tags/r9`, for example. Only tags are older than others.
+        than: A tag (`r10`) of any source, or a release (`web/tags/r10`).
+    """
+    source, tags, tag = release.partition(TAGS)
+    wanted, _, limit = than.rpartition(TAGS)
+    return bool(tags) and wanted in ("", source) and _natural(tag) < _natural(limit)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    texts = _NUMBER.split(name)
+    numbers = [0, *(int(number[:MAX_DIGITS]) for number in _NUMBER.findall(name))]
+    return [*zip(numbers, texts, strict=True)]
+
+
 def _text(value: Json) -> str:
     return shortened(value, MAX_TEXT) if isinstance(value, str) else ""
 
@@ -188,6 +268,10 @@ def _seconds(value: Json) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value > 0 else None
+
+
+def _count(value: Json) -> int:
+    return max(0, min(value, MAX_COUNT)) if isinstance(value, int) else 0
 
 
 def _time(value: Json) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.schema_number import schema_problem
-from localpuppet.base.formats.values import Json, type_names
+from localpuppet.base.formats.values import Json, mapping_of, type_names
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 
@@ -24,7 +24,8 @@ FAREWELL_TTL = 3.0
 SCHEMA = 1
 _TEXTS = ("node", "state")
 _TEXTS_OR_NULL = ("at", "version", "cause", "release_digest")
-_OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason")
+_OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason", "failing_since")
+_OF_REFUSED = ("at", "since", "refusal", "release", "error")
 _OF_FAILURE_CAUSE = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 
@@ -33,42 +34,42 @@ def form_problem(told: Mapping[str, Json]) -> str | None:
     """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
     if problem := schema_problem(told.get("schema"), SCHEMA):
         return problem
-    last, holds = told.get("last_run"), told.get("holds", [])
-    if last is not None and not isinstance(last, dict):
-        return _wrong("last_run", last)
+    last, holds, refused = told.get("last_run"), told.get("holds", []), told.get("refused")
     if not isinstance(holds, list):
         return _wrong("holds", holds)
-    for number, hold in enumerate(holds):
-        if not isinstance(hold, dict):
-            return _wrong(f"holds[{number}]", hold)
-    waiting = told.get("waiting", 0)
-    if not isinstance(waiting, int) or isinstance(waiting, bool):
-        return _wrong("waiting", waiting)
-    interval = told.get("run_interval")
-    if isinstance(interval, bool) or not isinstance(interval, int | float | None):
-        return _wrong("run_interval", interval)
-    failure = (last or {}).get("failure_cause")
-    if failure is not None and not isinstance(failure, dict):
-        return _wrong("failure_cause", failure)
-    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST_RUN)
-    found = found or _first_not_text(failure, (), _OF_FAILURE_CAUSE)
-    for hold in holds:
-        found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)
-    return found or _no_time(last)
+    failure = mapping_of(last).get("failure_cause")
+    mappings = {"last_run": last, "refused": refused, "failure_cause": failure}
+    mappings = {key: value for key, value in mappings.items() if value is not None}
+    mappings |= {f"holds[{number}]": hold for number, hold in enumerate(holds)}
+    for key, value in mappings.items():
+        if not isinstance(value, dict):
+            return _wrong(key, value)
+    for key, number, kinds in (
+        ("waiting", told.get("waiting", 0), int),
+        ("failed_runs", mapping_of(last).get("failed_runs", 0), int),
+        ("times", mapping_of(refused).get("times", 0), int),
+        ("run_interval", told.get("run_interval"), int | float | None),
+    ):
+        if not isinstance(number, kinds) or isinstance(number, bool):
+            return _wrong(key, number)
+    texts = ((last, _OF_LAST_RUN), (failure, _OF_FAILURE_CAUSE), (refused, _OF_REFUSED))
+    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL)
+    for part, keys in (*texts, *((hold, _OF_HOLD) for hold in holds)):
+        found = found or _first_not_text(mapping_of(part), (), keys)
+    return found or _no_time(mapping_of(last).get("finished_at"))
 
 
 def _first_not_text(
-    told: Mapping[str, Json] | None, needed: tuple[str, ...], others: tuple[str, ...]
+    told: Mapping[str, Json], needed: tuple[str, ...], others: tuple[str, ...]
 ) -> str | None:
     for key in (*needed, *others):
-        value = (told or {}).get(key)
+        value = told.get(key)
         if not isinstance(value, str) and (key in needed or value is not None):
             return _wrong(key, value)
     return None
 
 
-def _no_time(last: Mapping[str, Json] | None) -> str | None:
-    text = (last or {}).get("finished_at")
+def _no_time(text: Json) -> str | None:
     try:
         if isinstance(text, str) and text and datetime.fromisoformat(text).tzinfo is None:
             return "its finished_at has no zone"

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     FAILED = "failed"
     TIMED_OUT = "timed out"
     INTERRUPTED = "interrupted"
+    REFUSED = "refused"
     CANCELLED = "cancelled"
     CHANGED = "changed"
     CORRECTED = "corrected"
@@ -34,7 +35,7 @@ class Kind(StrEnum):
         return self.value.replace(" ", "-")
 
 
-_BAD = frozenset({Kind.COMPILE_FAILED, Kind.FAILED, Kind.TIMED_OUT, Kind.INTERRUPTED})
+_BAD = frozenset({Kind.COMPILE_FAILED, Kind.FAILED, Kind.TIMED_OUT, Kind.INTERRUPTED, Kind.REFUSED})
 _BY_OUTCOME = {
     Outcome.TIMED_OUT: Kind.TIMED_OUT,
     Outcome.CANCELLED: Kind.CANCELLED,

@@ -53,7 +53,12 @@ from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import open_holds, open_records, rollback_in_force
+from localpuppet.node.wiring.state import (
+    open_attempts,
+    open_holds,
+    open_records,
+    rollback_in_force,
+)
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -100,6 +105,7 @@ def run_parts(
     kept = NodeRecords(
         holds=holds,
         records=open_records(node),
+        attempt=open_attempts(node).newest,
         modules=node.settings.modules,
         rollback=partial(rollback_in_force, node),
         assigned=AssignedRelease(node.settings.state).read,

@@ -15,7 +15,6 @@ from localpuppet.base.errors import (
     EncError,
     IntegrityError,
     InvalidInputError,
-    LocalpuppetError,
     OnHoldError,
     PuppetMissingError,
     StateError,
@@ -70,12 +69,11 @@ _SENTENCES: Mapping[RefusalKind, str] = {
 }
 
 
-def refusal_cause(error: Exception) -> "FailureCause":
+def refusal_cause(kind: RefusalKind, message: str) -> "FailureCause":
     """Return why Puppet was not started, in words that may leave the node."""
     from localpuppet.node.puppet.fault import FailureCause, normalized
 
-    what = error.what if isinstance(error, LocalpuppetError) else str(error)
-    return FailureCause(error=f"{_SENTENCES[refusal(error)]}: {normalized(what)}")
+    return FailureCause(error=f"{_SENTENCES[kind]}: {normalized(message)}")
 
 
 def refusal(error: Exception) -> RefusalKind:

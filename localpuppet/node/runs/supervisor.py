@@ -28,7 +28,7 @@ from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.attempt import refusal_cause
+from localpuppet.node.runs.attempt import refusal, refusal_cause
 from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.node_lock import NodeLock
@@ -259,7 +259,7 @@ class Supervisor:
             outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
             reason=f"{error}; Puppet was not started",
         )
-        cause = refusal_cause(error)
+        cause = refusal_cause(refusal(error), error.what)
         ending = PuppetEnd(code=None, signal=None, stopped=verdict, failure_cause=cause)
         return self._close(record, verdict, ending)
 

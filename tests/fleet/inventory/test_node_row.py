@@ -1,13 +1,14 @@
 """Rows: what of a presence entry is taken."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.node_row import MAX_HOLDS, MAX_TEXT, NodeRow
+from localpuppet.fleet.inventory.node_row import MAX_HOLDS, MAX_TEXT, NodeRow, is_older
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
 from tests.web.dashboard.site import run_id, status
@@ -80,6 +81,55 @@ def test_a_failure_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
     ]
     assert {one.failure for one in counts} == {"… resources failed"}
     assert len({one.failure_cause for one in counts}) == 1
+
+
+def test_a_node_fails_since_its_first_failed_run() -> None:
+    last = {"outcome": "failed", "failing_since": "2026-11-18T05:46:40Z", "failed_runs": 3}
+    bad = row(last_run=last)
+    assert (bad.failing_since, bad.failed_runs) == (1_794_980_800.0, 3)
+    good = row(last_run={**last, "outcome": "changed"})
+    assert (good.failing_since, good.failed_runs) == (None, 0)
+    assert row(last_run={**last, "failed_runs": -5}).failed_runs == 0
+
+
+def test_a_refused_apply_after_a_good_run_is_a_failure() -> None:
+    refused = {"at": "2026-11-18T11:05:00Z", "since": "2026-11-18T09:00:00Z", "times": 7}
+    found = row(refused={**refused, "error": "invalid input: … class …", "release": "web/tags/r9"})
+    assert (found.outcome, found.failure) == (Kind.REFUSED, "invalid input: … class …")
+    assert (found.failing_since, found.failed_runs) == (1_794_992_400.0, 7)
+    assert found.run == ""
+    assert not found.late(NOW)
+
+
+def test_the_most_urgent_nodes_are_first() -> None:
+    hold = {"owner": "a", "reason": "b", "until": None}
+    nodes = {
+        "failed": row(last_run={"outcome": "failed"}),
+        "unresponsive": replace(row(), state="unresponsive"),
+        "not trusted": NodeRow(node="a", state="not trusted"),
+        "late": row(last_run={"finished_at": "2026-01-01T00:00:00Z"}),
+        "on hold": row(holds=[hold]),
+        "pending": row(last_run={"noop": True, "category": "noop_pending"}),
+        "good": row(),
+    }
+    assert [row.severity(NOW) for row in nodes.values()] == [*range(7)]
+
+
+@pytest.mark.parametrize(
+    ("release", "than", "older"),
+    [
+        ("web/tags/r9", "r10", True),
+        ("web/tags/r10", "r10", False),
+        ("web/tags/r9", "web/tags/r10", True),
+        ("db/tags/r9", "web/tags/r10", False),
+        ("web/tags/v1.9.2", "v1.10.0", True),
+        ("web/trunk", "r10", False),
+        ("", "r10", False),
+        ("web/tags/r" + "9" * 99, "r" + "9" * 98, False),
+    ],
+)
+def test_a_release_is_older_by_the_numbers_in_its_tag(release: str, than: str, older: bool) -> None:
+    assert is_older(release, than) is older
 
 
 @pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])

@@ -48,9 +48,10 @@ def test_a_noop_run_tells_what_would_change(node: Node) -> None:
 def test_a_run_that_applied_nothing_has_no_report_and_says_so(node: Node) -> None:
     node.app("fail('no')")
     node.run("apply")
-    told = node.run("report", "--json").json
-    assert told["report"] is False
+    done = node.run("report", "--json")
+    told = done.json
+    assert (done.code, told["report"]) == (1, False)
     assert told["failed"] == []
-    assert "Puppet left none" in node.run("report").out
+    assert "Puppet wrote none" in node.run("report").out
     refused = node.run("report", "20200101")
     assert refused.code == 2

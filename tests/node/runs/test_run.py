@@ -53,7 +53,7 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Puppe
         (0, None, None, Outcome.FAILED, "wrote no report"),
         (2, None, None, Outcome.FAILED, "wrote no report"),
         (1, None, None, Outcome.FAILED, "Puppet applied nothing"),
-        (1, None, report("changed"), Outcome.FAILED, "exited 1 after applying"),
+        (1, None, report("changed"), Outcome.FAILED, "exited 1 after it applied"),
         (4, None, report("failed", failed=1), Outcome.FAILED, "1 resource failed"),
         (6, None, report("failed", failed=3), Outcome.FAILED, "3 resources failed"),
         (0, None, report("failed"), Outcome.FAILED, "its report says failed"),

@@ -49,7 +49,7 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
         name="nodes",
         columns=(
             *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run"),
-            *("error", "resource", "place"),
+            *("error", "resource", "place", "failing_since", "failed_runs"),
         ),
         records=[
             {
@@ -64,6 +64,8 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
                 "error": row.error,
                 "resource": row.resource,
                 "place": row.place,
+                "failing_since": shown(row.failing_since),
+                "failed_runs": row.failed_runs,
             }
             for row in rows
         ],

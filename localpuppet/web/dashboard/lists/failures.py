@@ -27,6 +27,7 @@ class FailureGroup:
         kinds: The results of the runs.
         nodes: The nodes, sorted.
         newest: The node whose run ended last, and that run.
+        since: When the first of these nodes began to fail: seconds since 1970.
         first: When it was seen first: seconds since 1970.
         last: When it was seen last.
     """
@@ -38,6 +39,7 @@ class FailureGroup:
     kinds: tuple[Kind, ...]
     nodes: tuple[str, ...]
     newest: tuple[str, str]
+    since: float
     first: float
     last: float
 
@@ -85,6 +87,7 @@ def _failure(cause: str, group: list[NodeRow], seen: tuple[float, float] | None)
         kinds=tuple(kind for kind in Kind if kind in kinds),
         nodes=tuple(sorted(row.node for row in group)),
         newest=(newest.node, newest.run),
+        since=min([row.failing_since for row in group if row.failing_since] or ends),
         first=min(*ends, seen[0]) if seen else min(ends),
         last=max(*ends, seen[1]) if seen else max(ends),
     )

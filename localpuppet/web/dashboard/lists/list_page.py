@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import islice
 from typing import Generic, TypeVar
 
-from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow
+from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, ON_HOLD, WRONG_RELEASE, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
-from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
@@ -43,6 +44,7 @@ class Overview:
         concerns: Nodes by state, and late ones.
         held: Nodes on hold, by the end of the hold.
         late: Late nodes, the latest first.
+        unresponsive: Nodes without a running agent, by name.
         strangers: Nodes that are not trusted.
         wrong_releases: Nodes with a wrong release, each with the reason.
     """
@@ -52,6 +54,7 @@ class Overview:
     concerns: dict[str, int]
     held: tuple[NodeRow, ...]
     late: tuple[NodeRow, ...]
+    unresponsive: tuple[NodeRow, ...]
     strangers: tuple[NodeRow, ...]
     wrong_releases: tuple[tuple[str, str], ...]
 
@@ -69,7 +72,7 @@ def chosen(
     """
     few = [*_necessary(standing, asked, now), *([] if names is None else [names])]
     if not few:
-        rows = standing.sorted(asked.sort, down=asked.down)
+        rows = standing.sorted(asked.sort, down=asked.down, now=now)
         return [row for row in rows if asked.name in row.node] if asked.name else rows
     smallest = min(few, key=len)
     others = [set(one) for one in few if one is not smallest]
@@ -79,7 +82,9 @@ def chosen(
         if all(row.node in one for one in others) and asked.name in row.node
     ]
     found.sort(key=lambda row: row.node)
-    found.sort(key=KEYS[asked.sort], reverse=asked.down)
+    by_severity = asked.sort == "severity"
+    key = (lambda row: row.severity(now)) if by_severity else NODE_ORDERS[asked.sort]
+    found.sort(key=key, reverse=asked.down)
     return found
 
 
@@ -89,6 +94,8 @@ def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterato
         yield standing.with_kind(asked.outcome)
     if asked.release:
         yield standing.with_key("release", asked.release)
+    if asked.older:
+        yield standing.older(asked.older)
     if asked.failure_cause:
         yield standing.failure_causes.get(asked.failure_cause, ())
     if asked.is_ == LATE:
@@ -127,12 +134,14 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
     odd = standing.wrong_releases()
     odd_nodes = [node for node in odd if names is None or node in names]
     late, held = asked_for(standing.late(now)), asked_for(standing.held)
+    lost = (name for name in standing.unresponsive if names is None or name in names)
     return Overview(
         total=kinds.total(),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
         concerns={**states, ON_HOLD: len(held), LATE: len(late), WRONG_RELEASE: len(odd_nodes)},
         held=tuple(nsmallest(MOST, held, key=_free)),
         late=tuple(nsmallest(MOST, late, key=lambda row: (row.finished_at or 0.0, row.node))),
+        unresponsive=tuple(asked_for(islice(lost, MOST))),
         strangers=tuple(asked_for(standing.strangers)[:MOST]),
         wrong_releases=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
     )

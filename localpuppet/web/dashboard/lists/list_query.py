@@ -10,7 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.node_row import FAILURE_CAUSE_DIGITS, LATE, STATES, WRONG_RELEASE
+from localpuppet.fleet.inventory.node_row import (
+    FAILURE_CAUSE_DIGITS,
+    LATE,
+    NODE_ORDERS,
+    STATES,
+    WRONG_RELEASE,
+)
 from localpuppet.fleet.inventory.run_kind import Kind
 
 # What a node can be listed for, beside how its last run ended.
@@ -40,9 +46,9 @@ class Form:
 
 NODES = Form(
     path="/nodes",
-    orders=("node", "state", "outcome", "finished_at", "release"),
+    orders=tuple(NODE_ORDERS),
     usual="node",
-    filters=frozenset({"q", "name", "outcome", "is", "failure_cause", "release"}),
+    filters=frozenset({"q", "name", "outcome", "is", "failure_cause", "release", "older"}),
 )
 OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
 PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
@@ -79,6 +85,7 @@ class ListQuery:
         is_: One of `CONCERNS`; empty for any.
         failure_cause: A `NodeRow.failure_cause`; empty for any.
         release: The release of the last run; empty for any.
+        older: A tag or release: nodes with an older release; empty for any.
         sort: One of the form's orders.
         down: Whether the order is descending.
         page: The page number, from 1.
@@ -91,6 +98,7 @@ class ListQuery:
     is_: str = ""
     failure_cause: str = ""
     release: str = ""
+    older: str = ""
     sort: str = "node"
     down: bool = False
     page: int = 1
@@ -127,6 +135,7 @@ class ListQuery:
             is_=_one(said.get("is", ""), ("", *CONCERNS), "is"),
             failure_cause=failure_cause,
             release=said.get("release", ""),
+            older=said.get("older", ""),
             sort=_one(order.removeprefix("-"), form.orders, "sort"),
             down=order.startswith("-"),
             page=int(page),
@@ -177,6 +186,7 @@ class ListQuery:
             "is": self.is_,
             "failure_cause": self.failure_cause,
             "release": self.release,
+            "older": self.older,
         }
         return {key: word for key, word in said.items() if word}
 

@@ -4,25 +4,23 @@ Reading costs by the size of the result, and a change by what changed; neither s
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, NodeRow
+from localpuppet.fleet.inventory.node_row import (
+    LATE_SEVERITY,
+    NODE_ORDERS,
+    NOT_TRUSTED,
+    UNRESPONSIVE,
+    NodeRow,
+    is_older,
+)
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.agreement import Agreement
 from localpuppet.web.dashboard.lists.ordered import Ordered
 from localpuppet.web.dashboard.lists.tally import Tally
-
-_KINDS = {kind: place for place, kind in enumerate(Kind)}
-KEYS: Mapping[str, Callable[[NodeRow], Any]] = {
-    "node": lambda row: row.node,
-    "state": lambda row: row.state,
-    "outcome": lambda row: _KINDS[row.outcome],
-    "finished_at": lambda row: row.finished_at or 0.0,
-    "release": lambda row: row.release,
-}
 
 
 class NodeStandings:
@@ -46,7 +44,7 @@ class NodeStandings:
         self.states: Counter[str] = Counter()
         self.tallies: dict[str, Tally] = {}
         self.failure_causes: dict[str, set[str]] = {}
-        self._orders = {order: Ordered() for order in KEYS}
+        self._orders = {order: Ordered() for order in NODE_ORDERS}
         self._held: set[str] = set()
         self._late = Ordered()
         self._agreement = Agreement()
@@ -78,9 +76,27 @@ class NodeStandings:
             return self.rows.values()
         return [self.rows[name] for name in names if name in self.rows]
 
-    def sorted(self, order: str, *, down: bool) -> list[NodeRow]:
-        """Return all rows in one of the orders of `KEYS`; equal ones by name."""
-        return [self.rows[name] for name in self._orders[order].names(down=down)]
+    def sorted(self, order: str, *, down: bool, now: float) -> list[NodeRow]:
+        """Return all rows in one of the orders of `NODE_ORDERS`; equal ones by name.
+
+        Args:
+            order: The order; `severity` is that of `NodeRow.severity`.
+            down: Whether it is descending.
+            now: Seconds since 1970, UTC.
+        """
+        if order != "severity":
+            return [self.rows[name] for name in self._orders[order].names(down=down)]
+        late = set(self.late(now))
+        before: list[str] = []
+        after: list[str] = []
+        moved: list[str] = []
+        for name in self._orders[order].names(down=down):
+            if self.rows[name].severity_in_time <= LATE_SEVERITY:
+                before.append(name)
+            else:
+                (moved if name in late else after).append(name)
+        parts = (after, sorted(moved), before) if down else (before, sorted(moved), after)
+        return [self.rows[name] for part in parts for name in part]
 
     def with_key(self, order: str, key: Any) -> Collection[str]:  # noqa: ANN401 - as it sorts
         """Return the nodes with a key in an order."""
@@ -88,7 +104,7 @@ class NodeStandings:
 
     def with_kind(self, kind: Kind) -> Collection[str]:
         """Return the nodes whose last run had a result."""
-        return self._orders["outcome"].of(_KINDS[kind])
+        return self._orders["outcome"].of(NODE_ORDERS["outcome"](NodeRow(node="", outcome=kind)))
 
     @property
     def held(self) -> AbstractSet[str]:
@@ -99,6 +115,20 @@ class NodeStandings:
     def strangers(self) -> Collection[str]:
         """The nodes that are not trusted."""
         return self._orders["state"].of(NOT_TRUSTED)
+
+    @property
+    def unresponsive(self) -> Collection[str]:
+        """The nodes without a running agent."""
+        return self._orders["state"].of(UNRESPONSIVE)
+
+    def older(self, than: str) -> Collection[str]:
+        """Return the nodes whose last run applied an older release; see `is_older`."""
+        return [
+            name
+            for release, tally in self.tallies.items()
+            if is_older(release, than)
+            for name in tally.nodes
+        ]
 
     def late(self, now: float) -> Collection[str]:
         """Return the nodes that should have run by now; see `NodeRow.late`."""
@@ -111,7 +141,7 @@ class NodeStandings:
     def _add(self, row: NodeRow) -> None:
         self.kinds[row.outcome] += 1
         self.states[row.state] += 1
-        for order, key in KEYS.items():
+        for order, key in NODE_ORDERS.items():
             self._orders[order].add(key(row), row.node)
         if has_run(row):
             self.tallies.setdefault(row.release, Tally()).add(row)
@@ -126,7 +156,7 @@ class NodeStandings:
     def _remove(self, row: NodeRow) -> None:
         self.kinds[row.outcome] -= 1
         self.states[row.state] -= 1
-        for order, key in KEYS.items():
+        for order, key in NODE_ORDERS.items():
             self._orders[order].remove(key(row), row.node)
         if has_run(row):
             tally = self.tallies[row.release]

@@ -3,12 +3,21 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, STATES, HoldView, NodeRow
+from localpuppet.fleet.inventory.node_row import (
+    LATE,
+    NODE_ORDERS,
+    ON_HOLD,
+    STATES,
+    HoldView,
+    NodeRow,
+    is_older,
+)
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import chosen, overview
@@ -19,7 +28,7 @@ from localpuppet.web.dashboard.lists.list_query import (
     RELEASES,
     ListQuery,
 )
-from localpuppet.web.dashboard.lists.node_standings import KEYS, NodeStandings, has_run
+from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 
 NOW = 1_795_000_000.0
@@ -33,6 +42,7 @@ ROWS = st.builds(
     release=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
     release_digest=st.sampled_from(["", "a" * 64, "b" * 64]),
     input_release=st.sampled_from(["", "web/tags/r7"]),
+    failing_since=st.sampled_from([None, NOW - 70]),
     finished_at=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
     run_interval=st.sampled_from([None, 60.0]),
     holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
@@ -85,7 +95,7 @@ def test_after_any_changes_it_is_as_if_made_anew(
 
 @given(
     CHANGES,
-    st.sampled_from([*KEYS]),
+    st.sampled_from([*NODE_ORDERS]),
     st.booleans(),
     st.fixed_dictionaries(
         {},
@@ -93,6 +103,7 @@ def test_after_any_changes_it_is_as_if_made_anew(
             "outcome": st.sampled_from(Kind),
             "is_": st.sampled_from(CONCERNS),
             "release": st.just("web/tags/r7"),
+            "older": st.sampled_from(["r8", "web/tags/r7", "db/tags/r10"]),
             "name": st.sampled_from(["n", "1"]),
         },
     ),
@@ -109,7 +120,9 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
     asked = ListQuery(form=NODES, sort=sort, down=down, **filters)
     odd = set(found.wrong_releases())
     all_ = sorted(rows.values(), key=lambda row: row.node)
-    key: Callable[[NodeRow], Any] = KEYS[sort]
+    key: Callable[[NodeRow], Any] = NODE_ORDERS[sort]
+    if sort == "severity":
+        key = partial(NodeRow.severity, now=NOW)
     expected = [
         row
         for row in sorted(all_, key=key, reverse=down)
@@ -117,6 +130,7 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
         and asked.name in row.node
         and asked.outcome in (None, row.outcome)
         and asked.release in ("", row.release)
+        and (not asked.older or (has_run(row) and is_older(row.release, asked.older)))
         and (not asked.is_ or is_(asked.is_, row, odd))
     ]
     assert chosen(found, asked, names=names, now=NOW) == expected
@@ -138,7 +152,9 @@ class Counted(dict[str, NodeRow]):
 
 def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
     rows = [
-        NodeRow(node=f"n{n}", outcome=Kind.CHANGED, finished_at=NOW, release="a/tags/r1")
+        NodeRow(
+            node=f"n{n}", state="idle", outcome=Kind.CHANGED, finished_at=NOW, release="a/tags/r1"
+        )
         for n in range(2000)
     ]
     bad = NodeRow(node="bad", outcome=Kind.FAILED, error="A", finished_at=NOW)
