@@ -8,7 +8,7 @@ acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollo
     `staged`, `view_context`.
 touches the world: `memory`.
 inner packages: `lists`, `tables`.
-private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `listing`, `login`,
-    `pages`, `pictures`, `report`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
-    `run_results`, `shared_answers`, `template_renderer`.
+private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
+    `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `rollout_action_views`,
+    `rollout_actions`, `run_results`, `shared_answers`, `template_renderer`.
 """

@@ -6,10 +6,10 @@
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
@@ -28,6 +28,9 @@ REMEMBERED = 32
 FRESH = 5.0
 # Seconds for which links are cached even if the inventory changes: they are expensive.
 LINKS_FRESH = 30.0
+# The same for classes, which change rarely: the search reads every entry. Then their number.
+CLASSES_FRESH = 300.0
+MOST_CLASSES = 100_000
 # Concurrent queries of the inventory, and of nodes.
 AT_ONCE = 2
 ASKED_AT_ONCE = 4
@@ -57,11 +60,54 @@ class _Answer:
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Linked:
-    revision: int
-    until: float
-    links: Links
+@dataclass(slots=True, eq=False)
+class _SlowAnswer(Generic[T]):
+    """An expensive answer about the inventory, computed once for all that wait for it.
+
+    Attributes:
+        what: What is computed, for messages.
+        fresh: Seconds for which the answer is used even if the inventory changes.
+        revision: Returns the revision of the inventory: the same one has the same answer.
+        compute: Computes the answer.
+    """
+
+    what: str
+    fresh: float
+    revision: Callable[[], Awaitable[int]]
+    compute: Callable[[], Awaitable[T]]
+    _known: tuple[int, float, T] | None = field(default=None, init=False)
+    _computing: asyncio.Task[T] | None = field(default=None, init=False)
+
+    async def get(self, patience: float | None) -> T:
+        """Return the answer.
+
+        Args:
+            patience: Seconds to wait; `None` for no limit.
+
+        Raises:
+            UnavailableError: The inventory could not be queried, or not within that time.
+        """
+        if self._known is not None and self._known[1] > time.monotonic():
+            return self._known[2]
+        if self._computing is None or self._computing.done():
+            self._computing = asyncio.create_task(self._renew())
+            self._computing.add_done_callback(_retrieve_error)
+        try:
+            async with asyncio.timeout(patience):
+                return await asyncio.shield(self._computing)
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"the search for {self.what} is still running",
+                where="inventory",
+                hint="try again in a few seconds",
+            ) from error
+
+    async def _renew(self) -> T:
+        revision, known = await self.revision(), self._known
+        same = known is not None and known[0] == revision
+        answer = known[2] if known is not None and same else await self.compute()
+        self._known = revision, time.monotonic() + self.fresh, answer
+        return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +157,16 @@ class Inventory:
         default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False
     )
     _answers: OrderedDict[str, _Answer] = field(default_factory=OrderedDict, init=False)
-    _links: _Linked | None = field(default=None, init=False)
+    _links: _SlowAnswer[Links] = field(init=False)
+    _classes: _SlowAnswer[Mapping[str, int]] = field(init=False)
     _plans: OrderedDict[frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]] = field(
         default_factory=OrderedDict, init=False
     )
-    _looking: asyncio.Task[Links] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the expensive answers."""
+        self._links = _SlowAnswer("links", LINKS_FRESH, self._revision, self._look)
+        self._classes = _SlowAnswer("classes", CLASSES_FRESH, self._revision, self._count_classes)
 
     async def names(self, expression: str) -> frozenset[str] | None:
         """Return the nodes that an expression finds; `None` for an empty one.
@@ -161,21 +212,18 @@ class Inventory:
         Raises:
             UnavailableError: The inventory could not be queried, or not within that time.
         """
-        known = self._links
-        if known is not None and known.until > time.monotonic():
-            return known.links
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
-            self._looking.add_done_callback(_heard)
-        try:
-            async with asyncio.timeout(patience):
-                return await asyncio.shield(self._looking)
-        except TimeoutError as error:
-            raise UnavailableError(
-                "the search for links is still running",
-                where="inventory",
-                hint="try again in a few seconds",
-            ) from error
+        return await self._links.get(patience)
+
+    async def classes(self, *, patience: float | None = None) -> Mapping[str, int]:
+        """Return each class with its number of nodes, at most `CLASSES_FRESH` seconds old.
+
+        Args:
+            patience: Seconds to wait; `None` for no limit.
+
+        Raises:
+            UnavailableError: The inventory could not be queried, or not within that time.
+        """
+        return await self._classes.get(patience)
 
     async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
         """Return the order in which nodes run, by the site or the inventory, with notes.
@@ -221,17 +269,14 @@ class Inventory:
 
     async def _look(self) -> Links:
         async with self._slots:
-            revision = await self._revision()
-            known = self._links
-            links = known.links if known is not None and known.revision == revision else None
-            if links is None:
-                end = time.monotonic() + LOOK
-                links = await self._asked(
-                    lambda reader: links_of(reader, lambda: time.monotonic() > end)
-                )
-        until = time.monotonic() + LINKS_FRESH
-        self._links = _Linked(revision=revision, until=until, links=links)
-        return links
+            end = time.monotonic() + LOOK
+            return await self._asked(
+                lambda reader: links_of(reader, lambda: time.monotonic() > end)
+            )
+
+    async def _count_classes(self) -> Mapping[str, int]:
+        async with self._slots:
+            return await self._asked(_classes_of)
 
     async def _revision(self) -> int:
         try:
@@ -243,10 +288,19 @@ class Inventory:
         return (await asyncio.to_thread(self.must_ask, self.view, question)).answer
 
 
-def _heard(looking: "asyncio.Task[Links]") -> None:
-    """Retrieve the error of a search without waiting callers; the next search raises it again."""
-    if not looking.cancelled():
-        looking.exception()
+def _classes_of(reader: InventoryReader) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for entry in reader.entries():
+        if len(found) > MOST_CLASSES:
+            break
+        found.update(entry.classes)
+    return found
+
+
+def _retrieve_error(computing: "asyncio.Task[T]") -> None:
+    """Retrieve the error of a task without waiting callers; the next call raises it again."""
+    if not computing.cancelled():
+        computing.exception()
 
 
 class Reports:

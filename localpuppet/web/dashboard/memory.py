@@ -201,13 +201,18 @@ class DashboardStore:
     def run(self, node: str, run: RunId) -> RunResult | None:
         """Return the end of a run; `None` if unknown."""
         with self._database.snapshot() as connection:
-            return run_table.of_id(connection, run, (node,))
+            return run_table.of_id(connection, run, node)
 
-    def ran(self, run: RunId) -> RunResult | None:
-        """Return the end of a run of any known node; `None` if unknown."""
+    def runs_between(self, first: RunId, last: RunId, limit: int) -> list[RunResult]:
+        """Return runs of one day by their ids, newest first.
+
+        Args:
+            first: The first id.
+            last: The last id.
+            limit: Maximum number.
+        """
         with self._database.snapshot() as connection:
-            nodes = connection.execute("SELECT node FROM nodes").fetchall()
-            return run_table.of_id(connection, run, (name for (name,) in nodes))
+            return run_table.between(connection, first, last, limit=limit)
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return counts of runs by hour since 1970 and by result.

@@ -8,7 +8,6 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import (
     PlainTextResponse,
-    RedirectResponse,
     Response,
     StreamingResponse,
 )
@@ -22,15 +21,13 @@ from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
+from localpuppet.web.dashboard.find_views import FindViews
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import MOST, overview
 from localpuppet.web.dashboard.lists.list_query import (
     FAILURES,
-    MAX_WORDS,
-    NODES,
     OVERVIEW,
-    RELEASES,
     ListQuery,
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
@@ -72,6 +69,7 @@ class Pages:
         # On loopback the visitor started the dashboard, and can read the releases themselves.
         local = parts.entrance is not None
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing, with_text=local)
+        self.finding = FindViews(parts, self._showing)
         self.lists = NodeLists(parts, self._showing, self._together)
         if parts.actor is not None and parts.entrance is not None:
             self.acting = ActionViews(
@@ -184,28 +182,6 @@ class Pages:
             return await asyncio.to_thread(tell, rollout)
         except InvalidInputError as error:
             raise NotThereError(error.what) from error
-
-    async def find(self, request: Request) -> Response:
-        """Redirect to the page of a search term: a run's id, a release, a node's name."""
-        text = request.query_params.get("text", "").strip()[:MAX_WORDS]
-        run = await self._run_called(text)
-        if run is not None:
-            return RedirectResponse(f"/nodes/{run.node}/runs/{run.run}", 303)
-        if "/" in text:
-            known = text in self._parts.fleet.standing.tallies
-            words = {"release": text} if known else {"name": text}
-            form = NODES if "release" in words else RELEASES
-            return RedirectResponse(ListQuery.parse(words, form).url, 303)
-        row = self._parts.fleet.row(text.lower())
-        url = f"/nodes/{row.node}" if row else ListQuery.parse({"name": text}).url
-        return RedirectResponse(url, 303)
-
-    async def _run_called(self, text: str) -> RunResult | None:
-        try:
-            run = RunId.parse(text)
-        except InvalidInputError:
-            return None
-        return await asyncio.to_thread(self._parts.memory.ran, run)
 
     async def bus(self, _: Request) -> Response:
         """Show only the state of the bus: for the script of a view that is not live."""

@@ -5,7 +5,6 @@ import io
 import json
 import re
 
-import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import NodeName, RolloutId
@@ -182,31 +181,6 @@ def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClien
     assert listed(page) == [ROLLOUT, "20261122T120000Z-00aa"]
     assert "damaged" in page
     assert "move it away" in text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
-
-
-@pytest.mark.parametrize(
-    ("words", "leads"),
-    [
-        ("web01", "/nodes/web01"),
-        ("WEB01 ", "/nodes/web01"),
-        ("web", "/nodes?name=web"),
-        ("web/tags/r7", "/nodes?release=web%2Ftags%2Fr7"),
-        ("tags/", "/releases?name=tags%2F"),
-        ("20261120T140000.000000Z-ffff", "/nodes?name=20261120t140000.000000z-ffff"),
-        ("//evil.example.com", "/releases?name=%2F%2Fevil.example.com"),
-        ("x\r\nset-cookie: a", "/nodes?name=x%0D%0Aset-cookie%3A+a"),
-        ("", "/nodes"),
-    ],
-)
-def test_the_search_box_leads_to_what_is_meant(visitor: TestClient, words: str, leads: str) -> None:
-    answer = visitor.get("/find", params={"text": words})
-    assert (answer.status_code, answer.headers["location"]) == (303, leads)
-
-
-def test_the_search_box_finds_a_run(site: Site, visitor: TestClient) -> None:
-    run = run_id(site.now() - 90)
-    answer = visitor.get("/find", params={"text": run})
-    assert answer.headers["location"] == f"/nodes/web02/runs/{run}"
 
 
 def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:

@@ -72,11 +72,14 @@ def test_who_looks_writes_nothing_and_needs_no_room_on_the_disk(
     assert file.with_name("fleet.sqlite-wal").stat().st_size == 0
 
 
-def test_a_run_is_found_by_its_id_alone(memory: DashboardStore) -> None:
-    ends = [ended(NOW - 1, node="c"), ended(NOW, node="a"), ended(NOW - 2, node="b")]
-    memory.write([NodeRow(node=name) for name in "abc"], ends)
-    assert memory.ran(run_id(NOW - 2)) == ended(NOW - 2, node="b")
-    assert memory.ran(run_id(NOW - 3)) is None
+def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
+    a, b, c = ended(NOW, node="a"), ended(NOW - 2, node="b"), ended(NOW - 1, node="c")
+    memory.write([NodeRow(node=name) for name in "abc"], [c, a, b])
+    first, last = run_id(NOW - 2), run_id(NOW)
+    assert memory.runs_between(first, last, 9) == [a, c, b]
+    assert memory.runs_between(first, last, 2) == [a, c]
+    assert memory.runs_between(first, first, 9) == [b]
+    assert memory.runs_between(run_id(NOW - 4), run_id(NOW - 3), 9) == []
 
 
 def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:

@@ -8,7 +8,6 @@
 - Every function takes a connection in a transaction.
 """
 
-from collections.abc import Iterable
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
@@ -147,18 +146,34 @@ def of_node(
     return [_ended(one) for one in found]
 
 
-def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> RunResult | None:
-    """Return the end of a run of one of some nodes, or `None`."""
-    day, moment = parts_of(run)
-    for node in nodes:
-        found = connection.execute(
-            f"{_FOUND} WHERE runs.day = ? AND moment = ?"  # noqa: S608
-            " AND node = (SELECT id FROM texts WHERE text = ?)",
-            (day, moment, node),
-        ).fetchone()
-        if found is not None:
-            return _ended(found)
-    return None
+def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
+    """Return the end of a run of a node, or `None`."""
+    found = connection.execute(
+        f"{_FOUND} WHERE runs.day = ? AND moment = ?"  # noqa: S608
+        " AND node = (SELECT id FROM texts WHERE text = ?)",
+        (*parts_of(run), node),
+    ).fetchone()
+    return None if found is None else _ended(found)
+
+
+def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
+    """Return the ends of runs with ids of one day, newest first.
+
+    Args:
+        connection: The connection.
+        first: The first id.
+        last: The last id.
+        limit: Maximum number.
+    """
+    (day, begin), (_, end) = parts_of(first), parts_of(last)
+    found = connection.execute(
+        f"{_FOUND} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
+        " (SELECT day, node, moment FROM runs"
+        " WHERE day = ? AND moment BETWEEN ? AND ? ORDER BY moment DESC LIMIT ?)"
+        " ORDER BY moment DESC",
+        (day, begin, end, limit),
+    )
+    return [_ended(one) for one in found]
 
 
 def first_day(connection: Connection) -> int | None:

@@ -35,6 +35,8 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         f"/nodes/{node}",
         f"/nodes/{node}/runs/{run}",
         "/kicks",
+        "/find?text=w",
+        "/find?text=zzz",
     ]
 
 
@@ -181,6 +183,32 @@ def test_a_slash_goes_to_the_search_field_and_escape_leaves_it(browser: Browser)
     assert browser.script("return document.activeElement === document.body")
     browser.driver.find_element(By.ID, "q").send_keys("/")
     assert browser.script(focused) == "q"
+
+
+def test_the_search_field_suggests_while_the_user_types(browser: Browser, site: Site) -> None:
+    browser.go("/")
+    field = browser.driver.find_element(By.CSS_SELECTOR, ".find input")
+    values = "[...document.querySelectorAll('#suggestions option')].map((one) => one.value)"
+    field.send_keys("web0")
+    browser.until(f"return {values}.join() === 'web01'")
+    browser.asked()
+    field.send_keys(Keys.BACKSPACE)
+    browser.until(f"return {values}.includes('role:web')")
+    assert len([url for url in browser.asked() if "/find.json" in url]) == 1
+    field.clear()
+    field.send_keys("role:web", Keys.ENTER)
+    browser.until("return location.pathname === '/nodes'")
+    assert "web01" in browser.text("main")
+    browser.go("/find?text=web")
+    browser.driver.find_element(By.LINK_TEXT, "web01").click()
+    browser.until("return location.pathname === '/nodes/web01'")
+    evil = status("evil", site.now(), last_run={"release": f"web/tags/{EVIL}"})
+    browser.served.do(site.tell, evil)
+    browser.go("/find?text=tags")
+    browser.driver.find_element(By.CSS_SELECTOR, ".find input").send_keys("tags")
+    browser.until(f"return {values}.some((one) => one.includes('<img'))")
+    assert browser.script("return window.pwned") is None
+    assert browser.problems() == []
 
 
 def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:

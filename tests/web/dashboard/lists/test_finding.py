@@ -1,0 +1,139 @@
+"""What a few characters find."""
+
+from dataclasses import replace
+
+import pytest
+
+from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.web.dashboard.lists.finding import (
+    MOST_OF_KIND,
+    MOST_SUGGESTED,
+    Findings,
+    FindSources,
+    find,
+    run_bounds,
+)
+from localpuppet.web.dashboard.lists.rollouts import RolloutRow
+from localpuppet.web.dashboard.run_results import RunResult
+
+RUN = "20261120T140000.123456Z-00aa"
+ROLLOUT = "20261120T141500Z-0b0b"
+SOURCES = FindSources(
+    nodes=["web01", "web02", "db01", "nginx"],
+    releases=["web/tags/r43", "web/tags/r430", "db/tags/r7", "web/tags/r7", ""],
+    roles={"web": 2, "odd role": 1},
+    classes={"nginx": 3, "profile::nginx": 1, "profile::web": 2},
+    rollouts=[RolloutRow(id=ROLLOUT, state="done", title="r43", caller="choria=alice")],
+    runs=[RunResult(node="web01", run=RUN, at=0.0, outcome=Kind.FAILED, release="r", reason="")],
+)
+
+
+def names(found: Findings) -> dict[str, list[str]]:
+    return {group.kind: [hit.name for hit in group.hits] for group in found.groups}
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("WEB01", "/nodes/web01"),
+        ("db0", "/nodes/db01"),
+        ("r43", "/releases?name=web%2Ftags%2Fr43"),
+        ("web/tags/r7", "/releases?name=web%2Ftags%2Fr7"),
+        (RUN, f"/nodes/web01/runs/{RUN}"),
+        ("20261120T1400", f"/nodes/web01/runs/{RUN}"),
+        ("20261120T1415", f"/rollouts/{ROLLOUT}"),
+        ("alice", "/rollouts?name=choria%3Dalice"),
+        ("caller:choria=alice", "/rollouts?name=choria%3Dalice"),
+        ("class:nginx", "/nodes?q=Class%5Bnginx%5D"),
+        ("profile::web", "/nodes?q=Class%5Bprofile%3A%3Aweb%5D"),
+        ("role:web", "/nodes?q=role%3Dweb"),
+        ("odd r", "/nodes?q=role%3D%22odd+role%22"),
+        ("os.family=Debian", "/nodes?q=os.family%3DDebian"),
+        ("Class[nginx]", "/nodes?q=Class%5Bnginx%5D"),
+    ],
+)
+def test_a_text_that_means_one_thing_leads_to_it(text: str, target: str) -> None:
+    runs = SOURCES.runs if RUN.startswith(text) else ()
+    assert find(text, replace(SOURCES, runs=runs)).target == target
+
+
+def test_several_matches_are_grouped_by_kind() -> None:
+    found = find("web", SOURCES)
+    assert found.target == ""
+    assert names(found) == {
+        "node": ["web01", "web02"],
+        "release": ["web/tags/r43", "web/tags/r430", "web/tags/r7"],
+        "role": ["web"],
+        "class": ["profile::web"],
+    }
+    # A tag of two sources, and a node that has the name of a class: the node is named, the class
+    # is described.
+    assert names(find("r7", SOURCES)) == {"release": ["db/tags/r7", "web/tags/r7"]}
+    assert find("r7", SOURCES).target == ""
+    assert find("nginx", SOURCES).target == "/nodes/nginx"
+    assert names(find("class:profile", SOURCES)) == {"class": ["profile::nginx", "profile::web"]}
+
+
+def test_a_kind_shows_some_matches_and_counts_all() -> None:
+    many = FindSources(nodes=[f"node{number:03}" for number in range(200)], roles={"node0": 1})
+    found = find("node0", many)
+    assert [(group.total, len(group.hits)) for group in found.groups] == [
+        (100, MOST_OF_KIND),
+        (1, 1),
+    ]
+    assert found.groups[0].url == "/nodes?name=node0"
+    assert len(found.suggestions) == 11
+    assert found.suggestions[:2] == [("node000", "node"), ("role:node0", "role")]
+    assert len(find("n", many).suggestions) <= MOST_SUGGESTED
+
+
+def test_a_suggestion_finds_only_itself() -> None:
+    for text in ("web", "nginx", "choria", "2026", "r4"):
+        for term, kind in find(text, SOURCES).suggestions:
+            found = find(term, SOURCES)
+            assert found.target, term
+            if kind in ("role", "class", "caller"):
+                assert list(names(found)) == [kind]
+
+
+def test_without_a_match_similar_names_are_suggested() -> None:
+    found = find("wbe01", SOURCES)
+    assert (found.groups, found.target) == ((), "")
+    assert found.near[0] == "web01"
+    assert find("zzzz", SOURCES).near == ()
+
+
+def test_hostile_names_end_no_expression_and_no_url() -> None:
+    evil = FindSources(nodes=["a/../b?x"], roles={'x" or true or "': 1}, classes={})
+    assert find("a/..", evil).target == "/nodes/a/../b%3Fx"
+    assert find("x", evil).groups[1].hits[0].url == "/nodes?q=role%3D%22x+or+true+or+%22"
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("20261120", "20261120T235959.999999Z-ffff"),
+        ("20261120t", "20261120T235959.999999Z-ffff"),
+        ("20261120T1", "20261120T195959.999999Z-ffff"),
+        ("20261120T2", "20261120T235959.999999Z-ffff"),
+        ("20261120T14", "20261120T145959.999999Z-ffff"),
+        ("20261120T1400", "20261120T140059.999999Z-ffff"),
+        ("20261120T140000.1", "20261120T140000.199999Z-ffff"),
+        (RUN, RUN),
+    ],
+)
+def test_the_beginning_of_an_id_is_a_range_of_runs(text: str, last: str) -> None:
+    bounds = run_bounds(text)
+    assert bounds is not None
+    first, end = bounds
+    assert end == last
+    assert first.lower().startswith(text.lower())
+    assert RunId.parse(first) <= end
+
+
+@pytest.mark.parametrize(
+    "text", ["2026112", "20269999", "20261120T3", "20261120-", "web01", RUN + "0"]
+)
+def test_other_texts_begin_no_run(text: str) -> None:
+    assert run_bounds(text) is None
