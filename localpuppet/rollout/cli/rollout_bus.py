@@ -1,17 +1,19 @@
 """`localpuppet rollout status|list --operator NAME`: print the rollout checkpoints on the bus."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.wiring.run_async import run
-from localpuppet.node.cli import render
+from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_text import coloured, head, how_far, outcome
+from localpuppet.rollout.cli.rollout_text import coloured, head, header, how_far, outcome
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
+from localpuppet.rollout.execution.reporting.view import RolloutView
 from localpuppet.rollout.wiring.checkpoints import FleetRollouts, known_head, known_heads
 
 SHOWN, MOST = 20, 500
@@ -26,7 +28,8 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
         IntegrityError: The checkpoint is not trusted.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    return show_head(run(known_head(FleetRollouts(node), wanted, owner)), as_json=as_json)
+    found = run(known_head(FleetRollouts(node), wanted, owner))
+    return show_head(found, now=node.clock.now(), as_json=as_json)
 
 
 def newer_heads(
@@ -51,7 +54,11 @@ def _note(text: str) -> None:
 
 
 def show_head(
-    found: RolloutCheckpoint, *, as_json: bool, known: Mapping[str, Any] = MappingProxyType({})
+    found: RolloutCheckpoint,
+    *,
+    now: datetime,
+    as_json: bool,
+    known: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Print a checkpoint; as JSON, merged with what is `known` otherwise; see `show`."""
     if found.over and found.summary is None:
@@ -77,6 +84,7 @@ def show_head(
         report = RolloutReport.of(found.events, taken=True)
         render.emit(render.hanging("", head(report.state)))
         render.emit(render.hanging("", how_far(report.state, goes_on=True)))
+        render.emit(header(RolloutView.of(report, now)))
         render.emit(outcome(report))
         render.say("# from the bus: it is unknown whether a process controls it", err=True)
     return 0 if found.summary is None or found.summary.succeeded else 1
@@ -92,10 +100,25 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
     if not told:
         render.emit(f"the bus has no rollout of {owner}")
         return
-    rows = [(one["id"], coloured(one["state"]), show_counts(one["counts"])) for one in told]
-    render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
+    show_rows({"caller": owner.caller, **one} for one in told)
     if len(heads) > SHOWN:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
+
+
+def show_rows(rollouts: Iterable[Mapping[str, Any]]) -> None:
+    """Print the table of a list of rollouts, from their JSON form."""
+    rows = [
+        (
+            one["id"],
+            coloured(one["state"]),
+            render.user_text(one.get("release") or "-"),
+            render.user_text(one.get("caller") or "-"),
+            render_run.moment(one.get("started_at")) or "-",
+            show_counts(one.get("counts", {})),
+        )
+        for one in rollouts
+    ]
+    render.emit(render.table(("ROLLOUT", "STATE", "RELEASE", "BY", "BEGAN", "NODES"), rows))
 
 
 def summary(found: RolloutCheckpoint) -> dict[str, Any]:
@@ -104,6 +127,7 @@ def summary(found: RolloutCheckpoint) -> dict[str, Any]:
         return {
             "id": found.rollout,
             "title": found.summary.title,
+            "release": found.summary.release,
             "state": str(found.summary.ending),
             "reason": found.summary.reason,
             "started_at": found.summary.started_at,

@@ -59,8 +59,9 @@ def status_command(
       localpuppet rollout status --operator alice
     """
     from localpuppet.rollout.cli import rollout_bus
-    from localpuppet.rollout.cli.rollout_text import head, how_far, outcome
+    from localpuppet.rollout.cli.rollout_text import head, header, how_far, outcome
     from localpuppet.rollout.execution.report import INTERRUPTED, OVERTAKEN
+    from localpuppet.rollout.execution.reporting.view import RolloutView
 
     if watch and (as_json or operator is not None):
         raise click.UsageError("--watch excludes --json and --operator")
@@ -69,18 +70,19 @@ def status_command(
     journal = _journal(node, rollout)
     if watch:
         _watch(journal)
-    report = journal.report()
+    report, now = journal.report(), node.clock.now()
     journal.close()
     for newer in rollout_bus.newer_heads(node, [report]).values():
-        return rollout_bus.show_head(newer, as_json=as_json, known=report.summary())
+        return rollout_bus.show_head(newer, now=now, as_json=as_json, known=report.summary())
     if as_json:
         render.emit_json({"schema": 1, **report.summary()})
     else:
         if not watch:
             render.emit(render.hanging("", head(report.state)))
-        if report.state.over is None and not watch:
-            far = how_far(report.state, goes_on=report.word not in (INTERRUPTED, OVERTAKEN))
-            render.emit(render.hanging("", far))
+            if report.state.over is None:
+                far = how_far(report.state, goes_on=report.word not in (INTERRUPTED, OVERTAKEN))
+                render.emit(render.hanging("", far))
+            render.emit(header(RolloutView.of(report, now)))
         render.emit(outcome(report))
     return 0 if report.succeeded or report.word in ("running", "paused") else 1
 
@@ -121,19 +123,13 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
     )
     elsewhere = {one: rollout_bus.summary(head) for one, head in newer.items()}
     if as_json:
-        rollouts = [
-            {"id": one, "state": DAMAGED, "reason": report}
-            if isinstance(report, str)
-            else report.summary() | elsewhere.get(one, {})
-            for one, report in found.items()
-        ]
+        rollouts = [_summary(*pair, elsewhere) for pair in found.items()]
         render.emit_json({"schema": 1, "rollouts": rollouts})
         return
     if not found:
         render.emit("this machine has no rollout")
         return
-    rows = [_row(one, report, elsewhere.get(one)) for one, report in found.items()]
-    render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
+    rollout_bus.show_rows(_summary(*pair, elsewhere) for pair in found.items())
     for report in found.values():
         if isinstance(report, str):
             render.say(f"# {render.user_text(report)}", err=True)
@@ -162,16 +158,17 @@ def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> N
       localpuppet rollout report --html > report.html
     """
     from localpuppet.rollout.cli.rollout_text import full
+    from localpuppet.rollout.execution.reporting.view import RolloutView
 
-    report = _journal(node, rollout).report()
+    report, now = _journal(node, rollout).report(), node.clock.now()
     if form == "json":
         render.emit_json(report.to_dict())
     elif form == "html":
-        from localpuppet.rollout.execution.report_page import page
+        from localpuppet.rollout.execution.reporting.report_page import page
 
-        render.emit(page(report).removesuffix("\n"))
+        render.emit(page(report, now).removesuffix("\n"))
     else:
-        render.emit(full(report))
+        render.emit(full(RolloutView.of(report, now)))
 
 
 def _report_of(journals: "Journals", rollout: RolloutId) -> "RolloutReport | str":
@@ -182,17 +179,15 @@ def _report_of(journals: "Journals", rollout: RolloutId) -> "RolloutReport | str
         return str(error)
 
 
-def _row(
-    rollout: RolloutId, report: "RolloutReport | str", elsewhere: "Mapping[str, Any] | None"
-) -> tuple[str, str, str]:
-    from localpuppet.rollout.cli.rollout_text import coloured
-    from localpuppet.rollout.execution.report import show_counts
-
+def _summary(
+    rollout: RolloutId,
+    report: "RolloutReport | str",
+    elsewhere: "Mapping[RolloutId, Mapping[str, Any]]",
+) -> "Mapping[str, Any]":
+    """Return the JSON form of a rollout in the list."""
     if isinstance(report, str):
-        return rollout, coloured(DAMAGED), ""
-    if elsewhere is not None:
-        return rollout, coloured(elsewhere["state"]), show_counts(elsewhere["counts"])
-    return rollout, coloured(report.word), show_counts(report.counts())
+        return {"id": rollout, "state": DAMAGED, "reason": report}
+    return report.summary() | dict(elsewhere.get(rollout, {}))
 
 
 def _journals(node: NodeWiring) -> "Journals":

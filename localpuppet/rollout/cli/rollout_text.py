@@ -1,7 +1,6 @@
 """Print the progress and the report of a rollout for people."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 
@@ -10,11 +9,9 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
-from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.node.cli import render, render_run
 from localpuppet.rollout.cli import changes_text
 from localpuppet.rollout.execution.deciding import too_much
-from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     Event,
@@ -38,28 +35,26 @@ from localpuppet.rollout.execution.report import (
     RolloutReport,
     show_counts,
 )
+from localpuppet.rollout.execution.reporting.view import (
+    NodeRunView,
+    RolloutView,
+    pause_end,
+    show_moment,
+    time_left,
+    tone_of,
+)
 from localpuppet.rollout.execution.state import RolloutState
 
 ASKING = "asking whether all are ready"
 SHOWN = 10  # node names in a line
 LONG = 10  # seconds after which the duration of a node run is shown
-_COLORS = {
-    "done": "green",
-    "succeeded": "green",
-    "changed": "green",
-    "unchanged": "green",
-    "failed": "red",
-    "failures": "red",
-    "unresponsive": "red",
-    "damaged": "red",
-    "rollback failed": "red",
-    "running": "cyan",
-}
+_COLORS = {"good": "green", "bad": "red", "warn": "yellow", "active": "cyan", "quiet": None}
+_RESULTS = {"succeeded": "done", "changed": "done", "unchanged": "done", "unresponsive": "failed"}
 
 
 def coloured(word: str) -> str:
-    """Return a result, outcome or state in its colour; yellow for others."""
-    return click.style(word, fg=_COLORS.get(word, "yellow"))
+    """Return a result, outcome or state in the colour that its tone has in the dashboard."""
+    return click.style(word, fg=_COLORS[tone_of(_RESULTS.get(word, word))])
 
 
 class RolloutProgress:
@@ -193,8 +188,9 @@ def how_far(
         parts.insert(0, f"group {step} of {len(state.began.groups)}")
     if state.failed:
         parts.append(f"{len(state.failed)} failed")
-    if goes_on and state.over is None and state.stopped is None and state.paused is None:
-        parts.append(_left(state, {turn: on.get(turn, 0.0) for turn in running}))
+    on_now = {turn: on.get(turn, 0.0) for turn in running}
+    if goes_on and (left := time_left(state, on_now)):
+        parts.append(left)
     if state.unchecked:
         parts.append(f"{len(state.unchecked)} to be checked")
     if running:
@@ -211,15 +207,6 @@ def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
         length = f"{' for' if len(running) == 1 else ', one for'} {show_duration(seconds)}"
     names = ", ".join(turn.node for turn in longest[:3])
     return f"{len(running)} on{length} ({names}{', …' if len(running) > 3 else ''})"
-
-
-def _left(state: RolloutState, on: Mapping[NodeRun, float]) -> str:
-    """Return the estimated time until the end."""
-    usual = state.usual
-    if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
-        return "longer than usual"
-    left = seconds_left(state)
-    return "time left unknown" if left is None else f"about {show_duration(left)} left"
 
 
 def outcome(report: RolloutReport) -> str:
@@ -291,34 +278,25 @@ def _where_to_look(state: RolloutState) -> list[str]:
 
 def _who_decides(state: RolloutState, paused: RolloutPaused) -> str:
     """Return the commands that end a pause, and when it ends without one."""
-    options = state.began.options
-    length = timedelta(seconds=options.pause_at_most)
-    end = f"within {show_duration(length.total_seconds())}"
-    if paused.since is not None:
-        end = f"until {render_run.moment(show_time(paused.since + length))}"
+    options, until = state.began.options, pause_end(state)
+    end = f"within {show_duration(options.pause_at_most)}"
+    if until is not None:
+        end = f"until {show_moment(until)}"
     if paused.needs_approval:
         return f"{changes_text.decides(state)}, {end}"
     others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
     return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
 
 
-def full(report: RolloutReport) -> str:
+def header(view: RolloutView) -> str:
+    """Return release, operator, times and options of a rollout, a line each."""
+    return render.pairs([(name, render.user_text(text)) for name, text in view.facts()])
+
+
+def full(view: RolloutView) -> str:
     """Return the complete report of a rollout."""
-    state = report.state
-    lines = [render.hanging("", head(state)), outcome(report)]
-    rows = [("By", state.began.caller), ("Began", render_run.moment(report.began))]
-    if report.ended is not None:
-        rows.append(("Over", render_run.moment(report.ended)))
-    if state.began.options.delivery is not None:
-        rows.append(("Release", str(state.began.options.delivery.release)))
-    if state.began.approval is not None:
-        approval = state.began.approval
-        rows.append(("Approved", f"{approval.digest}, of {approval.rollout}"))
-    if state.began.parent:
-        rows.append(("Parent", state.began.parent))
-    if state.epoch > 1:
-        rows.append(("Resumed", render.counted(state.epoch - 1, "time")))
-    lines.append(render.pairs(rows))
+    report, state = view.report, view.report.state
+    lines = [render.hanging("", head(state)), outcome(report), header(view)]
     lines += [
         render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
         for at, what in report.decisions
@@ -328,43 +306,22 @@ def full(report: RolloutReport) -> str:
         lines += changes_text.changes(told.changes, most=len(told.changes))
     for turn, found in sorted(state.seen.items()):
         lines += ["", *changes_text.difference(turn, found, most=len(found.others))]
-    results = state.results()
-    for step, group in enumerate(state.began.groups, 1):
-        lines += ["", click.style(f"Group {step}", bold=True)]
-        lines += [_run(report, NodeRun(step, node), results[node]) for node in group]
-    if state.goes_back:
-        turns = [NodeRun(state.step_back, node) for node in state.took]
-        lines += ["", click.style("Back", bold=True)]
-        lines += [_run(report, turn, None) for turn in turns]
+    for group in view.groups:
+        lines += ["", f"{click.style(f'Group {group.number}', bold=True)}  {coloured(group.state)}"]
+        lines += map(_run, group.runs)
+    if view.rollback is not None:
+        lines += ["", f"{click.style('Back', bold=True)}  {coloured(view.rollback.state)}"]
+        lines += map(_run, view.rollback.runs)
     return "\n".join(lines)
 
 
-def _run(report: RolloutReport, turn: NodeRun, result: "NodeResult | None") -> str:
-    end = report.state.ends.get(turn)
-    if end is not None:
-        seconds = report.seconds(turn)
-        took = "" if seconds is None else f" ({_seconds(seconds)})"
-        run = f"  [run {render.user_text(end.run)}]" if end.run else ""
-        reason = f": {render.user_text(end.reason)}" if end.reason else ""
-        back = turn.step == report.state.step_back
-        word = way_back(end) if back else _word(end)
-        text = f"{coloured(word)}{took}{reason}{run}"
-    elif turn in report.state.started:
-        known = report.state.over is None and report.word != OVERTAKEN
-        text = coloured(RUNNING if known else "unknown")
-    elif result is NodeResult.SKIPPED:
-        text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
-    else:
-        waits = "unknown" if report.word == OVERTAKEN else "waits"
-        text = "not reached" if report.state.over is not None else waits
-    return render.hanging("  ", f"{turn.node}  {text}")
-
-
-def _word(end: NodeRunEnded) -> str:
-    """Return the result of a node run in a word: a failed check outweighs a good outcome."""
-    well = end.result is NodeResult.SUCCEEDED
-    agrees = succeeded(end.outcome) == well
-    return end.outcome if end.outcome and agrees else str(end.result)
+def _run(run: NodeRunView) -> str:
+    detail = f", {render.user_text(run.detail)}" if run.detail else ""
+    took = "" if run.seconds is None else f" ({_seconds(run.seconds)})"
+    reason = f": {render.user_text(run.reason)}" if run.reason else ""
+    puppet = f"  [run {render.user_text(run.run)}]" if run.run else ""
+    text = f"{run.node}  {coloured(run.state)}{detail}{took}{reason}{puppet}"
+    return render.hanging("  ", text)
 
 
 def _seconds(seconds: float) -> str:

@@ -3,10 +3,10 @@
 A method from_dict raises `InvalidInputError` or `KeyError` if the JSON form is malformed;
 `event_forms.from_dict` turns both into `StateError`.
 
-decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `estimating`, `events`,
-    `options`, `report_page`, `report`, `selecting`, `state`, `unready`, `until`.
+decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `events`, `options`,
+    `progress_states`, `report`, `selecting`, `state`, `unready`, `until`.
 acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
-inner packages: `changes`, `commands`, `node_runs`.
-private: `confirmations`, `deliveries`, `event_forms`, `nodes`, `notes`, `replies`.
+inner packages: `changes`, `commands`, `node_runs`, `reporting`.
+private: `confirmations`, `deliveries`, `estimating`, `event_forms`, `nodes`, `notes`, `replies`.
 """

@@ -23,8 +23,9 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import checked_time
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Event, NodeResult, RolloutBegan, RolloutEnding
-from localpuppet.rollout.execution.report import OPEN, RolloutReport
+from localpuppet.rollout.execution.events import Event, RolloutBegan, RolloutEnding
+from localpuppet.rollout.execution.progress_states import ProgressState
+from localpuppet.rollout.execution.report import RolloutReport
 
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
@@ -32,7 +33,7 @@ SCHEMA = 1
 # Characters of a title and of a reason in a summary.
 MAX_TEXT = 200
 _WHERE = "rollout checkpoint"
-_COUNTED = frozenset((*NodeResult, OPEN))
+_COUNTED = frozenset(ProgressState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class Summary:
     Attributes:
         started_at: When it began, ISO 8601.
         finished_at: When it ended, ISO 8601.
-        counts: Result → number of nodes, as in `RolloutReport.counts`.
+        counts: State → number of nodes, as in `RolloutReport.counts`.
+        release: The release that it delivered, or empty.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Summary:
     finished_at: str
     noop: bool
     counts: Mapping[str, int]
+    release: str
 
     @classmethod
     def of(cls, report: RolloutReport) -> "Summary | None":
@@ -67,6 +70,7 @@ class Summary:
             finished_at=report.ended,
             noop=report.state.began.options.noop,
             counts=report.counts(),
+            release=report.release,
         )
 
     @classmethod
@@ -92,12 +96,13 @@ class Summary:
             finished_at=checked_time(raw["finished_at"]),
             noop=raw["noop"],
             counts=dict(counts),
+            release=shortened(raw["release"], MAX_TEXT),
         )
 
     @property
     def succeeded(self) -> bool:
         """Whether every node succeeded."""
-        return set(self.counts) == {NodeResult.SUCCEEDED}
+        return set(self.counts) == {ProgressState.DONE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ from pathlib import Path
 from localpuppet.base.formats.prometheus import parse_samples, show_samples
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.machine.files import write_durably
-from localpuppet.rollout.execution.events import NodeResult, RolloutEnding
-from localpuppet.rollout.execution.report import OPEN, PAUSED, RUNNING, RolloutReport
+from localpuppet.rollout.execution.events import RolloutEnding
+from localpuppet.rollout.execution.progress_states import ProgressState
+from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 _HELP = {
@@ -25,7 +26,7 @@ _HELP = {
     "localpuppet_last_rollout_duration_seconds": "How long it has been running, or ran.",
     "localpuppet_last_rollout_outcome": "1 for why it is over; all 0 before that.",
     "localpuppet_last_rollout_success": "Whether it is over and every node succeeded.",
-    "localpuppet_last_rollout_nodes": "Nodes by result; open: without a result.",
+    "localpuppet_last_rollout_nodes": "Nodes by state.",
     "localpuppet_last_rollout_resumptions": "How often it was resumed.",
     _SUCCESS: "When a rollout that was to change something last succeeded.",
 }
@@ -78,6 +79,6 @@ def _of(report: RolloutReport, now: datetime) -> Iterator[tuple[str, str]]:
         yield f'{last}outcome{{outcome="{ending}"}}', value
     yield f"{last}success", str(int(report.succeeded))
     counts = report.counts()
-    for result in (*map(str, NodeResult), OPEN):
-        yield f'{last}nodes{{result="{result}"}}', str(counts.get(result, 0))
+    for state in ProgressState:
+        yield f'{last}nodes{{state="{state}"}}', str(counts.get(state, 0))
     yield f"{last}resumptions", str(report.state.epoch - 1)

@@ -1,6 +1,5 @@
 """The report of a rollout: its state, its node runs with their times, and the decisions."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +27,12 @@ from localpuppet.rollout.execution.events import (
     RolloutTakenOver,
 )
 from localpuppet.rollout.execution.nodes import HOLD
+from localpuppet.rollout.execution.progress_states import (
+    ProgressState,
+    ProgressStates,
+    count_states,
+    of_group,
+)
 from localpuppet.rollout.execution.state import RolloutState
 
 RUNNING = "running"
@@ -35,7 +40,7 @@ PAUSED = "paused"
 INTERRUPTED = "interrupted"
 OVERTAKEN = "taken over"
 ELSEWHERE = "elsewhere"
-OPEN = "open"  # the result of a node that has none yet
+LOST = "the rollout ended before the result was known"
 
 
 def show_counts(counts: Mapping[str, int]) -> str:
@@ -121,9 +126,8 @@ class RolloutReport:
         )
 
     def counts(self) -> dict[str, int]:
-        """Return result → number of nodes; `OPEN` for nodes without a result."""
-        found = Counter(str(result or OPEN) for result in self.state.results().values())
-        return {result: found[result] for result in [*map(str, NodeResult), OPEN] if found[result]}
+        """Return state → number of nodes; see `ProgressState`."""
+        return ProgressStates(self.state).counts()
 
     def seconds(self, turn: NodeRun) -> float | None:
         """Return the seconds from the request of a node run to its result; `None` if not over."""
@@ -138,7 +142,8 @@ class RolloutReport:
         if back is not None and back.reason:
             return back.reason
         end = self.state.failed.get(node)
-        return self.state.skipped.get(node) or (end.reason if end else "")
+        lost = LOST if node in self.state.lost else ""
+        return self.state.skipped.get(node) or (end.reason if end else lost)
 
     def held_until(self) -> dict[NodeName, datetime]:
         """Return the nodes that may still be on hold after the end, with the latest expiry, UTC."""
@@ -151,6 +156,12 @@ class RolloutReport:
             + timedelta(seconds=longest if node in over.held_for_investigation else HOLD)
             for node in sorted({*over.still_held, *over.held_for_investigation})
         }
+
+    @property
+    def release(self) -> str:
+        """The release that the rollout delivers; empty if the nodes run what they have."""
+        delivery = self.state.began.options.delivery
+        return "" if delivery is None else str(delivery.release)
 
     @property
     def why(self) -> str:
@@ -168,6 +179,7 @@ class RolloutReport:
         return {
             "id": began.id,
             "title": began.title,
+            "release": self.release,
             "caller": began.caller,
             "parent": began.parent,
             "state": self.word,
@@ -183,21 +195,25 @@ class RolloutReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the complete JSON form."""
-        over = self.state.over
+        over, states = self.state.over, ProgressStates(self.state)
         return {
             "schema": 1,
             **self.summary(),
             "options": to_record(self.state.began.options),
             "nodes": [
-                {"node": node, "result": result and str(result), "reason": self.reason(node)}
+                {
+                    "node": node,
+                    "state": str(states.nodes[node]),
+                    "result": result and str(result),
+                    "reason": self.reason(node),
+                }
                 for node, result in self.state.results().items()
             ],
             "groups": [
-                {"group": step, "runs": [self._run(NodeRun(step, node)) for node in group]}
-                for step, group in enumerate(self.state.began.groups, 1)
+                self._group(step, states) for step in range(1, len(self.state.began.groups) + 1)
             ],
             "rollback_runs": [
-                self._run(NodeRun(self.state.step_back, node))
+                self._run(NodeRun(self.state.step_back, node), states)
                 for node in (self.state.took if self.state.goes_back else ())
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
@@ -245,10 +261,23 @@ class RolloutReport:
             "approved_by": None if approved is None else approved.approved_by,
         }
 
-    def _run(self, turn: NodeRun) -> dict[str, Any]:
+    def _group(self, step: int, states: ProgressStates) -> dict[str, Any]:
+        runs = [
+            self._run(NodeRun(step, node), states) for node in self.state.began.groups[step - 1]
+        ]
+        found = [ProgressState(run["state"]) for run in runs]
+        return {
+            "group": step,
+            "state": str(of_group(found)),
+            "counts": count_states(found),
+            "runs": runs,
+        }
+
+    def _run(self, turn: NodeRun, states: ProgressStates) -> dict[str, Any]:
         end = self.state.ends.get(turn)
         return {
             "node": turn.node,
+            "state": str(states.of_run(turn)),
             "started_at": self.started_at.get(turn),
             "finished_at": self.ended_at.get(turn),
             "seconds": self.seconds(turn),

@@ -61,19 +61,16 @@ class RolloutState:
         self.ends: dict[NodeRun, NodeRunEnded] = {}
         self.predicted_changes: dict[NodeName, PredictedChanges] = {}  # reported with noop
         self.differing: dict[NodeRun, UnapprovedChange] = {}  # node runs that wait for an approval
-        self.seen: dict[
-            NodeRun, UnapprovedChange
-        ] = {}  # all differences, also those approved later
+        # all differences, also those approved later
+        self.seen: dict[NodeRun, UnapprovedChange] = {}
         self.approved: dict[NodeRun, ChangesApproved] = {}
-        self.granted: dict[
-            NodeRun, PredictedChanges
-        ] = {}  # approved changes, extended by differences
+        # approved changes, extended by differences
+        self.granted: dict[NodeRun, PredictedChanges] = {}
         self.cleared: set[NodeRun] = set()  # node runs whose changes are approved
         self.looked: dict[NodeRun, int] = {}  # the step of the last comparison before each run
         self._looks: Counter[NodeRun] = Counter()
-        self.entries: dict[
-            NodeName, AwaitedEntry
-        ] = {}  # of nodes that ran, in the order of their ends
+        # of nodes that ran, in the order of their ends
+        self.entries: dict[NodeName, AwaitedEntry] = {}
         self.checked: set[NodeRun] = set()
         self.failed: dict[NodeName, NodeRunEnded] = {}
         self.accepted: frozenset[NodeName] = frozenset()  # failed nodes that an operator accepted
@@ -85,6 +82,7 @@ class RolloutState:
         self.stopped: RolloutStopped | None = None
         self.overtaken: RolloutTakenOver | None = None
         self.over: RolloutEnded | None = None
+        self.lost: frozenset[NodeName] = frozenset()  # at the end, with an unknown result
         self._makers: dict[NodeName, list[frozenset[NodeName]]] = {}
         for need in began.needs:
             makers = frozenset(need.producers)
@@ -162,12 +160,9 @@ class RolloutState:
 
     def as_it_is(self, event: Event) -> Event:
         """Return an event as it counts now: after a stop, a compared run is withdrawn."""
-        ends = self.stopped is not None
-        return (
-            NodeRunsWithdrawn(node_runs=(event.node_run,))
-            if ends and isinstance(event, ChangesPredicted)
-            else event
-        )
+        if self.stopped is not None and isinstance(event, ChangesPredicted):
+            return NodeRunsWithdrawn(node_runs=(event.node_run,))
+        return event
 
     def makers_for(self, node: NodeName) -> Sequence[frozenset[NodeName]]:
         """Return the sets of nodes that produce what a node's components consume."""
@@ -271,6 +266,11 @@ class RolloutState:
             self.overtaken = event
         elif isinstance(event, RolloutEnded):
             self.over = event
+            self.lost = frozenset(
+                turn.node
+                for turn in self.started
+                if not (self.settled(turn) or self.looks(turn) or turn.step == self.step_back)
+            )
         elif isinstance(event, DurationsMeasured):
             self.durations.update(event.durations)
             self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
@@ -311,6 +311,7 @@ class RolloutState:
         if self.over is not None:
             self.until = None
         self.over = self.overtaken = None
+        self.lost = frozenset()
         if not self.goes_back:  # a rollback continues and keeps its ending
             self.stopped = None
 
@@ -364,6 +365,8 @@ class RolloutState:
                 found[node] = self.failed[node].result
             elif all(self.settled(turn) for turn in turns):
                 found[node] = NodeResult.SUCCEEDED
+            elif node in self.lost:
+                found[node] = NodeResult.UNRESPONSIVE
             else:
                 found[node] = open_result
         return found

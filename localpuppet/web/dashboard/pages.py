@@ -16,6 +16,8 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
+from localpuppet.rollout.execution.reporting.time_line import TimeLine
+from localpuppet.rollout.execution.reporting.view import RolloutView
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.diagram_views import DiagramViews
@@ -31,7 +33,7 @@ from localpuppet.web.dashboard.lists.list_query import (
     ListQuery,
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, parts_of
+from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, reported_runs
 from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
@@ -159,13 +161,15 @@ class Pages:
 
     async def _rollout(self, request: Request) -> Response:
         shown = await self._of_rollout(request, self._parts.rollouts.shown)
-        report = shown.report
+        report, now = shown.report, self._parts.clock.now()
+        view = None if report is None else RolloutView.of(report, now)
         return self._showing.page(
             "rollout.html",
             row=shown.row,
-            whole=report is not None,
-            told=parts_of(shown.told, now=self._now()),
-            groups=() if report is None else groups_of(report),
+            rollout=view,
+            told=reported_runs(shown.told, now=now.timestamp()),
+            groups=() if view is None else groups_of(view, now=now),
+            line=None if view is None else TimeLine.of(view, now),
             courses=() if report is None else courses(report),
             decisions=() if report is None else decisions_of(report)[-MOST_DECISIONS:],
         )

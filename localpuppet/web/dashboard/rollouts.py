@@ -35,7 +35,7 @@ _Stamp = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutView:
+class KnownRollout:
     """The known facts of a rollout.
 
     Attributes:
@@ -84,7 +84,7 @@ class Rollouts:
         )
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
-    def shown(self, rollout: RolloutId) -> RolloutView:
+    def shown(self, rollout: RolloutId) -> KnownRollout:
         """Return the known facts of a rollout.
 
         Raises:
@@ -98,14 +98,14 @@ class Rollouts:
                 (one for one in self._nodes.reported_rollouts() if one.rollout == rollout), None
             )
             if told is not None:
-                return RolloutView(
+                return KnownRollout(
                     row=RolloutRow.of_nodes(told), told=self._nodes.rollout_reports(told)
                 )
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
-            return RolloutView(row=self._overtaken(mine, head))
+            return KnownRollout(row=self._overtaken(mine, head))
         report = self.report(rollout)
-        return RolloutView(row=RolloutRow.of(report), report=report)
+        return KnownRollout(row=RolloutRow.of(report), report=report)
 
     def report(self, rollout: RolloutId) -> RolloutReport:
         """Return the report of a rollout.

@@ -22,6 +22,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.rollout.execution.reporting.view import tone_of
 from localpuppet.web.dashboard.actions import Action
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
@@ -58,7 +59,7 @@ class TemplateRenderer:
             finalize=_line,
         )
         self._templates.filters.update(when=self._when, ago=self._ago)
-        self._templates.filters.update(duration=show_duration, path=_path)
+        self._templates.filters.update(duration=show_duration, path=_path, tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS)
 

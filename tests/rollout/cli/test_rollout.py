@@ -89,7 +89,8 @@ def test_what_is_told(node: Node) -> None:
     written(node)
     listed = node.run("rollout", "list")
     assert listed.out.splitlines()[1] == (
-        "20261122T110000Z-0123  stopped  1 succeeded, 1 unresponsive, 1 not reached, 1 skipped"
+        "20261122T110000Z-0123  stopped  -        choria=alice  2026-11-20 14:00:00 UTC  "
+        "1 done, 1 failed, 1 not reached, 1 skipped"
     )
     watched = node.run("rollout", "status", "--watch")
     assert watched.code == 1
@@ -99,7 +100,7 @@ def test_what_is_told(node: Node) -> None:
         "n01.example.com  changed (15s)\n"
         "resumed\n"
         "n02.example.com  unresponsive (45s): did not tell\\x1b[2J\n"
-        "stopped: by SIGINT (1 succeeded, 1 unresponsive, 1 not reached, 1 skipped)\n"
+        "stopped: by SIGINT (1 done, 1 failed, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
         "the hold expires then; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
         "'localpuppet rollout run --failed-in 20261122T110000Z-0123', "
@@ -117,14 +118,15 @@ def test_what_is_told(node: Node) -> None:
     ]
     damaged.unlink()
     shown = node.run("rollout", "report").out
-    assert "Resumed  1 time" in shown
-    assert "  n01.example.com  changed (15s)  [run r1]\n" in shown
+    assert "Resumed  once" in shown
+    assert "  n01.example.com  done, changed (15s)  [run r1]\n" in shown
     assert "  n03.example.com  skipped: on hold: work\n" in shown
     assert "  n04.example.com  not reached\n" in shown
     assert node.run("rollout", "report", "--html").out.startswith("<!doctype html>\n<html lang=")
     found = node.run("rollout", "report", "--json").json
     assert found["nodes"][1] == {
         "node": NodeName("n02.example.com"),
+        "state": "failed",
         "result": "unresponsive",
         "reason": "did not tell\x1b[2J",
     }

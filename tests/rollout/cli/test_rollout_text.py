@@ -89,7 +89,7 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
         NodeRunEnded(node_run=one, result=NodeResult.SUCCEEDED, outcome="changed")
         for one in (FIRST, SECOND)
     ]
-    assert last_line(*ended).endswith(": by SIGINT (2 succeeded)")
+    assert last_line(*ended).endswith(": by SIGINT (2 done)")
 
 
 def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> None:

@@ -18,8 +18,8 @@ FIRST = began([1], [2])
 @pytest.mark.parametrize(
     "lie",
     [
-        {"counts": {"succeeded": -1}},
-        {"counts": {"succeeded": True}},
+        {"counts": {"done": -1}},
+        {"counts": {"done": True}},
         {"counts": {"<script>": 1}},
         {"counts": [["succeeded", 1]]},
         {"ending": "well"},
@@ -31,7 +31,7 @@ FIRST = began([1], [2])
 )
 def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]) -> None:
     raw = {"title": "t" * 999, "ending": "done", "reason": "a\nb", "started_at": AT}
-    told = {**raw, "finished_at": AT, "noop": False, "counts": {"succeeded": 3}}
+    told = {**raw, "finished_at": AT, "noop": False, "counts": {"done": 3}, "release": ""}
     whole = {"schema": 1, "rollout": ID, "epoch": 1, "over": True, "events": [], "summary": told}
 
     def parsed(payload: dict[str, object]) -> Summary | None:

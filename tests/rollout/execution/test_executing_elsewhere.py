@@ -96,7 +96,10 @@ def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
         await asyncio.wait([running])
         assert notes.events.count(BOB) == 1
         report = RolloutReport.of([(AT, one) for one in notes.events], taken=False)
-        assert (report.word, report.counts()) == ("taken over", {"open": 4})
+        assert (report.word, report.counts()) == (
+            "taken over",
+            {"running": 1, "waiting": 1, "not started": 2},
+        )
         assert report.why == BOB.who
         assert (AT, f"taken over {BOB.who}") in report.decisions
         state = RolloutState.of([*notes.events, RolloutResumed(epoch=4)])

@@ -48,7 +48,7 @@ def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
     found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
     assert (found["running"], found["paused"], found["success"]) == ("1", "1", "0")
-    assert (found['nodes{result="succeeded"}'], found['nodes{result="open"}']) == ("1", "1")
+    assert (found['nodes{state="done"}'], found['nodes{state="running"}']) == ("1", "1")
     assert found["duration_seconds"] == "60.000"
     assert found["start_timestamp_seconds"] == f"{NOON.timestamp():.3f}"
     assert found["resumptions"] == "0"
@@ -60,7 +60,7 @@ def test_one_that_is_over(tmp_path: Path) -> None:
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     found = told(tmp_path / "m.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
-    assert found['nodes{result="succeeded"}'] == "2"
+    assert found['nodes{state="done"}'] == "2"
     assert found["duration_seconds"] == "40.000"
     assert found["end_timestamp_seconds"] == f"{NOON.timestamp() + 40:.3f}"
 

@@ -162,8 +162,8 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     assert "interrupted" in page  # no process goes on with it
     page = text(visitor, f"/rollouts/{ROLLOUT}")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
-    assert "Group 1 1 of 2 ended, 1 failed" in words
-    assert "Group 2 0 of 2 ended waits" in words
+    assert "Group 1 running 1 failed 1 running" in words
+    assert "Group 2 not started 2 not started" in words
     assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
     for one in (page, text(visitor, "/rollouts")):
         assert "<script>alert" not in one

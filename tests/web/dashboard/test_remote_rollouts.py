@@ -26,7 +26,7 @@ from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
-from localpuppet.web.dashboard.rollouts import Rollouts, RolloutView
+from localpuppet.web.dashboard.rollouts import KnownRollout, Rollouts
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rollout.execution.simulated import ID, began, node
@@ -110,7 +110,11 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         written = await bus.heads(bus.alice).write(head(*FAR), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
-        assert (row.id, row.state, row.counts) == (ID, "elsewhere", (("succeeded", 1), ("open", 1)))
+        assert (row.id, row.state, row.counts) == (
+            ID,
+            "elsewhere",
+            (("done", 1), ("not started", 1)),
+        )
         assert f"last checkpoint at {LATER}" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
         await bus.heads(bus.alice).write(head(over=True), written)
@@ -131,10 +135,10 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         await bus.heard()
         (row,) = bus.rollouts.rows()
         assert (row.state, row.caller) == ("failures", "choria=alice")
-        assert row.counts == (("succeeded", 1), ("not reached", 1))
+        assert row.counts == (("done", 1), ("not reached", 1))
         assert row.reason == "it ended on another machine: 1 node failed"
         assert None not in (row.started_at, row.finished_at)
-        assert bus.rollouts.shown(ID) == RolloutView(row=row)
+        assert bus.rollouts.shown(ID) == KnownRollout(row=row)
 
 
 async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
@@ -156,8 +160,8 @@ async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
         await bus.heads(bus.alice).write(head(*FAR, RolloutResumed(epoch=2), epoch=2), written)
         await bus.heard()
         (row,) = bus.rollouts.rows()
-        assert (row.state, row.counts) == ("elsewhere", (("succeeded", 1), ("open", 1)))
-        assert bus.rollouts.report(ID).counts() == {"succeeded": 1, "open": 1}
+        assert (row.state, row.counts) == ("elsewhere", (("done", 1), ("not started", 1)))
+        assert bus.rollouts.report(ID).counts() == {"done": 1, "not started": 1}
 
 
 async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> None:
@@ -165,7 +169,7 @@ async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> Non
     await bus.heads(bus.alice).write(head(epoch=2, over=True), None)
     async with bus.followed():
         (row,) = bus.rollouts.rows()
-        assert (row.state, row.counts) == ("elsewhere", (("open", 2),))
+        assert (row.state, row.counts) == ("elsewhere", (("running", 1), ("not started", 1)))
         assert "and has ended" in row.reason
         assert bus.rollouts.report(ID).word == "elsewhere"
 

@@ -71,7 +71,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
         assert "reported by nodes" in page
         assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
         assert "it holds 2 nodes" in page
-        for count in ("1 succeeded", "1 failed", "1 open"):
+        for count in ("1 done", "1 failed", "1 waiting"):
             assert count in page
         assert f"{began},holding" in visitor.get("/rollouts.csv").text
         page = text(visitor, f"/rollouts/{began}")

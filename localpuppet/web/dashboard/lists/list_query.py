@@ -66,7 +66,7 @@ RELEASES = Form(
 )
 ROLLOUTS = Form(
     path="/rollouts",
-    orders=("started_at", "state", "title", "nodes"),
+    orders=("started_at", "state", "title", "release", "caller", "nodes"),
     usual="-started_at",
     filters=frozenset({"name"}),
 )

@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.rollout.execution.checkpoint import Summary
-from localpuppet.rollout.execution.events import NodeResult
-from localpuppet.rollout.execution.report import OPEN, RolloutReport
+from localpuppet.rollout.execution.progress_states import ProgressState
+from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.reporting.time_line import TimeLine
+from localpuppet.rollout.execution.reporting.view import GroupView, NodeRunView, RolloutView
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
@@ -19,11 +21,10 @@ DAMAGED = "damaged"
 # The state of a rollout that only nodes report: whether it holds one of them.
 HOLDING, RELEASED = "holding", "released"
 NODES = "reported by nodes"
-RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
-_BAD = (NodeResult.FAILED, NodeResult.UNRESPONSIVE, NodeResult.NOT_REACHED)
-_FIRST = {"bad": 0, RUNNING: 1, CHECKING: 2, OPEN: 3}
+# The order of nodes in a group: what needs attention first.
+_ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +33,15 @@ class RolloutRow:
 
     Attributes:
         id: Its id.
-        state: Its state: a word of `orchestrator.rollout.report`, or `DAMAGED`.
+        state: Its state: a word of `RolloutReport`, or `DAMAGED`.
         title: Its title.
         caller: The caller id of its operator.
         reason: The reason of the state, one line, or empty.
         started_at: Its start, seconds since 1970; `None` if unknown.
         finished_at: Its end, or `None`.
         noop: Whether it changes nothing.
-        counts: Counts of nodes by result.
+        counts: Counts of nodes by state.
+        release: The release that it delivers; empty if it delivers none, or it is unknown.
         epoch: How often it was started or resumed; 0 if unknown.
         source: `NODES` if only nodes report it; else empty.
         reported: For such a rollout, the times of the first and the last new report.
@@ -55,6 +57,7 @@ class RolloutRow:
     noop: bool = False
     counts: tuple[tuple[str, int], ...] = ()
     epoch: int = 0
+    release: str = ""
     source: str = ""
     reported: tuple[float, float] | None = None
 
@@ -73,6 +76,7 @@ class RolloutRow:
             noop=bool(told["noop"]),
             counts=tuple(told["counts"].items()),
             epoch=report.state.epoch,
+            release=one_line(report.release),
         )
 
     @classmethod
@@ -92,14 +96,15 @@ class RolloutRow:
             noop=told.noop,
             counts=tuple(told.counts.items()),
             epoch=epoch,
+            release=told.release,
         )
 
     @classmethod
     def of_nodes(cls, told: ReportedRollout) -> "RolloutRow":
         """Return the row of a rollout that only nodes report."""
-        counts: Counter[str] = Counter()
+        counts: Counter[ProgressState] = Counter()
         for outcome, nodes in told.ends.items():
-            counts[_fate(outcome)] += nodes
+            counts[_reported_state(outcome)] += nodes
         held = f"it holds {told.held} {'node' if told.held == 1 else 'nodes'}"
         return cls(
             id=str(told.rollout),
@@ -107,14 +112,15 @@ class RolloutRow:
             caller=told.caller,
             reason=held if told.held else "",
             started_at=told.rollout.began().timestamp(),
-            counts=tuple(
-                (fate, counts[fate])
-                for fate in (NodeResult.SUCCEEDED, NodeResult.FAILED, OPEN)
-                if counts[fate]
-            ),
+            counts=tuple((str(one), counts[one]) for one in ProgressState if counts[one]),
             source=NODES,
             reported=(told.first, told.last),
         )
+
+    @property
+    def words(self) -> str:
+        """Return what a search finds it by, in lower case."""
+        return f"{self.id}\n{self.title}\n{self.caller}\n{self.release}".lower()
 
     @property
     def nodes(self) -> int:
@@ -123,50 +129,33 @@ class RolloutRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutRun:
-    """A node's run in a rollout.
+class ReportedRun:
+    """A node's run in a rollout, as the node reports it.
 
     Attributes:
         node: The node.
-        word: Its state: an outcome, a step result, `RUNNING`, `CHECKING` or `OPEN`.
-        bad: Whether it failed.
-        reason: The reason, one line, or empty.
-        run: Its id, or empty.
-        seconds: Its duration; `None` if unknown.
+        state: Its state.
+        detail: The outcome of its run, or whether it is held; may be empty.
+        run: The id of its run, or empty.
     """
 
     node: str
-    word: str
-    bad: bool
-    reason: str
+    state: ProgressState
+    detail: str
     run: str
-    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeGroup:
-    """Nodes that may run at the same time.
+class ShownGroup:
+    """A group on a page.
 
     Attributes:
-        number: Its number, from 1.
-        total: The number of its runs.
-        ended: The number of ended runs.
-        bad: The number of failed runs.
-        parts: Some of the runs: failed ones first, then running ones, then the rest by name.
+        group: The whole group.
+        runs: Some of its runs, those that need attention first, each with its bar as SVG.
     """
 
-    number: int
-    total: int
-    ended: int
-    bad: int
-    parts: tuple[RolloutRun, ...]
-
-    @property
-    def word(self) -> str:
-        """Return the state of the group."""
-        if self.ended == self.total:
-            return "done"
-        return RUNNING if any(part.word != OPEN for part in self.parts) else "waits"
+    group: GroupView
+    runs: tuple[tuple[NodeRunView, str], ...]
 
 
 def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
@@ -174,27 +163,39 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
 
     Args:
         rows: All rows.
-        asked: The request; its `name` is a part of an id, a title or a caller.
+        asked: The request; its `name` is a part of an id, a title, a caller or a release.
     """
-    found = [row for row in rows if asked.name in f"{row.id}\n{row.title}\n{row.caller}".lower()]
+    found = [
+        row
+        for row in rows
+        if asked.name in f"{row.id}\n{row.title}\n{row.caller}\n{row.release}".lower()
+    ]
     found.sort(key=lambda row: row.id)
     found.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
     return found
 
 
-def groups_of(report: RolloutReport) -> list[NodeGroup]:
-    """Return a rollout group by group."""
-    told = report.to_dict()
-    skipped = {
-        one["node"]: one["reason"]
-        for one in told["nodes"]
-        if one["result"] == str(NodeResult.SKIPPED)
-    }
-    most = max(FEWEST, MOST_NODES // max(1, len(told["groups"])))
-    return [_group(one, skipped, most) for one in told["groups"]]
+def groups_of(view: RolloutView, *, now: datetime) -> list[ShownGroup]:
+    """Return the groups of a rollout for a page, the runs of a rollback as the last one.
+
+    Args:
+        view: The rollout.
+        now: The time, UTC.
+    """
+    groups = [*view.groups, *([] if view.rollback is None else [view.rollback])]
+    most, line = max(FEWEST, MOST_NODES // max(1, len(groups))), TimeLine.of(view, now)
+    found = []
+    for group in groups:
+        runs = sorted(group.runs, key=lambda run: (_place(run.state), run.node))[:most]
+        found.append(
+            ShownGroup(group=group, runs=tuple((run, line.draw_text(run)) for run in runs))
+        )
+    return found
 
 
-def parts_of(told: Iterable[tuple[str, NodeRolloutReport]], *, now: float) -> list[RolloutRun]:
+def reported_runs(
+    told: Iterable[tuple[str, NodeRolloutReport]], *, now: float
+) -> list[ReportedRun]:
     """Return the runs that nodes report of a rollout, in the same order.
 
     Args:
@@ -202,13 +203,11 @@ def parts_of(told: Iterable[tuple[str, NodeRolloutReport]], *, now: float) -> li
         now: Seconds since 1970, UTC.
     """
     return [
-        RolloutRun(
+        ReportedRun(
             node=node,
-            word=one.outcome or OPEN,
-            bad=_fate(one.outcome) == NodeResult.FAILED,
-            reason="held" if one.until is not None and one.until > now else "",
+            state=_reported_state(one.outcome),
+            detail=one.outcome or ("held" if one.until is not None and one.until > now else ""),
             run=one.run,
-            seconds=None,
         )
         for node, one in told
     ]
@@ -219,46 +218,15 @@ def decisions_of(report: RolloutReport) -> list[tuple[float, str]]:
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
 
 
-def _fate(outcome: str) -> str:
-    """Return the step result for an outcome that a node reported."""
+def _reported_state(outcome: str) -> ProgressState:
+    """Return the state of a node that reported an outcome, or none yet."""
     if not outcome:
-        return OPEN
-    return NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED
+        return ProgressState.WAITING
+    return ProgressState.DONE if succeeded(outcome) else ProgressState.FAILED
 
 
-def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> NodeGroup:
-    parts = [_part(run, skipped) for run in told["runs"]]
-    parts.sort(key=lambda part: (_FIRST.get("bad" if part.bad else part.word, 4), part.node))
-    over = [part for part in parts if part.word not in (RUNNING, CHECKING, OPEN)]
-    return NodeGroup(
-        number=told["group"],
-        total=len(parts),
-        ended=len(over),
-        bad=sum(part.bad for part in over),
-        parts=tuple(parts[:most]),
-    )
-
-
-def _part(run: Mapping[str, Any], skipped: Mapping[str, str]) -> RolloutRun:
-    result, reason = run["result"], str(run["reason"])
-    if result is None and run["started_at"]:
-        word = RUNNING
-    elif result is None and run["node"] in skipped:
-        word, reason = str(NodeResult.SKIPPED), str(skipped[run["node"]])
-    elif result is None:
-        word = OPEN
-    elif result == str(NodeResult.SUCCEEDED) and run["checks"] and not run["checked_at"]:
-        word = CHECKING
-    else:
-        word = str(run["outcome"] or result)
-    return RolloutRun(
-        node=str(run["node"]),
-        word=word,
-        bad=result in map(str, _BAD),
-        reason=reason,
-        run=str(run["run"] or ""),
-        seconds=run["seconds"],
-    )
+def _place(state: ProgressState) -> int:
+    return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -270,6 +238,8 @@ def _key(row: RolloutRow, order: str) -> float | str:
         "started_at": row.started_at or 0.0,
         "state": row.state,
         "title": row.title,
+        "release": row.release,
+        "caller": row.caller,
         "nodes": row.nodes,
     }
     return keys[order]

@@ -15,11 +15,13 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.reporting.view import RolloutView
 from localpuppet.web.dashboard.lists.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,
     MOST_NODES,
     RolloutRow,
+    ShownGroup,
     decisions_of,
     groups_of,
     rollouts,
@@ -47,9 +49,14 @@ def report(*events: Event, groups: int = 2, each: int = 3) -> RolloutReport:
     return RolloutReport.of([(AT, began), *((LATER, event) for event in events)], taken=True)
 
 
-def test_each_node_has_a_word_and_what_went_wrong_comes_first() -> None:
+def shown(found: RolloutReport) -> list[ShownGroup]:
+    now = parse_time(LATER)
+    return groups_of(RolloutView.of(found, now), now=now)
+
+
+def test_what_went_wrong_comes_first_in_a_group() -> None:
     turns = [NodeRun(1, node(number)) for number in range(3)]
-    first, second = groups_of(
+    first, second = shown(
         report(
             NodeRunsStarted(node_runs=tuple(turns)),
             NodeRunEnded(
@@ -59,30 +66,32 @@ def test_each_node_has_a_word_and_what_went_wrong_comes_first() -> None:
             NodesSkipped(reasons={node(3): "on hold"}),
         )
     )
-    assert [(part.node, part.word) for part in first.parts] == [
-        ("n0002", "unresponsive"),
+    assert [(run.node, run.text) for run, _ in first.runs] == [
+        ("n0002", "failed, unresponsive"),
+        ("n0000", "running, being checked"),
         ("n0001", "running"),
-        ("n0000", "being checked"),
     ]
-    assert (first.ended, first.bad, first.word) == (1, 1, "running")
-    assert first.parts[0].reason == "said nothing"
-    assert [(part.word, part.reason) for part in second.parts] == [
-        ("open", ""),
-        ("open", ""),
-        ("skipped", "on hold"),
+    assert first.group.state == "running"
+    assert first.runs[0][0].reason == "said nothing"
+    assert 'class="tone-bad"' in first.runs[0][1]
+    assert second.group.state == "not started"
+    assert [(run.node, run.text, run.reason) for run, _ in second.runs] == [
+        ("n0003", "skipped", "on hold"),
+        ("n0004", "not started", ""),
+        ("n0005", "not started", ""),
     ]
 
 
-def test_a_page_names_so_many_nodes_whatever_the_rollout() -> None:
-    (only,) = groups_of(report(groups=1, each=5000))
-    assert (len(only.parts), only.total) == (MOST_NODES, 5000)
-    many = groups_of(report(groups=100, each=50))
-    assert {len(group.parts) for group in many} == {FEWEST}
+def test_a_page_names_a_limited_number_of_nodes_of_any_rollout() -> None:
+    (only,) = shown(report(groups=1, each=5000))
+    assert (len(only.runs), len(only.group.runs)) == (MOST_NODES, 5000)
+    many = shown(report(groups=100, each=50))
+    assert {len(group.runs) for group in many} == {FEWEST}
 
 
 def test_rollouts_are_filtered_and_sorted() -> None:
     row = RolloutRow.of(report())
-    assert (row.nodes, row.state, row.counts) == (6, "running", (("open", 6),))
+    assert (row.nodes, row.state, row.counts) == (6, "running", (("not started", 6),))
     old = RolloutRow(id="20261121T110000Z-00aa", state="done", started_at=1.0, title="db")
 
     def found(said: dict[str, str]) -> list[str]:

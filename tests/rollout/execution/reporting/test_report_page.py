@@ -4,6 +4,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.times import parse_time
 from localpuppet.rollout.execution.changes.comparing import compare
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
@@ -23,10 +24,11 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.options import RolloutOptions
 from localpuppet.rollout.execution.report import RolloutReport
-from localpuppet.rollout.execution.report_page import page
+from localpuppet.rollout.execution.reporting.report_page import page
 from tests.rollout.execution.changes.foretold import approved, change, foretold
 from tests.rollout.execution.simulated import began, node
 
+NOW = parse_time("2026-11-22T12:00:00Z")
 EVIL = "</td><script>alert(1)</script>&\"'\x1b[2J\u202e"
 FIRST = replace(
     began([1, 2], [3, 4], checks=("http://a/<b>",)), title=f"shop {EVIL}", caller=f"choria={EVIL}"
@@ -78,7 +80,7 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
             held_for_investigation=(node(2),),
         ),
     )
-    text = page(found)
+    text = page(found, NOW)
     reader = Reader(text)
     assert "script" not in reader.tags
     assert sum("<script>alert(1)</script>" in one for one in reader.texts) >= 9
@@ -88,6 +90,7 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
     assert set(reader.tags) == {
         *("html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p"),
         *("dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "span"),
+        *("svg", "rect"),
     }
     assert not any(value.startswith(("http", "//")) for value in reader.values)
 
@@ -104,20 +107,23 @@ def test_who_ran_when_and_how_it_ended() -> None:
         ChecksEnded(node_run=NodeRun(1, node(2))),
         RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={}),
     )
-    texts = Reader(page(found)).texts
+    texts = Reader(page(found, NOW)).texts
     for text in (
         "shop",
         "failures: 1 node failed",
         "check http://a/: answered 503",
-        "1 succeeded, 1 failed, 2 not reached",
+        "1 done, 1 failed, 2 not reached",
         " run r1",
-        "changed",
+        "done, changed",
+        "failed",
+        "Group 1: failed",
+        "Group 2: not reached",
         "not reached",
         "2026-11-22 11:01:00 UTC",
     ):
         assert text in texts, text
-    assert 'style="margin-left: 16.67%; width: 16.67%"' in page(found)
-    assert f'class="slowest">{node(2)}<' in page(found)
+    assert '<rect class="tone-bad" x="0" width="500" height="10"></rect>' in page(found, NOW)
+    assert f'class="slowest">{node(2)}<' in page(found, NOW)
 
 
 def test_a_release_is_named_and_its_values_are_not() -> None:
@@ -128,14 +134,16 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
         allow_older=False,
     )
     first = replace(FIRST, options=RolloutOptions(delivery=delivery, window=2))
-    text = page(report(first))
-    assert {"shop/tags/r2", "window: 2"} <= set(Reader(text).texts)
+    text = page(report(first), NOW)
+    assert {"shop/tags/r2", "at most 2 nodes at a time"} <= set(Reader(text).texts)
     assert "canary-6f1e" not in text
 
 
 def test_one_that_goes_on_has_a_report_as_well() -> None:
-    texts = Reader(page(report(FIRST, NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))))).texts
-    assert {"interrupted", "running", "waits"} <= set(texts)
+    texts = Reader(
+        page(report(FIRST, NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))), NOW)
+    ).texts
+    assert {"interrupted", "running", "waiting", "not started", "Group 1: running"} <= set(texts)
 
 
 def test_what_was_not_approved_and_who_approved_it() -> None:
@@ -154,7 +162,7 @@ def test_what_was_not_approved_and_who_approved_it() -> None:
             predicted_changes=foretold(more),
         ),
     )
-    reader = Reader(page(told))
+    reader = Reader(page(told, NOW))
     assert "script" not in reader.tags
     assert {"Not approved before", "Would change"} <= set(reader.texts)
     assert any(one.startswith("would make 1 change") for one in reader.texts)

@@ -1,0 +1,149 @@
+"""The report of a rollout as one printable HTML file, without scripts and external resources.
+
+The document is a tree of elements. Texts of nodes and people become one line each, and the
+serializer escapes them.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from xml.etree import ElementTree as Tree
+
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.rollout.execution.report import RolloutReport, show_counts
+from localpuppet.rollout.execution.reporting.time_line import TimeLine
+from localpuppet.rollout.execution.reporting.view import (
+    GroupView,
+    RolloutView,
+    show_moment,
+    tone_of,
+)
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_STYLE = """
+:root { color-scheme: light dark; --good: #1a7f37; --bad: #b42318; --warn: #8a5000;
+  --active: #1f66b5; --quiet: #6a6a6a; }
+@media (prefers-color-scheme: dark) { :root { --good: #5dd879; --bad: #ff8a80; --warn: #f0b455;
+  --active: #7db5f3; --quiet: #a0a0a0; } }
+body { font: 1rem/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem;
+  padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
+dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .6rem .25rem 0;
+  border-bottom: 1px solid #8885; overflow-wrap: break-word; }
+td:last-child { overflow-wrap: anywhere; }
+td.time { width: 25%; min-width: 6rem; }
+.bars { display: block; width: 100%; height: .8rem; margin-top: .3rem;
+  print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.tone-good { color: var(--good); fill: var(--good); }
+.tone-bad { color: var(--bad); fill: var(--bad); }
+.tone-warn { color: var(--warn); fill: var(--warn); }
+.tone-active { color: var(--active); fill: var(--active); }
+.quiet, .tone-quiet { color: var(--quiet); fill: var(--quiet); }
+.slowest { font-weight: 600; }
+@media print { body { margin: 0; max-width: none; } tr, h2 { break-inside: avoid; } }
+"""
+
+
+def page(report: RolloutReport, now: datetime) -> str:
+    """Return the HTML file.
+
+    Args:
+        report: The rollout.
+        now: The time, UTC.
+    """
+    began, view = report.state.began, RolloutView.of(report, now)
+    root = Tree.Element("html", lang="en")
+    head = Tree.SubElement(root, "head")
+    Tree.SubElement(head, "meta", charset="utf-8")
+    Tree.SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": POLICY})
+    Tree.SubElement(head, "meta", name="viewport", content="width=device-width")
+    _add(head, "title", f"Rollout {began.id}: {report.word}")
+    _add(head, "style", _STYLE, raw=True)
+    body = Tree.SubElement(Tree.SubElement(root, "body"), "main")
+    _add(body, "h1", began.title or "Rollout")
+    kind = f"tone-{tone_of(report.word)}"
+    _add(body, "p", f"{report.word}{': ' if report.why else ''}{report.why}", kind)
+    _pairs(body, _facts(view))
+    if report.decisions:
+        _add(body, "h2", "Decisions")
+        _pairs(body, [(show_moment(parse_time(at)), what) for at, what in report.decisions])
+    if report.state.seen:
+        _add(body, "h2", "Not approved before")
+        _pairs(body, _differences(report))
+    line = TimeLine.of(view, now)
+    for group in view.groups:
+        _add(body, "h2", f"Group {group.number}: {group.state}")
+        _runs(body, group, line)
+    if view.rollback is not None:
+        _add(body, "h2", f"Back to what they ran before: {view.rollback.state}")
+        _runs(body, view.rollback, line)
+    if report.state.predicted_changes:
+        _add(body, "h2", "Would change")
+        _pairs(body, _would_change(report))
+    _add(body, "p", "The bars show when each node ran; the bold node ended last in its group.")
+    return "<!doctype html>\n" + Tree.tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def _differences(report: RolloutReport) -> Iterable[tuple[str, str]]:
+    for turn, difference in sorted(report.state.seen.items()):
+        approved = report.state.approved.get(turn)
+        by = f"approved by {approved.approved_by}" if approved else "not approved"
+        changes = "; ".join(map(str, difference.others))
+        yield turn.node, f"{difference.reason} ({by}){': ' if changes else ''}{changes}"
+
+
+def _would_change(report: RolloutReport) -> Iterable[tuple[str, str]]:
+    for node, told in sorted(report.state.predicted_changes.items()):
+        changes = "; ".join(map(str, told.changes)) or "nothing"
+        yield node, f"{told.release}: {changes if told.whole else f'{told.total} properties'}"
+
+
+def _facts(view: RolloutView) -> Iterable[tuple[str, str]]:
+    yield "Rollout", view.report.state.began.id
+    yield from view.facts()
+    yield "Nodes", show_counts(view.counts)
+    over = view.report.state.over
+    if over is not None and over.still_held:
+        yield "Still held", ", ".join(f"{node}: {why}" for node, why in over.still_held.items())
+    if over is not None and over.held_for_investigation:
+        yield "Kept on hold", ", ".join(over.held_for_investigation)
+
+
+def _runs(parent: Tree.Element, group: GroupView, line: TimeLine) -> None:
+    """Add a table with a row for each node of a group."""
+    table = Tree.SubElement(parent, "table")
+    header = Tree.SubElement(Tree.SubElement(table, "thead"), "tr")
+    for title in ("Node", "State", "Began", "Took", "", "Why, and the run"):
+        _add(header, "th", title)
+    rows = Tree.SubElement(table, "tbody")
+    last = max((run.ended for run in group.runs if run.ended is not None), default=None)
+    for run in group.runs:
+        row = Tree.SubElement(rows, "tr")
+        slowest = run.ended is not None and run.ended == last and len(group.runs) > 1
+        _add(row, "td", run.node, "slowest" if slowest else "")
+        _add(row, "td", run.text, f"tone-{tone_of(run.state)}")
+        _add(row, "td", "" if run.started is None else show_moment(run.started))
+        _add(row, "td", "" if run.seconds is None else show_duration(run.seconds))
+        Tree.SubElement(row, "td", {"class": "time"}).append(line.draw([run]))
+        cell = _add(row, "td", run.reason)
+        if run.run:
+            _add(cell, "span", f" run {run.run}", "quiet")
+
+
+def _pairs(parent: Tree.Element, pairs: Iterable[tuple[str, str]]) -> None:
+    found = Tree.SubElement(parent, "dl")
+    for name, value in pairs:
+        _add(found, "dt", name)
+        _add(found, "dd", value)
+
+
+def _add(
+    parent: Tree.Element, tag: str, text: str, kind: str = "", *, raw: bool = False
+) -> Tree.Element:
+    """Add an element with a text; a raw text is localpuppet's own and keeps its lines."""
+    element = Tree.SubElement(parent, tag, {"class": kind} if kind else {})
+    element.text = text if raw else one_line(text)
+    return element
