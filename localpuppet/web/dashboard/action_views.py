@@ -206,7 +206,7 @@ class ActionViews:
         except LocalpuppetError as error:
             refused = str(error)
         finally:
-            end = refused if came is None else came.text
+            end = refused if came is None else came.line
             line = f"{self._actor.name}: {proposal.named}: {asked}: {end}"
             self._context.log.info(line, kind=LineKind.REQUEST)
         return self._showing.page(

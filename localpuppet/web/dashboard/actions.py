@@ -201,15 +201,19 @@ class ActionOutcome:
         order = list(NodeVerdict)
         found = sorted(results, key=lambda one: (order.index(one.verdict), one.node))
         counts = Counter(one.verdict for one in found)
-        bad = [f"{one.node}: {one.reason}" for one in found if one.reason]
-        text = ", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict])
         return cls(
-            text=f"{text} ({shown_names(bad)})" if bad else text,
+            text=", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict]),
             results=tuple(found),
             follows=_FOLLOWS[deed.action],
             command=deed.command,
             opposite=Action.ENABLE if deed.action is Action.HOLD else Action.HOLD,
         )
+
+    @property
+    def line(self) -> str:
+        """Return the result in one line, with some reasons."""
+        bad = [f"{one.node}: {one.reason}" for one in self.results if one.reason]
+        return f"{self.text} ({shown_names(bad)})" if bad else self.text
 
     def names(self, *, good: bool) -> tuple[NodeName, ...]:
         """Return the nodes on which the action may take effect, or those on which it does not."""
@@ -229,7 +233,11 @@ def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:
         rows: The rows of the nodes.
     """
     runs, ends = action in (Action.TRIGGER, Action.NOOP), action is Action.ENABLE
-    held = "On hold, no run starts before the hold ends" if runs else "Already on hold"
+    held = (
+        "On hold, no run starts before the hold ends"
+        if runs
+        else "Already on hold, your hold is added or replaces your earlier one"
+    )
     doubts: Mapping[str, Callable[[NodeRow], object]] = {
         "Unresponsive, may not receive the request": lambda row: row.state == UNRESPONSIVE,
         "Not trusted, replies are rejected": lambda row: row.state == NOT_TRUSTED,

@@ -76,7 +76,7 @@ def test_a_token_is_good_once_for_what_it_was_given_for(
     given = token(visitor)
     assert sent(visitor, "/nodes/do/trigger?node=web01", token=given).startswith("403")
     assert sent(visitor, "/nodes/do/noop?node=web02", token=given).startswith("403")
-    assert "Noop run?" in sent(visitor, message="x")
+    assert "Noop run: web01?" in sent(visitor, message="x")
     assert sent(visitor, token="guess").startswith("403")
     assert sent(visitor, token=given).startswith("200")
     assert "confirmation was used before" in sent(visitor, token=given)
@@ -166,12 +166,12 @@ def test_selected_nodes_are_frozen_as_names(
     assert [(str(deed), deed.nodes) for deed in actor.deeds] == [
         ("hold (for 2h: disk)", ("a1", "a2"))
     ]
-    assert "1 refused, 1 accepted (a1: the policy denies it)" in came
+    assert "1 refused, 1 accepted</p>" in came
     assert "localpuppet disable a1 a2 -m disk --for 2h" in came
     # The end of the holds takes exactly the nodes that accepted; both are confirmed first.
     assert re.search(r'do/enable"><input type="hidden" name="node" value="a2"><button>End', came)
     assert re.search(r'do/hold"><input type="hidden" name="node" value="a1"><button>Try', came)
-    assert "End my hold?" in sent(visitor, "/nodes/do/enable", node="a2")
+    assert "End my hold: a2?" in sent(visitor, "/nodes/do/enable", node="a2")
     assert len(actor.deeds) == 1
     assert "2 nodes (a1, a2): hold (for 2h: disk): 1 refused, 1 accepted" in site.log.lines[-1][1]
 

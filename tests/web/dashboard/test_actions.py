@@ -130,7 +130,7 @@ def test_what_will_happen_names_the_nodes_that_may_refuse() -> None:
     assert "Unresponsive" not in said(Action.HOLD, idle)
     held = NodeRow(node="held", state="on hold", holds=(HELD,))
     assert "no run starts before the hold ends: held." in said(Action.NOOP, held, idle)
-    assert "Already on hold: held." in said(Action.HOLD, held, idle)
+    assert "earlier one: held." in said(Action.HOLD, held, idle)
     assert "Not on hold, by the last status: idle." in said(Action.ENABLE, held, idle)
     assert "the new one follows it: a." in said(Action.TRIGGER, NodeRow(node="a", cause="timer"))
     strange = NodeRow(node="odd", state="not trusted")
@@ -142,7 +142,8 @@ def test_the_result_of_an_action_counts_and_offers_what_takes_it_back() -> None:
     fine = NodeResult(node=NODE, verdict=NodeVerdict.ACCEPTED)
     refused = NodeResult(node=OTHER, verdict=NodeVerdict.REFUSED, reason="the policy denies it")
     came = ActionOutcome.of_nodes(deed, [fine, refused])
-    assert came.text == "1 refused, 1 accepted (web02: the policy denies it)"
+    assert came.text == "1 refused, 1 accepted"
+    assert came.line == f"{came.text} (web02: the policy denies it)"
     assert [one.node for one in came.results] == [OTHER, NODE]
     assert (came.names(good=True), came.names(good=False)) == ((NODE,), (OTHER,))
     assert (came.failed, came.opposite) == (False, Action.ENABLE)

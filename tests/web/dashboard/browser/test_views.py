@@ -248,11 +248,11 @@ def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, si
         browser = Browser(driver, served)
         browser.problems()
         browser.wide(360)
-        for refuses, words in (("", "web01 accepted"), ("policy says no", "policy says no")):
+        for refuses, words in (("", "1 accepted"), ("policy says no", "policy says no")):
             actor.refuses = refuses
             browser.go("/nodes/web01")
             driver.find_element(By.LINK_TEXT, "Put on hold").click()
-            assert "No run starts on it" in browser.text("main")
+            assert "No run starts on the node" in browser.text("main")
             axe = Axe(driver)
             axe.inject()
             assert axe.run()["violations"] == []
