@@ -4,15 +4,19 @@
 - `triggers.admission` has the rules for what a node accepts.
 """
 
+from collections.abc import Sequence
+
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import (
     Admission,
     AdmittedTrigger,
     DroppedTrigger,
     UnsignedMessage,
 )
+from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 
 
@@ -23,12 +27,16 @@ class SignedAdmission:
         admission: The rules for what the node accepts.
         verifier: Verifies signatures.
         clock: The node's clock.
+        audit: Records what was decided.
     """
 
-    def __init__(self, admission: Admission, verifier: Verifier, clock: Clock) -> None:
+    def __init__(
+        self, admission: Admission, verifier: Verifier, clock: Clock, audit: Auditor
+    ) -> None:
         self._admission = admission
         self._verifier = verifier
         self._clock = clock
+        self._audit = audit
 
     @property
     def me(self) -> NodeName:
@@ -52,3 +60,25 @@ class SignedAdmission:
             return signed.signer
 
         return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
+
+    def record_accepted(self, cause: RunCause, *, problem: str) -> None:
+        """Record a trigger that was admitted, and why it leads to no run, or empty."""
+        self._record(cause.sender, cause.uuid, cause.tags, problem)
+
+    def record_dropped(self, dropped: DroppedTrigger) -> None:
+        """Record a trigger that was dropped, unless that is normal and frequent."""
+        if dropped.quiet:
+            return
+        trigger = dropped.trigger if dropped.signed else None
+        if trigger is None:
+            self._record("", "", (), dropped.reason)
+        else:
+            self._record(trigger.hostname, trigger.uuid, trigger.tags, dropped.reason)
+
+    def _record(self, sender: str, uuid: str, tags: Sequence[str], reason: str) -> None:
+        caller = SignerName(sender).caller if sender else ""
+        # Each run of a node may send the same trigger: with one record for each, those of a
+        # day would fill it.
+        self._audit.record(
+            caller, "trigger", ", ".join(tags), reason=reason, request=uuid, repeats=True
+        )

@@ -126,8 +126,10 @@ class Agent:
                 trigger = verdict.trigger
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
                 say(f"dropped a trigger{which}: {verdict.reason}", kind=LineKind.STRANGER)
+                self._admission.record_dropped(verdict)
             elif verdict.cause.id not in admitted:
                 problem = self._coalescer.problem(verdict.cause)
+                self._admission.record_accepted(verdict.cause, problem=problem or "")
                 if problem:
                     self._log.warning(
                         f"dropped a {_shown(verdict.cause)}: {problem}", kind=LineKind.STRANGER

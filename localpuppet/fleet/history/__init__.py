@@ -1,5 +1,5 @@
 """The history of nodes: summaries of their runs, and the requests that they decided.
 
 decides: `audit_record`, `day`, `run_summary`.
-acts: `day_log`, `following`, `publishing`, `summarising`.
+acts: `auditing`, `day_log`, `following`, `publishing`, `summarising`.
 """

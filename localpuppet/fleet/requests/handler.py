@@ -16,16 +16,28 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.messages import answer
-from localpuppet.fleet.requests.request import Disable, Enable, Request, RunArguments, RunOnce
+from localpuppet.fleet.requests.request import (
+    Arguments,
+    Disable,
+    Enable,
+    Request,
+    RunArguments,
+    RunOnce,
+)
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
+
+# Accepted requests that are no audit records: rollouts send them all the time, and they change
+# and reveal nothing that the node does not publish.
+_UNRECORDED = ("status", "last_run_summary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +110,16 @@ class RequestHandler:
         signer: Signs the replies.
         holds: Returns the holds on this node.
         actions: The node's actions.
+        audit: Records what was decided.
         clock: The node's clock.
+        log: The node's log.
     """
 
     reception: RequestAdmission
     signer: MessageSigner
     holds: Callable[[], Holds]
     actions: Actions
+    audit: Auditor
     clock: Clock
     log: Log
 
@@ -119,6 +134,7 @@ class RequestHandler:
         if isinstance(received, RequestRefusal):
             self.log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
             if received.request is None:
+                self.audit.record("", "", "", reason=received.reason, request="", repeats=True)
                 return None
             return self._reply(received.request, received.reason)
         self.log.info(
@@ -136,6 +152,17 @@ class RequestHandler:
             return self._reply(received, str(error))
 
     def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
+        args, reason = request.args, outcome if isinstance(outcome, str) else ""
+        if reason or request.action not in _UNRECORDED:
+            self.audit.record(
+                request.caller.caller,
+                request.action,
+                _subject(args),
+                reason=reason,
+                request=request.jti,
+                repeats=isinstance(args, Deploy | Disable | Enable | RunOnce)
+                and args.rollout is not None,
+            )
         token = answer(self.signer, request, outcome, clock=self.clock)
         return request.caller, request.jti, token
 
@@ -254,3 +281,23 @@ class RequestHandler:
             return self.actions.rollout.run(caller, args, args.rollout)
         problem = self.actions.run(caller, args.noop, args.tags)
         return problem if problem else {"accepted": True}
+
+
+def _subject(args: Arguments) -> str:
+    """Return what a request is about, for its audit record: no values of a deployment."""
+    found: list[str] = []
+    if isinstance(args, Disable):
+        found = [args.message, *([f"for {args.length}"] if args.length else [])]
+    elif isinstance(args, Deploy):
+        found = [f"{args.action} {args.release}"]
+    elif isinstance(args, Compile):
+        found = [str(args.release)]
+    elif isinstance(args, RunArguments):
+        found = [f"run {args.run or 'newest'}"]
+    elif isinstance(args, RunOnce):
+        found = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
+    rollout = args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
+    if rollout is not None:
+        step = f" step {rollout.step}" if rollout.step else ""
+        found.insert(0, f"rollout {rollout.id}{step}")
+    return ", ".join(found)

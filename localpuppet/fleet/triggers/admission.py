@@ -52,12 +52,14 @@ class DroppedTrigger:
     Attributes:
         reason: One printable line.
         quiet: Whether it is normal and frequent: log it for debugging only.
-        trigger: The trigger, if it could be read; not to be trusted.
+        trigger: The trigger, if it could be read; not to be trusted unless `signed`.
+        signed: Whether its sender signed it.
     """
 
     reason: str
     quiet: bool = False
     trigger: Trigger | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +93,13 @@ class Admission:
         except InvalidInputError as error:
             return DroppedTrigger(reason=one_line(str(error)))
         cause = RunCause.of_trigger(trigger)
-        for reason, quiet in self._problems(trigger, cause, int(now), signer):
+        problems = self._problems(trigger, cause, int(now), signer)
+        for number, (reason, quiet) in enumerate(problems):
             if reason:
-                return DroppedTrigger(reason=one_line(reason), quiet=quiet, trigger=trigger)
+                # The signature is the first check.
+                return DroppedTrigger(
+                    reason=one_line(reason), quiet=quiet, trigger=trigger, signed=number > 0
+                )
         last = trigger.timestamp + trigger.ttl
         return AdmittedTrigger(cause=cause, remember_until=last + MAX_SKEW + 1)
 

@@ -30,6 +30,7 @@ from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.runner import Runner, RunObstacles
 from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.leases.book import LeaseBook
 from localpuppet.fleet.leases.keeper import Keeper
@@ -43,6 +44,7 @@ from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, run_
 from localpuppet.fleet.wiring.confirming import confirming
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
+from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.publishing import PublishingWiring
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
@@ -93,7 +95,20 @@ def run_parts(
         clock=node.clock,
         max_stale=peers(node).inventory.max_stale,
     )
-    agent = _agent(entries, fleet, log, runner, holds, inbox)
+    auditor = HistoryWiring(fleet).auditor(log)
+    obstacles = RunObstacles(
+        held=lambda: HoldStatus.by(holds().active()),
+        lacking=entries.lacking,
+        begun=partial(recorded_end, open_records(node)),
+    )
+    agent = Agent(
+        admission=_admission(fleet, inbox, auditor),
+        inbox=inbox,
+        runner=runner,
+        obstacles=obstacles,
+        clock=node.clock,
+        log=log,
+    )
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
@@ -136,7 +151,7 @@ def run_parts(
     )
     ours = fleet_settings(node).agent.run_cmd is None
     changes = NoopReporter(node.settings.state, open_records(node)) if ours else None
-    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes), auditor)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -192,33 +207,14 @@ def _runner(node: NodeWiring) -> Runner:
     return ForkRunner(partial(run_order, node))
 
 
-def _agent(
-    entries: AwaitedEntries,
-    fleet: FleetWiring,
-    log: AgentLog,
-    runner: Runner,
-    holds: Callable[[], Holds],
-    inbox: Inbox,
-) -> Agent:
+def _admission(fleet: FleetWiring, inbox: Inbox, auditor: Auditor) -> SignedAdmission:
     node = fleet.node
-
     admission = Admission(
         me=fleet.name,
         trigger_refusal=partial(trigger_refusal, peers(node).policy),
         seen=inbox.seen,
     )
-    return Agent(
-        admission=SignedAdmission(admission, fleet.verifier, node.clock),
-        inbox=inbox,
-        runner=runner,
-        obstacles=RunObstacles(
-            held=lambda: HoldStatus.by(holds().active()),
-            lacking=entries.lacking,
-            begun=partial(recorded_end, open_records(node)),
-        ),
-        clock=node.clock,
-        log=log,
-    )
+    return SignedAdmission(admission, fleet.verifier, node.clock, auditor)
 
 
 def _keeper(
@@ -244,13 +240,18 @@ def _keeper(
 
 
 def _desk(
-    fleet: FleetWiring, log: AgentLog, holds: Callable[[], Holds], actions: Actions
+    fleet: FleetWiring,
+    log: AgentLog,
+    holds: Callable[[], Holds],
+    actions: Actions,
+    auditor: Auditor,
 ) -> RequestHandler:
     return RequestHandler(
         reception=fleet.identity.reception(),
         signer=fleet.signer,
         holds=holds,
         actions=actions,
+        audit=auditor,
         clock=fleet.node.clock,
         log=log,
     )

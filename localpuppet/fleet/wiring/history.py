@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import LocalpuppetError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.history.audit_record import AuditRecord
+    from localpuppet.fleet.history.auditing import Auditor
     from localpuppet.fleet.history.day_log import DayLog
     from localpuppet.fleet.history.following import HistoryBoard, HistoryFollower
     from localpuppet.fleet.history.publishing import HistoryPublisher, PublishedDays
@@ -77,6 +78,17 @@ class HistoryWiring:
         from localpuppet.fleet.history.publishing import is_published
 
         return is_published(self._fleet.name, self._logs, self._published, self._fleet.node.clock)
+
+    def auditor(self, log: "Log") -> "Auditor":
+        """Return what records the requests that this node decides.
+
+        Args:
+            log: The log of the service.
+        """
+        from localpuppet.fleet.history.auditing import Auditor
+
+        fleet = self._fleet
+        return Auditor(partial(self.audit.append, fleet.name), fleet.node.clock, log)
 
     def publisher(self, store: "Store", log: "Log") -> "HistoryPublisher":
         """Return what publishes the history.

@@ -14,6 +14,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import MANY, Agent
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunObstacles
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
@@ -24,6 +26,7 @@ from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
 
+C = NodeName.parse("c.example.com")
 B = NodeName.parse("b.example.com")
 OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed")
 
@@ -47,6 +50,7 @@ class Rig:
     begun: RunCompletion | None = None  # the run that an earlier agent began
 
     def __post_init__(self) -> None:
+        self.audited: list[AuditRecord] = []
         self.runner = FakeRunner()
         self.stop = asyncio.Event()
         self.inbox = Inbox(self.directory / "inbox.sqlite", self.clock)
@@ -55,6 +59,7 @@ class Rig:
                 Admission(me=B, trigger_refusal=self.refusal, seen=self.inbox.seen),
                 verifier(self.directory, self.sender),
                 self.clock,
+                Auditor(self.audited.append, self.clock, self.log),
             ),
             inbox=self.inbox,
             runner=self.runner,
@@ -285,6 +290,20 @@ async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -
     rig.runner.ends.put_nowait(OVER)
     with pytest.raises(StateError):
         await work
+
+
+async def test_triggers_that_were_decided_are_recorded(directory: Path) -> None:
+    rig = Rig(directory)
+    accepted, expired, elsewhere = rig.token(1), rig.token(2, ttl=0), rig.token(3, hosts=(C,))
+    forged = rig.token(4)[:-3]
+    rig.agent.receive_triggers([accepted, accepted, elsewhere, expired, forged])
+    rig.agent.receive_triggers([accepted])  # once more from the bus
+    found = [(one.caller, one.action, one.request, str(one.decision)) for one in rig.audited]
+    assert found == [
+        ("choria=a.example.com", "trigger", number(1), "accepted"),
+        ("choria=a.example.com", "trigger", number(2), "refused"),
+        ("", "trigger", "", "refused"),
+    ]
 
 
 async def test_what_a_message_says_raises_nothing(directory: Path) -> None:

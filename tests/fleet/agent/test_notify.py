@@ -17,6 +17,7 @@ from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.runner import RunCompletion, RunObstacles, RunOrder
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
@@ -144,6 +145,7 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
                 Admission(me=A, trigger_refusal=lambda _: None, seen=inbox.seen),
                 Verifier(TrustedKeys(tmp_path / "trusted"), None, clock),
                 clock,
+                Auditor(lambda _: None, clock, FakeLog()),
             ),
             inbox=inbox,
             runner=NoRunner(),

@@ -11,6 +11,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, OnHoldError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.handler import Actions, RequestHandler
@@ -80,6 +82,7 @@ class Site:
         self.changes = 0
         self.asked_of: list[tuple[str, str]] = []
         self.rollout = Rollouts()
+        self.audited: list[AuditRecord] = []
         self.problem: str | None = None
         self.holds = Holds(directory / "holds", None, self.clock)
         self.verifier = verifier(directory, self.alice, self.bob, self.carol, self.node)
@@ -110,6 +113,7 @@ class Site:
                 compile=lambda caller, args: {"compiled": f"{caller} {args.release}"},
                 rollout=self.rollout,
             ),
+            audit=Auditor(self.audited.append, self.clock, self.log),
             clock=self.clock,
             log=self.log,
         )
@@ -338,3 +342,36 @@ async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_pa
     assert told["changes"] == {"problem": "a command of the site's own runs here"}
     told = await site.ask("status", StatusRequest(may=("status",)))
     assert told["reports_changes"] is False
+
+
+async def test_what_was_decided_is_recorded_and_what_was_only_looked_at_is_not(site: Site) -> None:
+    await site.ask("status", NoArguments())
+    await site.ask("last_run_summary", NoArguments())
+    assert site.audited == []
+    values = {"shop": {"greeting": "sesame"}}
+    args = Deploy(
+        release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2, classes=values
+    )
+    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2, step=3)
+    await site.ask("disable", Disable(message="disk is full", length="2h"))
+    await site.ask("runonce", RunOnce(noop=True, tags=("web",)), who="bob")
+    await site.ask("deploy", args)
+    for _ in range(2):  # a rollout asks until the step is over
+        await site.ask("runonce", RunOnce(rollout=rollout))
+    await site.ask("report", RunArguments(run=GONE))
+    await site.desk.serve(b"rubbish")
+    found = [
+        (one.caller, one.action, one.subject, str(one.decision), one.times) for one in site.audited
+    ]
+    assert found == [
+        ("choria=alice", "disable", "disk is full, for 2h", "accepted", 1),
+        ("choria=bob", "runonce", "noop, tag web", "refused", 1),
+        ("choria=alice", "deploy", "apply foo/tags/r2", "refused", 1),  # no right to values
+        ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 1),
+        ("choria=alice", "runonce", f"rollout {rollout.id} step 3", "accepted", 2),
+        ("choria=alice", "report", f"run {GONE}", "refused", 1),
+        ("", "", "", "refused", 1),
+    ]
+    assert "denied by policy" in site.audited[1].reason
+    assert site.audited[-2].reason == "is not a run"
+    assert "sesame" not in repr(site.audited)

@@ -14,6 +14,8 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.history.day import AUDIT, parse_day
+from localpuppet.fleet.history.day_log import DayLog
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import RolloutBegan
 from localpuppet.rollout.execution.journals import Journals
@@ -78,6 +80,14 @@ class Page:
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
         return self.member.node.finish(self.process).code
+
+
+def audited(member: Member) -> list[str]:
+    """Return the requests that a node recorded today."""
+    log = DayLog(member.node.state, AUDIT)
+    days = [parse_day(log.payload(day) or b"", AUDIT) for day in log.days()]
+    found = [record for day in days for record in day.records]
+    return [f"{one.caller} {one.action} {one.subject} {one.decision}" for one in found]
 
 
 @pytest.fixture
@@ -148,6 +158,8 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert f'name="node" value="{b.name}"><button>End these holds' in came
     (hold,) = b.run("status", "--json").json["holds"]
     assert (hold["reason"], hold["owner"]) == ("disk is full", f"choria={a.name}")
+    asked = f"choria={a.name} disable disk is full, for 1h"
+    assert [*audited(b), *audited(d)] == [f"{asked} accepted", f"{asked} refused"]
     refused = page.do(f"/nodes/do/noop?node={b.name}", code=409)
     assert "The action failed" in refused
     assert "policy" in refused
