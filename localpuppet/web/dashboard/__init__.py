@@ -7,7 +7,7 @@ decides: `actions`.
 acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
     `staged`, `view_context`.
 touches the world: `memory`.
-inner packages: `lists`, `tables`.
+inner packages: `history`, `lists`, `tables`.
 private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
     `login`, `pages`, `pictures`, `report`, `reported_rollouts`, `rollout_action_views`,
     `rollout_actions`, `run_results`, `shared_answers`, `template_renderer`.

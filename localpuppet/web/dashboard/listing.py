@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.exporting import Table
@@ -18,10 +19,15 @@ from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
+from localpuppet.web.dashboard.run_results import KEPT, part_of
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.tables.dated import DAY
+from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
+# Runs of a list, the newest that match.
+MOST_RUNS = 5_000
 # The nodes that an expression finds; `None` for all.
 Names = frozenset[str] | None
 
@@ -32,6 +38,7 @@ class _List:
     template: str
     rows: Callable[[ListQuery, Names], Awaitable[Sequence[Any]]]
     table: Callable[[Sequence[Any]], Table]
+    complete: Callable[[Sequence[Any]], Sequence[Any]] = lambda rows: rows
 
 
 class NodeLists:
@@ -74,6 +81,13 @@ class NodeLists:
                 rows=self._rollouts,
                 table=exporting.rollouts_table,
             ),
+            _List(
+                form=forms.RUNS,
+                template="runs.html",
+                rows=self._runs,
+                table=exporting.runs_table,
+                complete=kept.memory.history.with_resources,
+            ),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
 
@@ -87,12 +101,14 @@ class NodeLists:
         names, problem = await self.names(asked)
         # A fleet that could not be asked is not an empty one.
         rows = [] if problem else await list_.rows(asked, names)
+        page = paged(rows, asked.page)
         return self._showing.page(
             list_.template,
             asked=asked,
-            page=paged(rows, asked.page),
+            page=replace(page, rows=await asyncio.to_thread(list_.complete, page.rows)),
             problem=problem,
             known=bool(self._kept.fleet.rows),
+            most_runs=MOST_RUNS,
         )
 
     async def file(self, request: Request) -> Response:
@@ -107,7 +123,9 @@ class NodeLists:
         rows = await list_.rows(asked, names)
         last_updated = self._kept.fleet.last_updated
         # Ten thousand rows take long to write: others have their turn meanwhile.
-        text = await asyncio.to_thread(lambda: written(list_.table(rows), last_updated))
+        text = await asyncio.to_thread(
+            lambda: written(list_.table(list_.complete(rows)), last_updated)
+        )
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
@@ -143,6 +161,23 @@ class NodeLists:
 
     async def _rollouts(self, asked: ListQuery, _: Names) -> Sequence[Any]:
         return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)
+
+    async def _runs(self, asked: ListQuery, names: Names) -> Sequence[Any]:
+        if asked.name:
+            known = self._kept.fleet.standing.rows if names is None else names
+            names = frozenset(one for one in known if asked.name in one)
+        if asked.node:
+            names = frozenset({asked.node}) if names is None else names & {asked.node}
+        now = self._now()
+        wanted = RunFilter(
+            since=now - KEPT if asked.since is None else asked.since,
+            until=now + DAY if asked.until is None else asked.until,
+            kinds=[kind for kind in Kind if asked.result in ("", part_of(kind))],
+            nodes=names,
+        )
+        found = await asyncio.to_thread(self._kept.memory.history.runs, wanted, limit=MOST_RUNS)
+        found.sort(key=lambda run: getattr(run, asked.sort), reverse=asked.down)
+        return found
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

@@ -23,24 +23,27 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
-from localpuppet.web.dashboard.tables import reported_table, run_table
+from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table
 from localpuppet.web.dashboard.tables.dated import DAY, day_of, parts_of
+from localpuppet.web.dashboard.tables.fleet_history import FleetHistory
 
 FILE = Path("web", "fleet.sqlite")
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 4
+_VERSION = 5
 _DAMAGED = "move the file away: the dashboard creates a new one"
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES
+    + audit_table.TABLES
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
@@ -50,6 +53,7 @@ CREATE TABLE IF NOT EXISTS failures (
     failure_cause TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS failures_of_node ON failures (node, last);
+CREATE TABLE IF NOT EXISTS taken (key INTEGER PRIMARY KEY, digest INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, last_updated REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
@@ -69,7 +73,7 @@ class MemoryLimits:
         released_pages: Pages that are released together.
     """
 
-    size: int = 4 * 2**30
+    size: int = 2 * 2**30
     together: int = 10_000
     failures: int = 5_000
     failures_of_node: int = 100
@@ -84,6 +88,9 @@ class DashboardStore:
         path: The SQLite file; created at first use, mode 0600.
         now: Seconds since 1970, UTC.
         limits: The limits.
+
+    Attributes:
+        history: Answers questions about runs, drift and requests.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class DashboardStore:
         )
         self._now = now
         self._limits = limits
+        self.history = FleetHistory(self._database.snapshot)
 
     def begin(
         self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
@@ -168,24 +176,59 @@ class DashboardStore:
             last_updated: When the bus last answered; `None` keeps the old value.
             told: Changed reports of nodes about rollouts.
         """
-        days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         with self._database.transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO nodes VALUES (?, ?)",
                 [(row.node, json.dumps(to_record(row))) for row in rows],
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
-            writing = run_table.RunTableWriter(connection)
-            for one in ended:
-                if parts_of(RunId(one.run))[0] in days and writing.add(one):
-                    _count(connection, one, most=self._limits.failures_of_node)
+            self._write_runs(connection, ended)
             for node, all_told in told.items():
                 reported_table.write(connection, node, all_told, now=self._now())
             if last_updated is not None:
                 connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
-            while _bytes(connection) > self._limits.size:
-                if not run_table.take_away(connection, most=self._limits.together):
-                    break
+            self._make_room(connection)
+
+    def write_history(
+        self,
+        ended: Iterable[RunResult],
+        audit: Mapping[str, Sequence[AuditRecord]],
+        *,
+        taken: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Write what nodes published about the past in one transaction.
+
+        Args:
+            ended: Ends of runs with their resources, those of a node in order.
+            audit: Requests that nodes decided, by node; very old ones are ignored.
+            taken: Values of the bus that are stored completely: numbers of keys and of digests.
+        """
+        times = range(int(self._now() - KEPT), int(self._now() + AHEAD * DAY))
+        with self._database.transaction() as connection:
+            self._write_runs(connection, ended)
+            for node, records in audit.items():
+                recent = (one for one in records if int(one.at) in times)
+                audit_table.write(connection, node, recent)
+            connection.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", taken.items())
+            self._make_room(connection)
+
+    def taken(self) -> dict[int, int]:
+        """Return the values of the bus that are stored completely; see `write_history`."""
+        with self._database.snapshot() as connection:
+            return dict(connection.execute("SELECT key, digest FROM taken"))
+
+    def _write_runs(self, connection: Connection, ended: Iterable[RunResult]) -> None:
+        days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
+        writing = run_table.RunTableWriter(connection)
+        for one in ended:
+            within = parts_of(RunId(one.run))[0] in days and day_of(one.at) in days
+            if within and writing.add(one):
+                _count(connection, one, most=self._limits.failures_of_node)
+
+    def _make_room(self, connection: Connection) -> None:
+        while _bytes(connection) > self._limits.size:
+            if not run_table.take_away(connection, most=self._limits.together):
+                break
 
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
         """Return the runs of a node, newest first.
@@ -196,12 +239,12 @@ class DashboardStore:
             before: Only older ones than this run; `None` for all.
         """
         with self._database.snapshot() as connection:
-            return run_table.of_node(connection, node, limit=limit, before=before)
+            return run_queries.of_node(connection, node, limit=limit, before=before)
 
     def run(self, node: str, run: RunId) -> RunResult | None:
         """Return the end of a run; `None` if unknown."""
         with self._database.snapshot() as connection:
-            return run_table.of_id(connection, run, node)
+            return run_queries.of_id(connection, run, node)
 
     def runs_between(self, first: RunId, last: RunId, limit: int) -> list[RunResult]:
         """Return runs of one day by their ids, newest first.
@@ -212,7 +255,7 @@ class DashboardStore:
             limit: Maximum number.
         """
         with self._database.snapshot() as connection:
-            return run_table.between(connection, first, last, limit=limit)
+            return run_queries.between(connection, first, last, limit=limit)
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return counts of runs by hour since 1970 and by result.
@@ -225,6 +268,12 @@ class DashboardStore:
                 "SELECT hour, outcome, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
             )
             return {(hour, Kind(outcome)): runs for hour, outcome, runs in found}
+
+    def begins_at(self) -> float | None:
+        """Return the first hour with runs, seconds since 1970; `None` without one."""
+        with self._database.snapshot() as connection:
+            (hour,) = connection.execute("SELECT min(hour) FROM hours").fetchone()
+        return None if hour is None else hour * HOUR
 
     def failures(self) -> Mapping[str, tuple[float, float]]:
         """Return when each failure cause was first and last seen.
@@ -265,6 +314,7 @@ class DashboardStore:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             reported_table.take_away(connection, oldest=oldest)
+            audit_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))
             connection.execute(
                 "DELETE FROM failures WHERE failure_cause NOT IN"

@@ -12,7 +12,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
@@ -24,6 +24,13 @@ from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
 from localpuppet.web.dashboard.find_views import FindViews
+from localpuppet.web.dashboard.history.time_chart import (
+    RANGES,
+    ChartRange,
+    TimeChart,
+    range_of,
+    time_chart,
+)
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import MOST, overview
@@ -39,7 +46,7 @@ from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import courses
-from localpuppet.web.dashboard.run_results import HOUR, HOURS, RunResult, strip
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
@@ -96,17 +103,31 @@ class Pages:
         found = overview(standing, names=names, now=now)
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
         found_failures = failures(standing, newest, names=names, seen={})
-        bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
+        chart = await self._chart(range_of(asked.range_), now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
             failures=found_failures,
             most_failures=MOST,
-            bars=bars,
-            most=max((bar.total for bar in bars), default=0),
+            chart=chart,
+            ranges=RANGES,
             problem=problem,
         )
+
+    async def _chart(self, range_: ChartRange, now: float) -> TimeChart:
+        """Return the chart of the runs of all nodes; unreadable rollouts are not marked."""
+
+        def read() -> TimeChart:
+            memory = self._parts.memory
+            try:
+                rollouts = self._parts.rollouts.rows()
+            except StateError:
+                rollouts = []  # the list of rollouts shows the error
+            counts, since = memory.hours(range_.begin(now)), memory.begins_at()
+            return time_chart(counts, rollouts, range_=range_, now=now, since=since)
+
+        return await asyncio.to_thread(read)
 
     async def node(self, request: Request) -> Response:
         """Show a node."""

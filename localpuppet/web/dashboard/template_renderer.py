@@ -26,6 +26,7 @@ from localpuppet.rollout.execution.reporting.view import tone_of
 from localpuppet.web.dashboard.actions import Action
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
+from localpuppet.web.dashboard.run_results import PARTS
 
 HERE = Path(__file__).parent
 DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}
@@ -61,7 +62,7 @@ class TemplateRenderer:
         self._templates.filters.update(when=self._when, ago=self._ago)
         self._templates.filters.update(duration=show_duration, path=_path, tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
-        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS)
+        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS, results=PARTS)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page.

@@ -14,7 +14,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
-from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult, strip
+from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.dated import DAY
 from tests.web.dashboard.site import run_id
 
@@ -246,20 +246,3 @@ def test_a_damaged_memory_is_an_error_and_never_empty(
     connection.close()
     with pytest.raises(StateError, match=r"damaged row.*move the file away"):
         memory.rows()
-
-
-def test_the_strip_has_a_bar_an_hour() -> None:
-    hour = int(NOW // HOUR)
-    bars = strip(
-        {
-            (hour, Kind.UNCHANGED): 3,
-            (hour, Kind.CHANGED): 2,
-            (hour, Kind.COMPILE_FAILED): 1,
-            (hour - 23, Kind.FAILED): 1,
-            (hour - 24, Kind.FAILED): 9,
-        },
-        now=NOW,
-    )
-    assert len(bars) == 24
-    assert (bars[-1].good, bars[-1].changed, bars[-1].bad) == (3, 2, 1)
-    assert (bars[0].begin, bars[0].total) == ((hour - 23) * HOUR, 1)

@@ -18,6 +18,7 @@ from localpuppet.web.dashboard.lists.differing import ChangeRow
 from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
+from localpuppet.web.dashboard.run_results import RunResult
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -177,6 +178,35 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
             for one in rollouts
         ],
         names=[one.id for one in rollouts],
+    )
+
+
+def runs_table(runs: Sequence[RunResult]) -> Table:
+    """Return runs as a table; the names are those of their nodes, sorted."""
+    return Table(
+        name="runs",
+        columns=(
+            *("node", "run", "finished_at", "seconds", "outcome", "release", "cause", "reason"),
+            *("resources", "more"),
+        ),
+        records=[
+            {
+                "node": run.node,
+                "run": run.run,
+                "finished_at": shown(run.at),
+                "seconds": run.seconds,
+                "outcome": str(run.outcome),
+                "release": run.release,
+                "cause": run.cause,
+                "reason": run.reason,
+                "resources": [
+                    f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
+                ],
+                "more": run.more,
+            }
+            for run in runs
+        ],
+        names=sorted({run.node for run in runs}),
     )
 
 

@@ -6,6 +6,7 @@ A URL is either understood completely or rejected.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from localpuppet.fleet.inventory.node_row import (
     WRONG_RELEASE,
 )
 from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.web.dashboard.run_results import PARTS
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, WRONG_RELEASE)
@@ -50,7 +52,7 @@ NODES = Form(
     usual="node",
     filters=frozenset({"q", "name", "outcome", "is", "failure_cause", "release", "older"}),
 )
-OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
+OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q", "range"}))
 PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
 FAILURES = Form(
     path="/failures",
@@ -70,7 +72,13 @@ ROLLOUTS = Form(
     usual="-started_at",
     filters=frozenset({"name"}),
 )
-LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
+RUNS = Form(
+    path="/runs",
+    orders=("at", "node", "outcome"),
+    usual="-at",
+    filters=frozenset({"q", "name", "node", "result", "from", "to"}),
+)
+LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path, RUNS.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,11 @@ class ListQuery:
         failure_cause: A `NodeRow.failure_cause`; empty for any.
         release: The release of the last run; empty for any.
         older: A tag or release: nodes with an older release; empty for any.
+        node: The name of a node; empty for any.
+        result: One of `PARTS`; empty for any.
+        since: Only runs that ended at this time or later, seconds since 1970; `None` for any.
+        until: Only runs that ended before this time; `None` for any.
+        range_: The range of a chart; empty for the usual one.
         sort: One of the form's orders.
         down: Whether the order is descending.
         page: The page number, from 1.
@@ -99,6 +112,11 @@ class ListQuery:
     failure_cause: str = ""
     release: str = ""
     older: str = ""
+    node: str = ""
+    result: str = ""
+    since: float | None = None
+    until: float | None = None
+    range_: str = ""
     sort: str = "node"
     down: bool = False
     page: int = 1
@@ -136,6 +154,11 @@ class ListQuery:
             failure_cause=failure_cause,
             release=said.get("release", ""),
             older=said.get("older", ""),
+            node=said.get("node", "").lower(),
+            result=_one(said.get("result", ""), ("", *PARTS), "result"),
+            since=_time(said.get("from"), "from"),
+            until=_time(said.get("to"), "to"),
+            range_=said.get("range", ""),
             sort=_one(order.removeprefix("-"), form.orders, "sort"),
             down=order.startswith("-"),
             page=int(page),
@@ -187,8 +210,34 @@ class ListQuery:
             "failure_cause": self.failure_cause,
             "release": self.release,
             "older": self.older,
+            "node": self.node,
+            "result": self.result,
+            "from": _shown(self.since),
+            "to": _shown(self.until),
+            "range": self.range_,
         }
         return {key: word for key, word in said.items() if word}
+
+
+def runs(**filters: Any) -> ListQuery:  # noqa: ANN401 - fields of the class
+    """Return the request for runs, the newest first."""
+    return ListQuery(form=RUNS, sort="at", down=True, **filters)
+
+
+def _time(text: str | None, where: str) -> float | None:
+    """Return a time in a URL, or in a field of a form, which has no zone: UTC."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC).replace(second=0, microsecond=0).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise InvalidInputError("is not a time such as 2026-11-22T14:00Z", where=where) from error
+
+
+def _shown(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def _one(word: str, allowed: tuple[str, ...], where: str) -> str:

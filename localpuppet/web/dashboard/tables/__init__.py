@@ -1,5 +1,5 @@
 """Tables of the dashboard's memory: each module has the SQL of one kind of data.
 
 decides: `dated`.
-touches the world: `reported_table`, `run_table`.
+touches the world: `audit_table`, `fleet_history`, `reported_table`, `run_queries`, `run_table`.
 """

@@ -12,11 +12,16 @@ from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables.dated import parts_of, run_of
+from localpuppet.web.dashboard.tables.dated import DAY, parts_of
 
 # Runs of a node and a day, the newest.
 MOST_A_DAY = 500
+# Resources of a node and a day, the first.
+MOST_RESOURCES_A_DAY = 1000
+# Days within which a run is compared with the one before it.
+REPEATED_WITHIN = 7
 # Bytes of a text; a longer one would have pages of the file for itself.
 MAX_TEXT_BYTES = 400
 TABLES = """
@@ -25,18 +30,27 @@ CREATE TABLE IF NOT EXISTS texts (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS texts_by_day ON texts (day);
 CREATE TABLE IF NOT EXISTS runs (
-    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at REAL NOT NULL,
+    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at INTEGER NOT NULL,
     outcome INTEGER NOT NULL, release INTEGER NOT NULL, reason INTEGER NOT NULL,
+    cause INTEGER NOT NULL, seconds INTEGER, more INTEGER NOT NULL,
     PRIMARY KEY (day, node, moment)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS resources (
+    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
+    resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
+) STRICT, WITHOUT ROWID;
 """
-_FOUND = """
-SELECT node.text, runs.day, moment, at, outcome.text, release.text, reason.text FROM runs
-JOIN texts AS node ON node.id = runs.node JOIN texts AS outcome ON outcome.id = runs.outcome
-JOIN texts AS release ON release.id = runs.release JOIN texts AS reason ON reason.id = runs.reason
-"""
-
-_Found = tuple[str, int, int, float, str, str, str]
+# Results of resources, as the table has them: twice the number, and 1 more for drift.
+RESULTS = (
+    ResourceResult.FAILED,
+    ResourceResult.CHANGED,
+    ResourceResult.WOULD_CHANGE,
+    ResourceResult.SKIPPED,
+)
+# Milliseconds a second: `at` counts them from the beginning of the run's day, in four bytes.
+MILLI = 1000
+_KEY = "day = ? AND node = ? AND moment = ?"
+_GOOD = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 
 class RunTableWriter:
@@ -45,40 +59,105 @@ class RunTableWriter:
     Args:
         connection: A connection in a transaction.
         most: Maximum number of runs a node and day.
+        most_resources: The same of resources.
     """
 
-    def __init__(self, connection: Connection, *, most: int = MOST_A_DAY) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        most: int = MOST_A_DAY,
+        most_resources: int = MOST_RESOURCES_A_DAY,
+    ) -> None:
         self._connection = connection
         self._most = most
+        self._most_resources = most_resources
         self._known: dict[str, tuple[int, int]] = {}
 
     def add(self, one: RunResult) -> bool:
-        """Add an end of a run; return whether it is new and fits its day."""
+        """Add an end of a run, or what a summary adds to a known one.
+
+        Returns:
+            Whether the run is new and fits its day.
+        """
         day, moment = parts_of(RunId(one.run))
-        node = self._number(one.node, day)
-        if self._is_there(day, node, moment):
+        key = day, self._number(one.node, day), moment
+        known = self._connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
+        if known is not None:
+            if one.seconds not in (None, known[0]):
+                self._enrich(key, one)
             return False
-        oldest = self._oldest_of_full(day, node)
+        oldest = self._oldest_of_full(*key[:2])
         if oldest is not None and moment < oldest:
             return False
         outcome = self._number(str(one.outcome), day)
         number = self._number if oldest is None else self._known_number
+        texts = [number(text, day) for text in (one.release, one.reason, one.cause)]
+        at = round((one.at - day * DAY) * MILLI)
         self._connection.execute(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (day, node, moment, one.at, outcome, number(one.release, day), number(one.reason, day)),
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, at, outcome, *texts, one.seconds, one.more),
         )
         if oldest is None:
+            self._add_resources(key, one)
             return True
-        self._connection.execute(
-            "DELETE FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, oldest)
-        )
+        for table in ("runs", "resources"):
+            away = f"DELETE FROM {table} WHERE {_KEY}"  # noqa: S608
+            self._connection.execute(away, (*key[:2], oldest))
         return False
 
-    def _is_there(self, day: int, node: int, moment: int) -> bool:
-        found = self._connection.execute(
-            "SELECT 1 FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, moment)
+    def _enrich(self, key: tuple[int, int, int], one: RunResult) -> None:
+        """Complete a run that was known without its summary, or of an earlier one."""
+        texts = [self._known_number(text, key[0]) for text in (one.reason, one.cause)]
+        if self._oldest_of_full(*key[:2]) is None:
+            texts = [self._number(text, key[0]) for text in (one.reason, one.cause)]
+        self._connection.execute(
+            f"UPDATE runs SET at = ?, reason = ?, cause = ?, seconds = ?, more = ? WHERE {_KEY}",  # noqa: S608
+            (round((one.at - key[0] * DAY) * MILLI), *texts, one.seconds, one.more, *key),
         )
-        return found.fetchone() is not None
+        self._add_resources(key, one)
+
+    def _add_resources(self, key: tuple[int, int, int], one: RunResult) -> None:
+        """Add the resources of a run that still fit its day."""
+        if not one.resources:
+            return
+        (used,) = self._connection.execute(
+            "SELECT count(*) FROM resources WHERE day = ? AND node = ?", key[:2]
+        ).fetchone()
+        some = one.resources[: max(0, self._most_resources - used)]
+        repeats = one.outcome in _GOOD and self._repeats(key)
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    *key,
+                    number,
+                    self._number(f"{part.place}\t{part.resource}", key[0]),
+                    2 * RESULTS.index(part.result)
+                    + (part.drift or (repeats and part.result is ResourceResult.CHANGED)),
+                )
+                for number, part in enumerate(some)
+            ],
+        )
+        left = one.more + len(one.resources) - len(some)
+        self._connection.execute(f"UPDATE runs SET more = ? WHERE {_KEY}", (left, *key))  # noqa: S608
+
+    def _repeats(self, key: tuple[int, int, int]) -> bool:
+        """Return whether the node's run before had already applied the release of a run."""
+        day, node, moment = key
+        last = (
+            "SELECT release, (SELECT text FROM texts WHERE id = outcome) FROM runs"
+            " WHERE day = ? AND node = ? AND moment {} ?"
+        )
+        release = self._connection.execute(last.format("="), key).fetchone()[0]
+        for earlier in range(day, day - REPEATED_WITHIN, -1):
+            before = moment if earlier == day else 1 << 62
+            found = self._connection.execute(
+                last.format("<") + " ORDER BY moment DESC LIMIT 1", (earlier, node, before)
+            ).fetchone()
+            if found is not None:
+                return found[0] == release and found[1] in _GOOD
+        return False
 
     def _oldest_of_full(self, day: int, node: int) -> int | None:
         """Return the oldest run of a full day; `None` if the day has room."""
@@ -115,67 +194,6 @@ def _cut(text: str) -> str:
     return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
-def of_node(
-    connection: Connection, node: str, *, limit: int, before: RunId | None = None
-) -> list[RunResult]:
-    """Return runs of a node, newest first.
-
-    Args:
-        connection: The connection.
-        node: The node.
-        limit: Maximum number.
-        before: Only older ones than this run; `None` for all.
-    """
-    number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
-    # Each by itself: SQLite looks at the index for one, and at every run for both.
-    days = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
-    first, last = connection.execute(days).fetchone()
-    if number is None or first is None:
-        return []
-    # Of later ones than all there are, where none is named.
-    begin, moment = parts_of(before) if before is not None else (last + 1, 0)
-    found: list[_Found] = []
-    for day in range(min(begin, last + 1), first - 1, -1):
-        found += connection.execute(
-            f"{_FOUND} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"
-            " ORDER BY moment DESC LIMIT ?5",
-            (day, *number, begin, moment, limit - len(found)),
-        )
-        if len(found) == limit:
-            break
-    return [_ended(one) for one in found]
-
-
-def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
-    """Return the end of a run of a node, or `None`."""
-    found = connection.execute(
-        f"{_FOUND} WHERE runs.day = ? AND moment = ?"  # noqa: S608
-        " AND node = (SELECT id FROM texts WHERE text = ?)",
-        (*parts_of(run), node),
-    ).fetchone()
-    return None if found is None else _ended(found)
-
-
-def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
-    """Return the ends of runs with ids of one day, newest first.
-
-    Args:
-        connection: The connection.
-        first: The first id.
-        last: The last id.
-        limit: Maximum number.
-    """
-    (day, begin), (_, end) = parts_of(first), parts_of(last)
-    found = connection.execute(
-        f"{_FOUND} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
-        " (SELECT day, node, moment FROM runs"
-        " WHERE day = ? AND moment BETWEEN ? AND ? ORDER BY moment DESC LIMIT ?)"
-        " ORDER BY moment DESC",
-        (day, begin, end, limit),
-    )
-    return [_ended(one) for one in found]
-
-
 def first_day(connection: Connection) -> int | None:
     """Return the first day with runs, or `None`."""
     (day,) = connection.execute("SELECT min(day) FROM runs").fetchone()
@@ -197,22 +215,9 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
         "SELECT node, moment FROM runs WHERE day = ? ORDER BY node, moment LIMIT 1 OFFSET ?",
         (day, most),
     ).fetchone()
-    if beyond is not None:
-        some = "DELETE FROM runs WHERE day = ? AND (node, moment) < (?, ?)"
-        away = connection.execute(some, (day, *beyond))
-    else:
-        away = connection.execute("DELETE FROM runs WHERE day = ?", (day,))
+    some, values = ("", ()) if beyond is None else (" AND (node, moment) < (?, ?)", beyond)
+    for table in ("resources", "runs"):
+        away = connection.execute(f"DELETE FROM {table} WHERE day = ?{some}", (day, *values))  # noqa: S608
+    if beyond is None:
         connection.execute("DELETE FROM texts WHERE day <= ?", (day,))
     return int(away.rowcount)
-
-
-def _ended(found: _Found) -> RunResult:
-    node, day, moment, at, outcome, release, reason = found
-    return RunResult(
-        node=node,
-        run=run_of(day, moment),
-        at=at,
-        outcome=Kind(outcome),
-        release=release,
-        reason=reason,
-    )

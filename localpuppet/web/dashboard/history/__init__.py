@@ -1,0 +1,4 @@
+"""Views over time: charts, and what changed on which node.
+
+decides: `time_chart`.
+"""

@@ -1,0 +1,247 @@
+"""Questions about the runs in the dashboard's memory.
+
+Every function takes a connection in a transaction.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from sqlite3 import Connection
+
+from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.tables.dated import DAY, day_of, parts_of, run_of
+from localpuppet.web.dashboard.tables.run_table import MILLI, RESULTS
+
+# Pairs of a node and a resource that drift, those that drift most.
+MOST_DRIFTING = 10_000
+_FOUND = """
+SELECT node.text, runs.day, moment, at, outcome.text, release.text, reason.text, cause.text,
+    seconds, more FROM {} AS runs
+JOIN texts AS node ON node.id = runs.node JOIN texts AS outcome ON outcome.id = runs.outcome
+JOIN texts AS release ON release.id = runs.release JOIN texts AS reason ON reason.id = runs.reason
+JOIN texts AS cause ON cause.id = runs.cause
+"""
+_ALL = _FOUND.format("runs")
+
+_Found = tuple[str, int, int, int, str, str, str, str, int | None, int]
+# The numbers of the texts in a JSON array.
+_IDS = "SELECT id FROM texts WHERE text IN (SELECT value FROM json_each({}))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """The runs that a list is to have.
+
+    Attributes:
+        since: Only runs that ended at this time or later, seconds since 1970.
+        until: Only runs that ended before this time.
+        kinds: The results.
+        nodes: The nodes; `None` for all.
+    """
+
+    since: float
+    until: float
+    kinds: Collection[Kind]
+    nodes: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDrift:
+    """A resource that runs of a node corrected.
+
+    Attributes:
+        node: The node.
+        resource: Type and title.
+        place: File and line of the declaration, or empty.
+        count: How many runs corrected it.
+        last: When the last of them was requested, seconds since 1970.
+        run: That run.
+    """
+
+    node: str
+    resource: str
+    place: str
+    count: int
+    last: float
+    run: RunId
+
+
+def of_node(
+    connection: Connection, node: str, *, limit: int, before: RunId | None = None
+) -> list[RunResult]:
+    """Return runs of a node, newest first.
+
+    Args:
+        connection: The connection.
+        node: The node.
+        limit: Maximum number.
+        before: Only older ones than this run; `None` for all.
+    """
+    number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
+    # Each by itself: SQLite looks at the index for one, and at every run for both.
+    days = "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs)"
+    first, last = connection.execute(days).fetchone()
+    if number is None or first is None:
+        return []
+    # Of later ones than all there are, where none is named.
+    begin, moment = parts_of(before) if before is not None else (last + 1, 0)
+    found: list[_Found] = []
+    for day in range(min(begin, last + 1), first - 1, -1):
+        found += connection.execute(
+            f"{_ALL} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"
+            " ORDER BY moment DESC LIMIT ?5",
+            (day, *number, begin, moment, limit - len(found)),
+        )
+        if len(found) == limit:
+            break
+    return with_resources(connection, map(_ended, found))
+
+
+def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
+    """Return the end of a run of a node, or `None`."""
+    found = connection.execute(
+        f"{_ALL} WHERE runs.day = ? AND moment = ?"  # noqa: S608
+        " AND node = (SELECT id FROM texts WHERE text = ?)",
+        (*parts_of(run), node),
+    ).fetchone()
+    return None if found is None else with_resources(connection, [_ended(found)])[0]
+
+
+def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
+    """Return the ends of runs with ids of one day, newest first.
+
+    Args:
+        connection: The connection.
+        first: The first id.
+        last: The last id.
+        limit: Maximum number.
+    """
+    (day, begin), (_, end) = parts_of(first), parts_of(last)
+    found = connection.execute(
+        f"{_ALL} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
+        " (SELECT day, node, moment FROM runs"
+        " WHERE day = ? AND moment BETWEEN ? AND ? ORDER BY moment DESC LIMIT ?)"
+        " ORDER BY moment DESC",
+        (day, begin, end, limit),
+    )
+    return [_ended(one) for one in found]
+
+
+def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[RunResult]:
+    """Return runs of many nodes without their resources, the newest first.
+
+    Args:
+        connection: The connection.
+        asked: The filter.
+        limit: Maximum number.
+    """
+    # Days on which no run ended so are not searched.
+    hours = connection.execute(
+        "SELECT DISTINCT hour / 24 FROM hours WHERE hour BETWEEN ? AND ?"
+        " AND outcome IN (SELECT value FROM json_each(?))",
+        (int(asked.since // 3600), int(asked.until // 3600), json.dumps([*asked.kinds])),
+    )
+    ended = {day for (day,) in hours}
+    some = "" if asked.nodes is None else f" AND node IN ({_IDS.format('?5')})"
+    inner = (
+        f"(SELECT * FROM runs WHERE day = ?1 AND at >= ?2 AND at < ?3"  # noqa: S608
+        f" AND outcome IN ({_IDS.format('?4')}){some} ORDER BY at DESC LIMIT ?6)"
+    )
+    runs: list[RunResult] = []
+    for day in range(day_of(asked.until), day_of(asked.since) - 2, -1):
+        # A run ends on its own day or on the next one.
+        if len(runs) < limit and not ended.isdisjoint((day, day + 1)):
+            begin, end = ((at - day * DAY) * MILLI for at in (asked.since, asked.until))
+            names = json.dumps(sorted(asked.nodes or ()))
+            values = (day, begin, end, json.dumps([*asked.kinds]), names, limit)
+            runs += map(_ended, connection.execute(_FOUND.format(inner), values))
+    runs.sort(key=lambda run: (-run.at, run.node))
+    return runs[:limit]
+
+
+def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:
+    """Return runs with their resources."""
+    return [
+        run if run.seconds is None else replace(run, resources=_resources(connection, run))
+        for run in runs
+    ]
+
+
+def days_of(
+    connection: Connection, node: str, days: Sequence[int]
+) -> Mapping[tuple[int, Kind], int]:
+    """Return counts of a node's runs by the day on which they ended and by result."""
+    found = connection.execute(
+        "SELECT runs.day + at / 86400000, outcome.text, count(*) FROM runs"
+        " JOIN texts AS outcome ON outcome.id = runs.outcome"
+        " WHERE runs.day IN (SELECT value FROM json_each(?))"
+        " AND node = (SELECT id FROM texts WHERE text = ?) GROUP BY 1, 2",
+        (json.dumps([days[0] - 1, *days]), node),
+    )
+    return {(day, Kind(outcome)): count for day, outcome, count in found if day in days}
+
+
+def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
+    """Return the resources that runs corrected, by node; the most often corrected first.
+
+    Args:
+        connection: The connection.
+        since: The first day.
+    """
+    found = connection.execute(
+        "SELECT node.text, resource.text, runs, last, drift.day, moment FROM"
+        " (SELECT node, resource, count(*) AS runs, day, moment,"
+        " max(day * 86400000 + (moment >> 16) / 1000) AS last FROM resources"
+        " WHERE day >= ? AND result & 1 GROUP BY node, resource"
+        " ORDER BY runs DESC, last DESC LIMIT ?) AS drift"
+        " JOIN texts AS node ON node.id = drift.node"
+        " JOIN texts AS resource ON resource.id = drift.resource ORDER BY runs DESC, last DESC",
+        (since, MOST_DRIFTING),
+    )
+    return [
+        NodeDrift(
+            node=node,
+            resource=text.partition("\t")[2],
+            place=text.partition("\t")[0],
+            count=count,
+            last=last / MILLI,
+            run=run_of(day, moment),
+        )
+        for node, text, count, last, day, moment in found
+    ]
+
+
+def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...]:
+    found = connection.execute(
+        "SELECT resource.text, result FROM resources"
+        " JOIN texts AS resource ON resource.id = resources.resource"
+        " WHERE resources.day = ? AND moment = ?"
+        " AND node = (SELECT id FROM texts WHERE text = ?) ORDER BY number",
+        (*parts_of(RunId(run.run)), run.node),
+    )
+    return tuple(
+        RunResource(
+            resource=text.partition("\t")[2],
+            place=text.partition("\t")[0],
+            result=RESULTS[number >> 1],
+            drift=bool(number & 1),
+        )
+        for text, number in found
+    )
+
+
+def _ended(found: _Found) -> RunResult:
+    node, day, moment, at, outcome, release, reason, cause, seconds, more = found
+    return RunResult(
+        node=node,
+        run=run_of(day, moment),
+        at=day * DAY + at / MILLI,
+        outcome=Kind(outcome),
+        release=release,
+        reason=reason,
+        cause=cause,
+        seconds=seconds,
+        more=more,
+    )

@@ -1,0 +1,40 @@
+"""What nodes of a played site published about the past: runs and requests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from tests.web.dashboard.site import Site, run_id
+
+MOTD = RunResource(
+    resource="File[/etc/motd]",
+    place="profile/manifests/motd.pp:3",
+    result=ResourceResult.CHANGED,
+    drift=False,
+)
+
+
+def summary(node: str, at: float, **more: Any) -> RunResult:
+    """Return a run of a run summary; `more` are its fields."""
+    run = RunResult(
+        node=node,
+        run=run_id(at),
+        at=at,
+        outcome=Kind.UNCHANGED,
+        release="web/tags/r7",
+        reason="",
+        cause="timer",
+        seconds=20,
+    )
+    return replace(run, **more)
+
+
+def summarise(
+    site: Site, *runs: RunResult, audit: Mapping[str, Sequence[AuditRecord]] | None = None
+) -> None:
+    """Have nodes publish run summaries, and requests that they decided, by node."""
+    site.memory.write_history(runs, audit or {})

@@ -1,0 +1,151 @@
+"""Runs of many nodes with their resources, and what drifts."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.tables import run_queries, run_table
+from localpuppet.web.dashboard.tables.dated import DAY, day_of
+from localpuppet.web.dashboard.tables.run_queries import RunFilter
+from localpuppet.web.dashboard.tables.run_table import RunTableWriter
+from tests.web.dashboard.site import run_id
+
+NOW = 1_795_000_000.0
+MOTD = RunResource(
+    resource="File[/etc/motd]",
+    place="profile/manifests/motd.pp:3",
+    result=ResourceResult.CHANGED,
+    drift=False,
+)
+HOURS = "CREATE TABLE hours (hour INTEGER, outcome TEXT, runs INTEGER)"
+
+
+def ended(at: float, node: str = "a", **more: object) -> RunResult:
+    run = RunResult(
+        node=node, run=run_id(at), at=at, outcome=Kind.CHANGED, release="web/tags/r1", reason=""
+    )
+    return replace(run, **{"seconds": 5, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def table() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(run_table.TABLES + HOURS)
+    yield connection
+    connection.close()
+
+
+def write(table: sqlite3.Connection, *runs: RunResult, most_resources: int = 9) -> None:
+    writing = RunTableWriter(table, most_resources=most_resources)
+    for run in runs:
+        if writing.add(run):
+            hour = int(run.at // 3600)
+            table.execute("INSERT INTO hours VALUES (?, ?, 1)", (hour, str(run.outcome)))
+
+
+def test_a_summary_completes_a_run_that_is_known_without_one(table: sqlite3.Connection) -> None:
+    whole = ended(NOW, cause="timer", resources=(MOTD,), more=2, reason="x")
+    write(table, ended(NOW, seconds=None))
+    write(table, whole)
+    assert run_queries.of_node(table, "a", limit=9) == [whole]
+    write(table, ended(NOW, seconds=None))
+    write(table, whole)
+    assert run_queries.of_node(table, "a", limit=9) == [whole]
+    # A refused apply that is refused again has the same id.
+    later = replace(whole, at=NOW + 60, seconds=65)
+    write(table, later)
+    assert run_queries.of_node(table, "a", limit=9) == [later]
+
+
+def test_a_day_of_a_node_has_so_many_resources(table: sqlite3.Connection) -> None:
+    many = tuple(replace(MOTD, resource=f"File[/{number}]") for number in range(6))
+    write(
+        table,
+        ended(NOW, resources=many),
+        ended(NOW + 1, resources=many),
+        ended(NOW, "b", resources=many),
+    )
+    last, first = run_queries.of_node(table, "a", limit=9)
+    assert (len(first.resources), first.more, len(last.resources), last.more) == (6, 0, 3, 3)
+    assert len(run_queries.of_node(table, "b", limit=1)[0].resources) == 6
+
+
+def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.Connection) -> None:
+    runs = [ended(NOW - number * 3600, f"n{number % 3}") for number in range(60)]
+    failed = [ended(NOW - 7200 - number, "n9", outcome=Kind.FAILED) for number in range(3)]
+    # It was requested before midnight, and ended after it.
+    midnight = day_of(NOW) * DAY
+    late = replace(ended(midnight - 10, "z"), at=midnight + 30.0)
+    write(table, *runs, *failed, late)
+
+    def found(since: float = 0, until: float = NOW + 1, **more: object) -> list[RunResult]:
+        asked = RunFilter(
+            since=since,
+            until=until,
+            kinds=more.get("kinds", tuple(Kind)),  # type: ignore[arg-type]
+            nodes=more.get("nodes"),  # type: ignore[arg-type]
+        )
+        return run_queries.matching(table, asked, limit=100)
+
+    everything = found()
+    assert len(everything) == 64
+    assert everything[:2] == runs[:2]
+    assert found(kinds=(Kind.FAILED,)) == failed
+    assert found(kinds=(Kind.CANCELLED,)) == []
+    assert found(nodes=("n1",), since=NOW - 4 * 3600) == [runs[1], runs[4]]
+    assert found(nodes=()) == []
+    assert found(since=midnight, until=midnight + 60) == [late]
+    assert found(until=NOW) == everything[1:]
+
+
+def test_a_node_has_counts_of_runs_by_day(table: sqlite3.Connection) -> None:
+    today = day_of(NOW)
+    write(
+        table,
+        ended(NOW),
+        ended(NOW - 5, outcome=Kind.FAILED),
+        ended(NOW - DAY),
+        ended(NOW - 3 * DAY),
+        ended(NOW, "b"),
+    )
+    assert run_queries.days_of(table, "a", [today - 1, today]) == {
+        (today, Kind.CHANGED): 1,
+        (today, Kind.FAILED): 1,
+        (today - 1, Kind.CHANGED): 1,
+    }
+
+
+def test_a_change_drifts_if_the_release_was_already_applied(table: sqlite3.Connection) -> None:
+    ssh = replace(MOTD, resource="Service[ssh]", place="")
+    corrective = replace(ssh, drift=True)
+    write(
+        table,
+        ended(NOW - 2 * DAY, resources=(MOTD,)),  # the first run of the release
+        ended(NOW - DAY, outcome=Kind.UNCHANGED),
+        ended(NOW - 60, resources=(MOTD, replace(ssh, result=ResourceResult.SKIPPED))),
+        ended(NOW - 50, resources=(MOTD,)),
+        ended(NOW - 40, release="web/tags/r2", resources=(MOTD,)),
+        ended(NOW - 30, release="web/tags/r3", outcome=Kind.FAILED, resources=(MOTD,)),
+        ended(NOW - 20, release="web/tags/r3", resources=(MOTD,)),
+        ended(NOW - 10, "b", resources=(corrective,)),
+    )
+    found = run_queries.drifting(table, since=day_of(NOW) - 1)
+    assert [(one.node, one.resource, one.place, one.count) for one in found] == [
+        ("a", MOTD.resource, MOTD.place, 2),
+        ("b", "Service[ssh]", "", 1),
+    ]
+    assert (found[0].last, found[0].run) == (NOW - 50, run_id(NOW - 50))
+    assert run_queries.drifting(table, since=day_of(NOW) + 1) == []
+
+
+def test_resources_go_with_their_runs(table: sqlite3.Connection) -> None:
+    write(table, *(ended(NOW + second, resources=(MOTD,)) for second in range(3)))
+    assert run_table.take_away(table, most=2) == 2
+    assert table.execute("SELECT count(*) FROM resources").fetchone() == (1,)
+    run_table.take_away(table, most=2)
+    assert table.execute("SELECT count(*) FROM texts").fetchone() == (0,)
