@@ -12,6 +12,8 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
@@ -22,6 +24,9 @@ from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.attempt import RefusalKind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_RESOURCES = 100
 # Characters of each text; bytes of a whole summary, packed with zlib.
@@ -80,7 +85,10 @@ class RunCounts:
     corrective: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(*(getattr(self, field.name) for field in fields(self)))
+        check_counts(
+            *(self.total, self.changed, self.failed),
+            *(self.skipped, self.out_of_sync, self.corrective),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,16 +186,26 @@ def packed_size(record: object) -> int:
     return len(zlib.compress(json.dumps(to_record(record)).encode()))
 
 
-def check_texts(value: object) -> None:
+def check_texts(value: "DataclassInstance") -> None:
     """Check that each text of a dataclass is one line of at most `MAX_TEXT` characters.
 
     Raises:
         InvalidInputError: A text is longer, or has a character that is not printable.
     """
-    for field in fields(value):  # type: ignore[arg-type] # a dataclass
-        text = getattr(value, field.name)
-        if isinstance(text, str) and (len(text) > MAX_TEXT or one_line(text) != text):
-            raise InvalidInputError(f"is no line of up to {MAX_TEXT} characters", where=field.name)
+    for name in _names(type(value)):
+        text = getattr(value, name)
+        if isinstance(text, str) and (len(text) > MAX_TEXT or not _is_line(text)):
+            raise InvalidInputError(f"is no line of up to {MAX_TEXT} characters", where=name)
+
+
+@cache
+def _names(form: "type[DataclassInstance]") -> tuple[str, ...]:
+    return tuple(field.name for field in fields(form))
+
+
+def _is_line(text: str) -> bool:
+    # The first check decides nearly all texts, in a tenth of the time.
+    return (text.isascii() and text.isprintable()) or one_line(text) == text
 
 
 def check_counts(*numbers: int) -> None:
