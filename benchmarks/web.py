@@ -111,8 +111,8 @@ async def runs_of(told: Told) -> None:
     number = 0
     while True:
         await asyncio.sleep(EVERY / len(told.nodes) / 2)
-        state = ("applying", "idle")[number % 2]
-        await told.present(number // 2 % len(told.nodes), state=state)
+        node = number // 2 % len(told.nodes)
+        await (told.end_run(node) if number % 2 else told.present(node, state="applying"))
         number += 1
 
 
@@ -155,7 +155,7 @@ async def measure(asked: argparse.Namespace, directory: Path) -> None:
     with store("nats-new", directory) as place:
         async with fleet(place, asked.nodes) as told:
             node = root_of(directory / "root", place.settings, told)
-            count, taken = await asyncio.to_thread(remember, node.state, told.nodes, asked.days)
+            count, taken = await asyncio.to_thread(remember, node.state, told, asked.days)
             row("written", f"{count} ends in {taken:.0f} s")
             await told.all()
             with page_of(node) as visitor:

@@ -22,12 +22,14 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats.store import open_nats
+from localpuppet.fleet.history.day import AUDIT, RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
 from localpuppet.web.dashboard.run_results import RunResult
+from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
 from tests.rigs.reaching import servers_at
@@ -39,6 +41,8 @@ ROLES = ("web", "db", "cache", "lb", "mail")
 FACTS = {f"group{number}": {f"fact{n}": "x" * 40 for n in range(10)} for number in range(10)}
 # Ends that are written in one transaction, and writes to the bus at once.
 TOGETHER = 10_000
+# Runs of a node on the bus.
+RUNS_OF_DAY = 24
 AT_ONCE = 64
 # Longer than any benchmark: nobody tells it again.
 TTL = 6 * 3600.0
@@ -51,28 +55,69 @@ class Told:
     Args:
         kv: The bus.
         nodes: Their names.
+
+    Attributes:
+        begun: When the newest run of the last node ended.
     """
 
     def __init__(self, kv: KeyValue, nodes: list[str]) -> None:
         self._kv = kv
         self.nodes = nodes
         self._key = Ed25519PrivateKey.generate()
+        self.begun = time.time()
 
     @property
     def pem(self) -> bytes:
         """Return the key of all nodes."""
         return public_pem(self._key.public_key())
 
-    async def present(self, number: int, **more: Any) -> None:  # noqa: ANN401 - fields of presence
-        """Have a node say how it is; one in ten failed, by one of twenty failure causes."""
+    async def present(
+        self, number: int, *, ended: float | None = None, state: str = "idle"
+    ) -> None:
+        """Publish a node's state; one in ten failed, by one of twenty failure causes.
+
+        Args:
+            number: The node's number.
+            ended: When its last run ended; `None` for its last turn.
+            state: The state.
+        """
         node = self.nodes[number]
         fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
         failed = {"outcome": "failed", "category": "no_report", "failure_cause": fault}
-        ended = time.time() - EVERY * (number / len(self.nodes))
+        ended = self._turn(number) if ended is None else ended
         last = {} if number % 10 else failed
-        said = {**status(node, ended, last_run=last, release_digest="ab" * 32), **more}
+        more = {"state": state, "release_digest": "ab" * 32}
+        said = status(node, ended, last_run=last, **more)
         token = self._signed(node, json.dumps(said).encode(), MessageKind.PRESENCE)
         await announce(self._kv, NodeName.parse(node), token, ttl=TTL)
+
+    async def day(self, number: int, *, ended: float | None = None) -> None:
+        """Publish a node's runs of today, up to half a day, and requests that it decided.
+
+        Args:
+            number: The node's number.
+            ended: When one more run ended.
+        """
+        node, turn = NodeName.parse(self.nodes[number]), self._turn(number)
+        times = [turn - EVERY * step for step in range(RUNS_OF_DAY)]
+        times = [*times, ended] if ended else times
+        today = day_of(max(times))
+        some = tuple(a_resource(line, corrective_change=not number % 50) for line in range(5))
+        runs = tuple(
+            a_summary(at, resources=() if int(at / EVERY) % 10 else some)
+            for at in sorted(times)
+            if day_of(at) == today
+        )
+        decisions = tuple(a_decision(at) for at in sorted(times)[:2] if day_of(at) == today)
+        for form, records in ((RUNS, runs), (AUDIT, decisions)):
+            day = HistoryDay(node=node, day=today, records=records, dropped=0)
+            token = self._signed(node, day.to_payload(), form.message)
+            await self._kv.put(history_key(node, form.kind, today), token)
+
+    async def end_run(self, number: int) -> None:
+        """Publish that a run ended just now."""
+        ended = time.time()
+        await asyncio.gather(self.present(number, ended=ended), self.day(number, ended=ended))
 
     async def list_(self, number: int) -> None:
         """Have a node be in the inventory."""
@@ -85,7 +130,12 @@ class Told:
         """Have every node say all of it."""
         for begin in range(0, len(self.nodes), AT_ONCE):
             some = range(begin, min(begin + AT_ONCE, len(self.nodes)))
-            await asyncio.gather(*map(self.present, some), *map(self.list_, some))
+            told = (self.present, self.list_, self.day)
+            await asyncio.gather(*(tell(number) for number in some for tell in told))
+
+    def _turn(self, number: int) -> float:
+        """Return when the last run of a node ended: each has its own second of the half hour."""
+        return self.begun - EVERY * (1 - number / len(self.nodes))
 
     def _signed(self, node: str, payload: bytes, kind: MessageKind) -> bytes:
         return MessageSigner(SignerName.parse(node), self._key).sign(payload, kind)
@@ -139,13 +189,13 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
             yield one
 
 
-def remember(state: Path, nodes: list[str], days: float) -> tuple[int, float]:
+def remember(state: Path, told: Told, days: float) -> tuple[int, float]:
     """Write all ends of runs as the page does; return how many, and in how many seconds."""
     memory = DashboardStore(state / FILE, now=time.time)
     begun = time.perf_counter()
     batch: list[RunResult] = []
     count = 0
-    for one in ends(nodes, time.time() - EVERY, days):
+    for one in ends(told.nodes, told.begun - EVERY, days):
         batch.append(one)
         if len(batch) == TOGETHER:
             memory.write([], batch)
