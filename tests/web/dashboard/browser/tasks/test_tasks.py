@@ -4,9 +4,31 @@ from tests.web.dashboard.browser.tasks.person import Operator
 from tests.web.dashboard.browser.tasks.small_site import SmallSite
 
 
+def row(name: str) -> str:
+    """Return the selector of a node's row."""
+    return f"[id='row-{name}.example.com']"
+
+
 def test_a_failed_node_and_its_first_error_take_no_click(operator: Operator) -> None:
-    operator.reads("main", "Could not find class", "db01")
+    operator.reads("#failed", "db01.example.com", "site/manifests/db.pp:4", "failing since")
+    operator.reads("#failed", "lb01.example.com", "Could not find class", "site/manifests/lb.pp:4")
     assert operator.clicks == 0
+    operator.follow("Nodes")
+    operator.reads(row("lb01"), "compile failed", "Could not find class", "1 run")
+
+
+def test_an_unresponsive_node_with_its_last_release_takes_no_click(operator: Operator) -> None:
+    operator.reads("#unresponsive", "mon01.example.com", "no agent since", "site/tags/r1")
+    assert operator.clicks == 0
+
+
+def test_nodes_on_an_old_release_take_three_clicks(operator: Operator) -> None:
+    operator.follow("Nodes")
+    operator.types("input[name='older']", "r2")
+    operator.follow("Show")
+    operator.reads("h1", "older than r2")
+    operator.reads("#list", "1 to 1 of 1", "mon01.example.com", "site/tags/r1")
+    assert operator.clicks == 3
 
 
 def test_the_difference_of_two_releases_takes_two_clicks(operator: Operator) -> None:
