@@ -73,4 +73,4 @@ def test_no_node_writes_to_the_terminal_of_who_looks(fleet: Fleet, odd: dict[str
     shown = a.run("nodes")
     assert shown.code == 0
     assert not set(shown.out) & {"\x1b", "\x07"}
-    assert len(shown.out.splitlines()) == 2, "a head and one row"
+    assert len(shown.out.splitlines()) == 3, "a head, one row and the number of nodes"

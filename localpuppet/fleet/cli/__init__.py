@@ -2,5 +2,6 @@
 
 verbs: `agent`, `assign`, `bus`, `call`, `inventory`, `keys`, `lease`, `nodes`, `permissions`,
     `record`, `requests`, `trigger`.
-shared by verbs: `additions`, `asking`, `nodes_watch`, `policies`, `progress`, `render_reply`.
+shared by verbs: `additions`, `asking`, `node_table`, `nodes_watch`, `policies`, `progress`,
+    `render_reply`.
 """

@@ -1,148 +1,242 @@
-"""`localpuppet nodes`: lists the nodes on the bus, and their state."""
+"""`localpuppet nodes`: lists the nodes of the fleet, and their state."""
 
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.formats.times import show_duration
-from localpuppet.fleet.inventory.presence import believe
+from localpuppet.base.formats.times import show_duration, show_time
+from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
+from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
-from localpuppet.node.cli.render_node import cells
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from localpuppet.fleet.inventory.reading import InventoryReader
 
-    from localpuppet.fleet.bus.key_value import KeyValue
-    from localpuppet.fleet.inventory.entry import InventoryEntry
-    from localpuppet.fleet.inventory.reading import InventoryAnswer
-    from localpuppet.fleet.trust.signing import Verifier
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
+_ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryListing:
+    """The nodes of the inventory.
+
+    Attributes:
+        nodes: Node → its row, with the release of its last good run.
+        matching: The nodes that an expression finds; `None` without an expression.
+        revision: The revision of the bus; `None` if the inventory cannot be read.
+        age: Seconds since the view was last current.
+    """
+
+    nodes: Mapping[str, NodeRow]
+    matching: frozenset[str] | None = None
+    revision: int | None = None
+    age: float | None = None
 
 
 @click.command(
     "nodes",
     cls=Command,
-    exits={69: "the bus or the inventory is unreachable"},
+    exits={69: "the bus is unreachable; with --role or --query, the inventory"},
 )
-@click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
+@click.option("--failed", "concern", flag_value=FAILED, multiple=True, help="List failed nodes.")
+@click.option("--late", "concern", flag_value=LATE, multiple=True, help="List late nodes.")
+@click.option(
+    "--unresponsive",
+    "concern",
+    flag_value=UNRESPONSIVE,
+    multiple=True,
+    help="List nodes without a running agent.",
+)
 @click.option(
     "--role", "roles", multiple=True, metavar="ROLE", help="List nodes of this role (repeatable)."
 )
+@click.option("--query", "expression", metavar="QUERY", help="List nodes that match a query.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(_ORDERS),
+    default="node",
+    metavar="FIELD",
+    help="Sort by a field; -FIELD descending.  [default: node]",
+)
+@click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line a change."
 )
 @click.pass_obj
-def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_json: bool) -> None:
-    """Show the nodes with a running agent, and their state.
+def nodes_command(
+    node: NodeWiring,
+    /,
+    following: bool,
+    order: str,
+    as_json: bool,
+    **filters: Any,  # noqa: ANN401 - the options that choose nodes
+) -> None:
+    """Show the nodes of the fleet, and their state.
 
-    The table has the state, holds, last result and release of each node. If a node's key is not
-    trusted here, its row says "not trusted" and nothing else.
+    The table has the state, last result, release and first error of each node. It includes nodes
+    of the inventory without a running agent. SINCE is the time since a node fails, with the number
+    of failed runs, or the end of its last run. The words and colours are those of the dashboard.
 
-    With --role, the table has the nodes whose last good run published one of these roles, also
-    those without a running agent.
+    If a node's key is not trusted here, its row says "not trusted" and nothing else. With several
+    of --failed, --late and --unresponsive, a node is listed for each of them.
+
+    FIELD is node, severity (failed nodes first), state, outcome, failing_since, finished_at or
+    release.
 
     Examples:
       localpuppet nodes
+      localpuppet nodes --failed --late --unresponsive --sort severity
+      localpuppet nodes --query 'role=web and os.family=Debian'
       localpuppet nodes --watch
-      localpuppet nodes --role web              also nodes without a running agent
       localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
 
-    if roles:
-        if following:
-            raise click.UsageError("--role and --watch exclude each other")
-        _show_roles(node, roles, as_json=as_json)
-        return
-    fleet = FleetWiring(node)
     if following:
+        if any(filters.values()):
+            raise click.UsageError("--watch excludes the options that choose nodes")
         from localpuppet.fleet.cli.nodes_watch import Board, follow
 
-        board = Board(fleet.verifier, node.clock, as_json=as_json)
-        run(follow(fleet.connect, board))
+        fleet = FleetWiring(node)
+        run(follow(fleet.connect, Board(fleet.verifier, node.clock, as_json=as_json)))
         return
-    nodes = run(_nodes(fleet.connect, fleet.verifier))
+    now = node.clock.now()
+    published, listing = run(_gathered(node, filters["expression"], needs=bool(filters["roles"])))
+    rows = _sorted(_chosen(_rows(published, listing, now), listing, now, filters), order, now)
     if as_json:
-        render.emit_json({"schema": 1, "nodes": nodes})
-    elif nodes:
-        render.emit(_table(nodes, node.clock.now()))
+        render.emit_json(
+            {
+                "schema": 1,
+                "revision": listing.revision,
+                "age": listing.age,
+                "counts": concerns(rows, now),
+                "nodes": [_record(row, published.get(row.node), now) for row in rows],
+            }
+        )
+        return
+    if rows:
+        render.emit(node_table(rows, now))
+    elif any(filters.values()):
+        render.emit("no node matches")
     else:
         render.emit("no agent is running; 'localpuppet agent' on a node starts one")
+    if (listing.age or 0) >= 1:
+        render.emit(f"inventory as of {show_duration(listing.age or 0)} ago")
 
 
-def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> None:
-    from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.node.cli import render_run
+async def _gathered(
+    node: NodeWiring, expression: str | None, *, needs: bool
+) -> tuple[dict[str, dict[str, Any]], InventoryListing]:
+    """Return the published states by node, and the inventory.
 
-    found = run(_with_roles(InventoryWiring(node), roles))
-    entries = found.answer
-    if as_json:
-        nodes = [
-            {
-                "node": entry.node,
-                "roles": list(entry.roles),
-                "release": entry.release,
-                "at": entry.at,
-                "run": entry.run,
-            }
-            for entry in entries
-        ]
-        told = {"revision": found.revision, "age": found.age}
-        render.emit_json({"schema": 1, **told, "nodes": nodes})
-    elif entries:
-        rows = []
-        for entry in entries:
-            at = datetime.fromtimestamp(entry.at, UTC).isoformat()
-            said = render_run.ago(at, node.clock.now())
-            names = ",".join(map(one_line, entry.roles))
-            rows.append((str(entry.node), names, said, one_line(entry.release or "")))
-        render.emit(render.table(("NODE", "ROLES", "SAID", "RELEASE"), rows, spare=("SAID",)))
-        if found.age >= 1:
-            render.emit(f"as the inventory was {show_duration(found.age)} ago")
-    else:
-        render.emit("no node has such a role: see 'localpuppet inventory facts --summary role'")
-
-
-async def _with_roles(
-    inventory: "InventoryWiring", roles: tuple[str, ...]
-) -> "InventoryAnswer[list[InventoryEntry]]":
-    from localpuppet.fleet.inventory.summary import with_roles
-
-    async with inventory.reader(render.QuietObserver().note) as view:
-        return inventory.ask(
-            view, lambda reader: with_roles(reader.entries({"role": roles}), roles)
-        )
-
-
-async def _nodes(
-    connect: "Callable[[], Awaitable[KeyValue]]", verifier: "Verifier"
-) -> list[dict[str, Any]]:
+    Args:
+        node: The wiring.
+        expression: A query, or `None`.
+        needs: Whether the list needs the inventory even without a query.
+    """
     from localpuppet.fleet.inventory import presence
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
 
-    kv = await connect()
+    fleet = FleetWiring(node)
+    async with fleet.connected() as kv:
+        found = await presence.nodes(kv)
+    published = {name: believe(fleet.verifier, name, token) for name, token in found.items()}
+    inventory = InventoryWiring(node, fleet=fleet)
+    note = render.QuietObserver().note
     try:
-        return [
-            believe(verifier, name, token)
-            for name, token in sorted((await presence.nodes(kv)).items())
-        ]
-    finally:
-        await kv.close()
+        async with inventory.reader(note) as view:
+            answer = inventory.ask(view, _listing(expression, published.keys()))
+    except UnavailableError as error:
+        if needs or expression:
+            raise
+        note(f"nodes without a running agent are not listed: {error}")
+        return published, InventoryListing(nodes={})
+    return published, replace(answer.answer, revision=answer.revision, age=answer.age)
 
 
-def _table(nodes: list[dict[str, Any]], now: "datetime") -> str:
-    from localpuppet.node.cli import render_run
+def _listing(
+    expression: str | None, online: Collection[str]
+) -> "Callable[[InventoryReader], InventoryListing]":
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
 
-    rows = []
-    for node_status in nodes:
-        node, state, outcome, app, about = cells(node_status)
-        finished = (node_status.get("last_run") or {}).get("finished_at")
-        when = render_run.ago(finished, now) if finished else ""
-        rows.append((node, state, outcome, when, app, about))
-    head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")
-    return render.table(head, rows, spare=("ENDED", "ABOUT"))
+    query = FunctionCall.of("query", [expression]) if expression else None
+
+    def read(reader: "InventoryReader") -> InventoryListing:
+        nodes = {}
+        for one in reader.nodes():
+            # Unpacking an entry takes time, and the other nodes publish their release.
+            release = "" if one.node in online else one.entry().release
+            nodes[str(one.node)] = NodeRow(
+                node=str(one.node),
+                roles=tuple(map(one_line, one.roles)),
+                release=one_line(release or ""),
+                finished_at=one.at,
+                in_inventory=True,
+            )
+        matching = None if query is None else frozenset(query.answer(reader).names)
+        return InventoryListing(nodes=nodes, matching=matching)
+
+    return read
+
+
+def _rows(
+    published: Mapping[str, Mapping[str, Any]], listing: InventoryListing, now: datetime
+) -> Iterable[NodeRow]:
+    for name in published.keys() | listing.nodes.keys():
+        known = listing.nodes.get(name, NodeRow(node=name))
+        if name not in published:
+            yield known
+        else:
+            yield NodeRow.of_presence(name, published[name], now=now.timestamp()).beside(known)
+
+
+def _chosen(
+    rows: Iterable[NodeRow],
+    listing: InventoryListing,
+    now: datetime,
+    filters: Mapping[str, Any],
+) -> list[NodeRow]:
+    roles, wanted = set(filters["roles"]), filters["concern"]
+    return [
+        row
+        for row in rows
+        if (not roles or not roles.isdisjoint(row.roles))
+        and (listing.matching is None or row.node in listing.matching)
+        and (not wanted or any(has_concern(row, word, now) for word in wanted))
+    ]
+
+
+def _sorted(rows: list[NodeRow], order: str, now: datetime) -> list[NodeRow]:
+    field = order.removeprefix("-")
+    key = NODE_ORDERS[field]
+    if field == "severity":
+        key = lambda row: row.severity(now.timestamp())  # noqa: E731 - an order as the others
+    rows = sorted(rows, key=lambda row: row.node)
+    return sorted(rows, key=key, reverse=order.startswith("-"))
+
+
+def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+    """Return a node as JSON: what it published, and the dashboard's words for it."""
+    return {
+        **(published or {"schema": SCHEMA, "node": row.node, "last_run": None, "holds": []}),
+        "state": row.state,
+        "outcome": str(row.outcome),
+        "late": row.late(now.timestamp()),
+        "release": row.release,
+        "finished_at": _moment(row.finished_at),
+        "roles": list(row.roles),
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))

@@ -7,6 +7,7 @@ disappears is shown as gone, see `presence_following`.
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,11 @@ import click
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
+from localpuppet.fleet.cli.node_table import cells
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.node.cli import render
-from localpuppet.node.cli.render_node import cells
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
-HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
+GONE = "gone"
+HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "FIRST ERROR OR REMARK")
 # Wide enough for later states: 'applying', 'unchanged'.
 LEAST = [0, 0, 8, 9, 0, 0]
 
@@ -106,17 +109,22 @@ class Board:
     def _begin(self, listing: "KeyListing") -> None:
         if not self._begun and not self._as_json:
             for entry in listing.entries:
-                self._widen(["", *cells(self._believe(entry))])
+                self._widen(["", *self._cells(self._believe(entry))])
             self._emit([click.style(cell, bold=True) for cell in HEAD])
         self._begun = True
 
     def _believe(self, entry: "KeyValueEntry") -> dict[str, Any]:
         return believe(self._verifier, _name(entry.key), entry.value)
 
+    def _cells(self, node_status: dict[str, Any]) -> list[str]:
+        now = self._clock.now()
+        row = NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
+        return cells(replace(row, state=GONE) if node_status["state"] == GONE else row, now)
+
     def _put(self, entry: "KeyValueEntry") -> None:
         name = _name(entry.key)
         node_status = self._believe(entry)
-        row = cells(node_status)
+        row = self._cells(node_status)
         before = self._known.get(name)
         self._known[name] = (entry.revision, row)
         if before is None or before[1] != row or self._as_json:
@@ -124,8 +132,8 @@ class Board:
 
     def _gone(self, name: str) -> None:
         if self._known.pop(name, None) is not None:
-            node_status = {"schema": SCHEMA, "node": name, "state": "gone"}
-            self._show(node_status, cells(node_status))
+            node_status = {"schema": SCHEMA, "node": name, "state": GONE}
+            self._show(node_status, self._cells(node_status))
 
     def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
         if self._as_json:

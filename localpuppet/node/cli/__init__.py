@@ -3,5 +3,5 @@
 verbs: `apply`, `check`, `completion`, `data`, `hold`, `record`, `release`, `rollback`, `stage`,
     `status`, `trying`, `units`.
 shared by verbs: `command`, `confirming`, `lazy_group`, `node_options`, `progress_line`,
-    `render_node`, `render_resources`, `render_run`, `render`.
+    `render_resources`, `render_run`, `render`.
 """

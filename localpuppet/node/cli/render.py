@@ -17,7 +17,7 @@ from localpuppet.node.runs.observer import SilentObserver
 
 COLORS = {
     "unchanged": "green",
-    "changed": "green",
+    "changed": "cyan",
     "failed": "red",
     "timed_out": "red",
     "cancelled": "yellow",

@@ -1,0 +1,82 @@
+"""`localpuppet nodes` shows the dashboard's rows: failed, late and unresponsive nodes, too."""
+
+import asyncio
+import re
+
+import pytest
+
+from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.clock import SystemClock
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
+from tests.fleet.inventory.entries import entry, key_of
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.scenarios.test_hostile_nodes import GOOD, announce
+
+PLACE = "web/manifests/init.pp:3"
+CAUSE = {"error": "Could not find class … for …", "resource": "", "place": PLACE}
+
+
+def publish(fleet: Fleet, member: Member, clock: Clock) -> None:
+    """Publish the entry of a node whose agent is not running."""
+    said = entry(member.name, at=clock.now().timestamp(), roles=("web",), release="web/tags/r41")
+    signer = MessageSigner(SignerName(member.name), member.key.load())
+
+    async def write() -> None:
+        async with fleet.bus.open() as kv:
+            await kv.put(key_of(member.name), signer.sign(said.to_payload(), MessageKind.INVENTORY))
+
+    asyncio.run(write())
+
+
+@pytest.fixture
+def looker(fleet: Fleet) -> Member:
+    """A member that looks at a failed, a late, an unresponsive node, and one on hold."""
+    looker, failed, late, held, lost = fleet.add("looker", "failed", "late", "held", "lost")
+    clock = SystemClock()
+    now = show_time(clock.now())
+    last = {"outcome": "failed", "release": "web/tags/r42", "finished_at": now, "noop": False}
+    streak = {"failing_since": now, "failed_runs": 3, "failure_cause": CAUSE}
+    announce(fleet, failed, {**GOOD, "last_run": {**last, **streak, "category": "no_report"}})
+    old = {**last, "outcome": "changed", "finished_at": "2026-01-01T00:00:00Z"}
+    announce(fleet, late, {**GOOD, "run_interval": 600, "last_run": old})
+    hold = {"owner": "alice", "reason": "migration", "until": None}
+    announce(fleet, held, {**GOOD, "state": "on hold", "holds": [hold]})
+    publish(fleet, lost, clock)
+    return looker
+
+
+def names(looker: Member, *options: str) -> list[str]:
+    done = looker.run("nodes", *options)
+    assert (done.code, done.err) == (0, "")
+    return re.findall(r"^(\w+)\.example\.com", done.out, re.MULTILINE)
+
+
+def test_the_list_has_each_node_with_its_first_error_and_counts(looker: Member) -> None:
+    lines = looker.run("nodes", "--sort", "severity").out.splitlines()
+    assert [line.split(".")[0] for line in lines[1:-1]] == ["failed", "lost", "late", "held"]
+    assert lines[-1] == "4 nodes: 1 failed, 1 unresponsive, 1 late, 1 on hold"
+    assert "Could not find class … for … (web/manifests/init.pp:3)" in lines[1]
+    assert "compile failed" in lines[1]
+    assert "3 runs" in lines[1]
+    assert ("unresponsive" in lines[2], "web/tags/r41" in lines[2]) == (True, True)
+    assert "idle late" in lines[3]
+    assert "migration (alice)" in lines[4]
+
+
+def test_options_choose_and_sort_nodes(looker: Member) -> None:
+    assert names(looker, "--failed") == ["failed"]
+    assert names(looker, "--late", "--unresponsive") == ["late", "lost"]
+    assert names(looker, "--role", "web") == names(looker, "--query", "role=web") == ["lost"]
+    assert names(looker, "--sort", "-node") == ["lost", "late", "held", "failed"]
+    assert looker.run("nodes", "--role", "db").out == "no node matches\n"
+    for wrong in (["--watch", "--failed"], ["--sort", "age"]):
+        assert looker.run("nodes", *wrong).code == 2
+    told = looker.run("nodes", "--json").json
+    assert told["counts"]["unresponsive"] == 1
+    rows = {one["node"].partition(".")[0]: one for one in told["nodes"]}
+    assert (rows["lost"]["state"], rows["lost"]["roles"]) == ("unresponsive", ["web"])
+    assert (rows["late"]["late"], rows["failed"]["outcome"]) == (True, "compile failed")
+    assert rows["failed"]["last_run"]["failed_runs"] == 3
