@@ -20,15 +20,20 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import close, ours
+from localpuppet.fleet.history.following import HistoryBoard
 from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.dashboard.fleet import Fleet
+from localpuppet.web.dashboard.history.intake import HistoryIntake
 from localpuppet.web.dashboard.memory import DashboardStore
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50
+
+
+FollowHistory = Callable[[HistoryBoard, Callable[[], Awaitable[KeyValue]]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,7 @@ class FleetFeed:
             bus.
         agent_is_there: Returns whether an agent runs on this machine.
         log: The log.
+        follow_history: Passes the history of all nodes to a board, without end.
     """
 
     connect: Callable[[], Awaitable[KeyValue]]
@@ -49,6 +55,7 @@ class FleetFeed:
     follow: Callable[[Callable[[], Awaitable[KeyValue]], asyncio.Event], Awaitable[None]]
     agent_is_there: Callable[[], bool]
     log: Log
+    follow_history: FollowHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +101,7 @@ class FleetFeeder:
         """Feed the fleet until `leave` is set, then write changes to the memory."""
         tasks = (
             *(self._listen, self.fleet.keep_up, self._follow),
-            *(self._look, self._write, self._prune),
+            *(self._look, self._write, self._prune, self._follow_history),
         )
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(task()) for task in tasks]
@@ -143,6 +150,10 @@ class FleetFeeder:
                 finally:
                     following.cancel()
             await asyncio.sleep(self.intervals.agent)
+
+    async def _follow_history(self) -> None:
+        board = HistoryIntake(self.memory, self.fleet.changes.add)
+        await self.feed.follow_history(board, self.store)
 
     async def _look(self) -> None:
         """Read the nodes and their roles from the view."""

@@ -192,7 +192,7 @@ class DashboardStore:
     def write_history(
         self,
         ended: Iterable[RunResult],
-        audit: Mapping[str, Sequence[AuditRecord]],
+        audit: Iterable[tuple[str, Sequence[AuditRecord]]],
         *,
         taken: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
@@ -200,13 +200,13 @@ class DashboardStore:
 
         Args:
             ended: Ends of runs with their resources, those of a node in order.
-            audit: Requests that nodes decided, by node; very old ones are ignored.
+            audit: Requests that nodes decided, with the node; very old ones are ignored.
             taken: Values of the bus that are stored completely: numbers of keys and of digests.
         """
         times = range(int(self._now() - KEPT), int(self._now() + AHEAD * DAY))
         with self._database.transaction() as connection:
             self._write_runs(connection, ended)
-            for node, records in audit.items():
+            for node, records in audit:
                 recent = (one for one in records if int(one.at) in times)
                 audit_table.write(connection, node, recent)
             connection.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", taken.items())

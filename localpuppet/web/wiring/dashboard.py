@@ -9,6 +9,7 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
@@ -127,6 +128,7 @@ def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Lo
         follow=lambda store, leave: inventory.follower(store, log).follow(leave),
         agent_is_there=inventory.agent_is_there,
         log=log,
+        follow_history=lambda board, store: HistoryWiring(fleet).follower(board, store, log).run(),
     )
 
 

@@ -37,4 +37,4 @@ def summarise(
     site: Site, *runs: RunResult, audit: Mapping[str, Sequence[AuditRecord]] | None = None
 ) -> None:
     """Have nodes publish run summaries, and requests that they decided, by node."""
-    site.memory.write_history(runs, audit or {})
+    site.memory.write_history(runs, (audit or {}).items())

@@ -1,6 +1,7 @@
 """How the page hears: a store in memory, real signatures, outages, an agent that comes and goes."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,17 @@ from typing import Any, cast
 import pytest
 
 from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.history.day import (
+    AUDIT,
+    DAY,
+    RUNS,
+    HistoryDay,
+    HistoryForm,
+    history_key,
+)
+from localpuppet.fleet.history.following import HistoryFollower
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
@@ -18,10 +29,13 @@ from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, FleetFeeder
+from localpuppet.web.dashboard.history.intake import HistoryIntake
 from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.run_results import RunResult
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry, signed
 from tests.web.dashboard.site import status
 
@@ -51,6 +65,9 @@ class Hearing:
             follow=self.follow,
             agent_is_there=lambda: self.agent,
             log=self.log,
+            follow_history=lambda board, store: HistoryFollower(
+                board, self.verifier, store=store, clock=self.clock, log=self.log
+            ).run(),
         )
         self.feeding = FleetFeeder(self.fleet, self.memory, feed, intervals=OFTEN)
 
@@ -102,6 +119,36 @@ async def test_presence_is_heard_verified_and_remembered(hearing: Hearing) -> No
         await hearing.until("not trusted", "eve.example.com")
     assert [row.node for row in hearing.memory.rows()] == ["eve.example.com", "web01.example.com"]
     assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1
+    hearing.memory.close()
+
+
+async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: Hearing) -> None:
+    at = hearing.now() - 600
+    run = a_summary(at, resources=(a_resource(1),))
+    node = NodeName(WEB.name)
+
+    async def put(form: HistoryForm[Any], *records: Any) -> tuple[str, bytes]:
+        day = HistoryDay(node=node, day=int(at // DAY), records=records, dropped=0)
+        key = history_key(node, form.kind, day.day)
+        value = WEB.signer.sign(day.to_payload(), form.message)
+        await MemoryKeyValue(hearing.store).put(key, value)
+        return key, hashlib.sha256(value).digest()
+
+    async with hearing.going_on():
+        await put(RUNS, run)
+        audit = await put(AUDIT, a_decision(at))
+        while not hearing.memory.history.audit(limit=9):
+            await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
+        (known,) = hearing.memory.runs(str(node), limit=9)
+        assert known == RunResult.of_summary(str(node), run)
+        assert known.resources
+        await put(RUNS, run, a_summary(at + 60))
+        while len(hearing.memory.runs(str(node), limit=9)) < 2:
+            await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
+    # What a batch noted is written with the next one.
+    again = HistoryIntake(hearing.memory, lambda _: None)
+    assert again.is_taken(*audit)
+    assert not again.is_taken(audit[0], b"x" * 32)
     hearing.memory.close()
 
 

@@ -1,0 +1,77 @@
+"""Takes the history that nodes publish into the dashboard's memory; a `HistoryBoard`."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.day import HistoryDay
+from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.web.dashboard.memory import DashboardStore
+from localpuppet.web.dashboard.run_results import RunResult
+
+_BYTES = 8
+
+
+@dataclass(slots=True, eq=False)
+class HistoryIntake:
+    """Takes days of history.
+
+    Of each value on the bus it remembers eight bytes of two digests: of the key and of the value.
+    They are written with the next batch, so after a kill some values are verified again.
+
+    Attributes:
+        memory: The memory.
+        changed: Called with each node that has new history.
+    """
+
+    memory: DashboardStore
+    changed: Callable[[str], None]
+    _taken: dict[int, int] | None = field(default=None, init=False)
+    _noted: dict[int, int] = field(default_factory=dict, init=False)
+
+    def is_taken(self, key: str, digest: bytes) -> bool:
+        """Return whether the memory has everything in a value; see `HistoryBoard`."""
+        if self._taken is None:
+            self._taken = self.memory.taken()
+        return self._taken.get(_number(key)) == _signed(digest)
+
+    def note_taken(self, key: str, digest: bytes) -> None:
+        """Record that the memory has everything in a value; see `HistoryBoard`."""
+        self._noted[_number(key)] = _signed(digest)
+        if self._taken is not None:
+            self._taken.update(self._noted)
+
+    async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
+        """Store run summaries; see `HistoryBoard`."""
+        await asyncio.to_thread(self._write, days, ())
+        for day in days:
+            self.changed(day.node)
+
+    async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
+        """Store audit records; see `HistoryBoard`."""
+        await asyncio.to_thread(self._write, (), days)
+        for day in days:
+            self.changed(day.node)
+
+    def _write(
+        self, runs: Sequence[HistoryDay[RunSummary]], audit: Sequence[HistoryDay[AuditRecord]]
+    ) -> None:
+        if not runs and not audit:
+            return
+        noted, self._noted = self._noted, {}
+        self.memory.write_history(
+            (RunResult.of_summary(day.node, record) for day in runs for record in day.records),
+            [(day.node, day.records) for day in audit],
+            taken=noted,
+        )
+
+
+def _number(key: str) -> int:
+    return _signed(hashlib.sha256(key.encode()).digest())
+
+
+def _signed(digest: bytes) -> int:
+    """Return the beginning of a digest as a number that SQLite can store."""
+    return int.from_bytes(digest[:_BYTES], "big", signed=True)
