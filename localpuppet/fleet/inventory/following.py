@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
-from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableError
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus import key_value
@@ -184,7 +184,12 @@ class ViewFollower:
         if isinstance(error, RefusedError):
             pause = self.pauses.not_allowed
         if str(error) != self._said:
-            self.log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
+            text = f"the inventory is not current: {error}"
+            # The owner of the connection logs outages: one line for all that use it.
+            refused = isinstance(error, RefusedError)
+            outage = isinstance(error, UnavailableError) and not refused
+            log = self.log.debug if outage else self.log.warning
+            log(text, kind=LineKind.INVENTORY)
         self._said = str(error)
         return pause
 

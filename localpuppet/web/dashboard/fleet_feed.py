@@ -2,7 +2,8 @@
 
 - If an agent runs on this machine, the dashboard only reads the agent's view; else it follows the
   inventory itself.
-- No error here ends the dashboard: it logs the error and shows when the data were last updated.
+- No error here ends the dashboard: it logs the error and shows when the data were last updated. An
+  outage of the bus is one line, whatever else fails because of it.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ from localpuppet.web.dashboard.memory import DashboardStore
 
 # Entries that are read in one go; others have their turn then.
 TOGETHER = 50
+# The part whose problems are outages of the bus.
+BUS = "bus"
 
 
 FollowHistory = Callable[[HistoryBoard, Callable[[], Awaitable[KeyValue]]], Awaitable[None]]
@@ -94,6 +97,7 @@ class FleetFeeder:
     _: KW_ONLY
     intervals: FeedIntervals = FeedIntervals()
     _kv: KeyValue | None = field(default=None, init=False)
+    _connected: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _revision: int = field(default=-1, init=False)
     _said: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -121,18 +125,29 @@ class FleetFeeder:
             raise UnavailableError(self.fleet.away or "is unreachable", where="bus")
         return self._kv
 
+    async def connected_store(self) -> KeyValue:
+        """Return the bus; wait while it is unreachable."""
+        while self._kv is None:
+            await self._connected.wait()
+        return self._kv
+
     async def _listen(self) -> None:
         backoff = Backoff()
         while True:
             try:
                 self._kv = await ours(self.feed.connect())
+                self._connected.set()
                 backoff.reset()
                 # A separate task: a group that failed leaves its task marked as cancelled.
                 await ours(asyncio.create_task(listen(self._kv, self.fleet)))
             except* (UnavailableError, InvalidInputError) as errors:
-                self.fleet.lost(str(first_error(errors)))
+                error = first_error(errors)
+                self.fleet.lost(str(error))
+                if BUS not in self._said:  # further attempts fail in several ways
+                    self._wrong(BUS, f"the bus is unreachable: {error}")
             finally:
                 kv, self._kv = self._kv, None
+                self._connected.clear()
                 await close(kv, self.feed.log)
             await asyncio.sleep(backoff.pause())
 
@@ -141,7 +156,7 @@ class FleetFeeder:
         while True:
             if not self.feed.agent_is_there():
                 leave = asyncio.Event()
-                following = asyncio.ensure_future(self.feed.follow(self.store, leave))
+                following = asyncio.ensure_future(self.feed.follow(self.connected_store, leave))
                 try:
                     while not self.feed.agent_is_there() and not following.done():
                         await asyncio.wait([following], timeout=self.intervals.agent)
@@ -185,6 +200,9 @@ class FleetFeeder:
         while True:
             await asyncio.sleep(self.intervals.write)
             await self._write_once()
+            if BUS in self._said and not self.fleet.away:
+                self._well(BUS)
+                self.feed.log.info("the bus is reachable again", kind=LineKind.BUS)
 
     async def _write_once(self) -> None:
         news = self.fleet.news()

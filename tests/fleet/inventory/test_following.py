@@ -153,7 +153,9 @@ async def test_a_bus_that_is_away_ages_the_view_and_empties_nothing(node: Node) 
         current = node.seconds()
         node.store.away = True
         node.store.wake()
+        # The owner of the connection logs an outage: here it is a detail.
         await node.until(lambda: any("is not current" in text for _, text in node.log.lines))
+        assert {level for level, text in node.log.lines if "is not current" in text} == {"debug"}
         node.clock.advance(60)
         assert node.view.current_until() == current
         assert node.nodes() == [WEB.name]

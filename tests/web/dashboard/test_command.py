@@ -133,7 +133,9 @@ def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet:
     page.until(b="idle")
     view = a.node.state / "inventory" / "view.sqlite"
     wait_until(lambda: view.exists(), str)
-    assert page.end(signal.SIGTERM) == 0
+    page.process.send_signal(signal.SIGTERM)
+    done = a.node.finish(page.process)
+    assert (done.code, done.err) == (0, "")  # nothing is wrong
 
 
 def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) -> None:

@@ -50,6 +50,7 @@ class Hearing:
         self.log = FakeLog()
         self.agent = False
         self.follows = 0
+        self.given: KeyValue | None = None
         self.verifier = verifier(directory, WEB)
         self.view = View(directory / "view.sqlite", now=self.now)
         self.memory = store(directory / "fleet.sqlite", now=self.now)
@@ -76,12 +77,17 @@ class Hearing:
 
     async def connect(self) -> KeyValue:
         if self.store.away:
-            raise UnavailableError("is away", where="bus")
+            raise UnavailableError("no answer", where="bus")
         return MemoryKeyValue(self.store)
 
     async def follow(self, store: Any, leave: asyncio.Event) -> None:
         self.follows += 1
-        await leave.wait()
+        leaving = asyncio.create_task(leave.wait())
+        connecting = asyncio.create_task(store())
+        await asyncio.wait([leaving, connecting], return_when=asyncio.FIRST_COMPLETED)
+        self.given = connecting.result() if connecting.done() else None
+        connecting.cancel()
+        await leaving
 
     async def announce(self, who: Person, **more: Any) -> None:
         said = status(str(who.name), self.now(), **more)
@@ -171,6 +177,24 @@ async def test_an_outage_is_said_and_over_when_it_is(hearing: Hearing) -> None:
         await hearing.announce(WEB, state="applying")
         await hearing.until("applying")
         assert hearing.fleet.away == ""
+
+
+async def test_an_outage_is_one_line_of_the_log_and_its_end_another(hearing: Hearing) -> None:
+    hearing.store.away = True
+    async with hearing.going_on():
+        while not hearing.log.lines:
+            await asyncio.sleep(0.01)
+        assert hearing.follows == 1
+        hearing.store.away = False
+        await hearing.announce(WEB)
+        await hearing.until("idle")
+        assert hearing.given is not None
+        while len(hearing.log.lines) < 2:
+            await asyncio.sleep(0.01)
+    assert hearing.log.lines == [
+        ("warning", "the bus is unreachable: bus: no answer"),
+        ("info", "the bus is reachable again"),
+    ]
 
 
 async def test_the_agent_of_this_machine_is_left_alone(hearing: Hearing) -> None:
