@@ -86,4 +86,19 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     assert (noop["noop"], {one["status"] for one in noop["resources"]}) == (True, {"would_change"})
     assert (refused["times"], refused["reason"]) == (2, "the node was on hold")
 
+    # Without an agent, a process publishes after the run; with one, the agent does.
     node.wait_until(lambda: _on_bus(node) == found)
+    node.settings(
+        node=NAME,
+        bus="sqlite",
+        buses={"sqlite": {"path": bus}},
+        agent={"run_interval": "2s"},
+        socket=str(node.root / "a.sock"),
+    )
+    assert node.run("enable").code == 0
+    agent = node.start("agent")
+    node.wait_until(lambda: len(_on_bus(node)) > len(found))
+    agent.kill()
+    node.finish(agent)
+    last = _on_bus(node)[-1]
+    assert (last["cause"], last["category"]) == ("timer", "no_report")

@@ -15,11 +15,11 @@ from localpuppet.node.wiring.node import NodeWiring
 @click.option("--dry-run", is_flag=True, help="Print the entry as JSON; publish nothing.")
 @click.pass_obj
 def publish_command(node: NodeWiring, dry_run: bool) -> None:
-    """Publish this node's inventory entry.
+    """Publish this node's inventory entry and history.
 
-    The entry has the facts, roles, classes and exported resources of the last good run. A running
-    agent publishes it after each run. Without an agent, the run publishes it if localpuppet.yaml
-    names a bus. You need this command only after an outage.
+    The entry has the facts, roles, classes and exported resources of the last good run; the history
+    has a summary of each run. A running agent publishes both after each run. Without an agent, the
+    run publishes them if localpuppet.yaml names a bus. You need this command only after an outage.
 
     Examples:
       localpuppet inventory publish             after an outage of the bus

@@ -1,0 +1,22 @@
+"""Begin a log and append to it, as a process of its own that a test kills."""
+
+import sys
+from pathlib import Path
+
+from localpuppet.base.errors import StateError
+from localpuppet.fleet.history.day import DAY, RUNS
+from localpuppet.fleet.history.day_log import DayLog
+from tests.fleet.history.records import NODE, a_summary, noon
+
+
+def main(state: Path) -> None:
+    log = DayLog(state, RUNS)
+    log.begin(NODE, [a_summary(noon() - DAY), a_summary(noon())])
+    log.append(NODE, a_summary(noon(1)))
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except StateError as error:
+        sys.exit(str(error))
