@@ -8,6 +8,7 @@ MODULES = {
     "approve": "rollout.cli.rollout_approve",
     "continue": "rollout.cli.rollout_continue",
     "list": "rollout.cli.rollout_reported",
+    "pause": "rollout.cli.rollout_continue",
     "plan": "rollout.cli.rollout_plan",
     "report": "rollout.cli.rollout_reported",
     "resume": "rollout.cli.rollout_run",

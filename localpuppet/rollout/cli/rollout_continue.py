@@ -1,4 +1,4 @@
-"""`localpuppet rollout continue` and `rollback`: decide about a paused or running rollout."""
+"""`localpuppet rollout pause`, `continue` and `rollback`: decide about a rollout."""
 
 import click
 
@@ -33,8 +33,8 @@ EXITS = {
 def continue_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
     """Continue a paused rollout.
 
-    ID is the rollout; the default is the newest paused one. The command accepts its failures so
-    far. The alternatives are 'rollout stop' and 'rollout rollback'.
+    ID is the rollout; the default is the newest paused one. If failures paused the rollout, the
+    command accepts its failures so far. The alternatives are 'rollout stop' and 'rollout rollback'.
 
     Examples:
       localpuppet rollout continue
@@ -45,6 +45,33 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
 
     say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, operator, about=identify_pause)
     render.emit("continued")
+
+
+@click.command(
+    "pause",
+    cls=Command,
+    exits=EXITS,
+)
+@_ID
+@operator_option
+@click.pass_obj
+def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
+    """Pause a running rollout.
+
+    ID is the rollout; the default is the newest running one. No further nodes start, active runs
+    finish and are checked, and all nodes stay on hold. 'rollout continue' continues the rollout and
+    accepts no failures. If you do not decide within --pause-at-most of 'rollout run', the rollout
+    stops.
+
+    Examples:
+      localpuppet rollout pause
+      localpuppet rollout pause 20261122T110000Z-0a1b
+      localpuppet rollout pause 20261122T110000Z-0a1b --operator alice
+    """
+    from localpuppet.rollout.execution.commands.command import RolloutCommand
+
+    say_where_it_goes_on(node, RolloutCommand.PAUSE, rollout, operator)
+    render.emit("paused: running nodes finish, and 'localpuppet rollout continue' continues it")
 
 
 @click.command(

@@ -121,7 +121,8 @@ class RolloutProgress:
     def _paused(self, event: RolloutPaused) -> Iterator[str]:
         if self._state is None:
             return
-        yield f"{coloured('paused')}: {render.user_text(event.reason)}"
+        why = render.user_text(event.reason.removeprefix("paused "))
+        yield f"{coloured('paused')}: {why}"
         yield _who_decides(self._state, event)
 
     def _line(self, text: str) -> None:

@@ -218,12 +218,15 @@ class RolloutPaused:
         point: The named point of the plan that causes this pause once; empty after failures.
         since: When the pause began, UTC; `None` if it is only decided.
         needs_approval: Whether the operator has to approve changes, instead of continuing.
+        requested_by: The operator who paused it; empty if the rollout paused itself. Continuing it
+            then accepts no failures.
     """
 
     reason: str
     point: str = ""
     since: datetime | None = None
     needs_approval: bool = False
+    requested_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,7 +332,10 @@ class Execution:
         """Take an operator's command; return why it is rejected, or empty once it is recorded."""
         if problem := refusal(said, self.state):
             return problem
-        self._note(meaning(said, self.state))
+        event = meaning(said, self.state)
+        self._note(
+            replace(event, since=self.notes.now()) if isinstance(event, RolloutPaused) else event
+        )
         self._heard.put_nowait(None)
         return ""
 

@@ -298,7 +298,7 @@ def _named(change: PropertyChange) -> dict[str, str]:
 def _decision(event: Event) -> str:
     """Return an event's decision about the whole rollout, one line; empty if it has none."""
     if isinstance(event, RolloutPaused):
-        return f"paused: {event.reason}"
+        return event.reason if event.requested_by else f"paused: {event.reason}"
     if isinstance(event, RolloutContinued):
         return f"continued by {event.who}"
     if isinstance(event, ChangesPredicted) and event.difference:

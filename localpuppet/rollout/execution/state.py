@@ -316,8 +316,9 @@ class RolloutState:
             self.stopped = None
 
     def _go_on(self) -> None:
+        if self.paused is None or not self.paused.requested_by:
+            self.accepted = frozenset(self.failed)
         self.paused = None
-        self.accepted = frozenset(self.failed)
 
     def _take_checked(self, event: ChecksEnded) -> None:
         self.checked.add(event.node_run)

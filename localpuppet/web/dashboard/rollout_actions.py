@@ -1,6 +1,9 @@
 """The actions that people can request from the dashboard for rollouts, and their effects."""
 
+from collections.abc import Iterator
+
 from localpuppet.base.formats.text import shown_names
+from localpuppet.base.formats.times import show_duration
 from localpuppet.rollout.execution.report import ELSEWHERE, PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.web.dashboard.actions import ActionWord
@@ -9,6 +12,7 @@ from localpuppet.web.dashboard.actions import ActionWord
 class RolloutAction(ActionWord):
     """An action of a rollout, as a word in a URL."""
 
+    PAUSE = "pause"
     CONTINUE = "continue"
     STOP = "stop"
     ROLLBACK = "rollback"
@@ -21,13 +25,18 @@ class RolloutAction(ActionWord):
 
 
 _LABELS = {
+    RolloutAction.PAUSE: "Pause the rollout",
     RolloutAction.CONTINUE: "Continue the rollout",
     RolloutAction.STOP: "Stop the rollout",
     RolloutAction.ROLLBACK: "Roll the release back",
     RolloutAction.RESUME: "Resume the rollout",
 }
 _COURSE_WILL = {
-    RolloutAction.CONTINUE: "It continues with its next nodes and accepts the failures so far.",
+    RolloutAction.PAUSE: (
+        "No further node starts. Started runs end, and all nodes stay on hold until you continue or"
+        " stop the rollout."
+    ),
+    RolloutAction.CONTINUE: "It continues with its next nodes.",
     RolloutAction.STOP: (
         "No further node starts. Started runs end first. Then the rollout releases its nodes."
     ),
@@ -47,9 +56,11 @@ def courses(report: RolloutReport) -> tuple[RolloutAction, ...]:
     if report.word == ELSEWHERE:
         return ()
     if report.word in (RUNNING, PAUSED):
+        if report.state.stopped is not None:
+            return ()  # it ends as soon as its running nodes have ended
         gives = report.state.began.options.delivery is not None and not report.state.goes_back
         return (
-            RolloutAction.CONTINUE,
+            RolloutAction.CONTINUE if report.word == PAUSED else RolloutAction.PAUSE,
             RolloutAction.STOP,
             *((RolloutAction.ROLLBACK,) if gives else ()),
         )
@@ -80,13 +91,27 @@ def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[
             found.append(f"It has ended: {report.word}.")
     elif not goes_on:
         found.append(f"It is {report.word}: no process is running that could receive the command.")
-    elif course is RolloutAction.CONTINUE and report.word != PAUSED:
-        found.append("It does not wait for a command.")
-    elif course is RolloutAction.CONTINUE:
-        found.append(f"It is paused: {report.why}.")
-    elif course is RolloutAction.ROLLBACK:
-        found += _goes_back(report.state)
+    else:
+        found += _of_command(course, report)
     return tuple(found)
+
+
+def _of_command(course: RolloutAction, report: RolloutReport) -> Iterator[str]:
+    """Yield the consequences of a command for a rollout that a process controls."""
+    state, why = report.state, report.why.removeprefix("paused ")
+    if course is RolloutAction.ROLLBACK:
+        yield from _goes_back(state)
+    elif course is RolloutAction.CONTINUE and report.word != PAUSED:
+        yield "It does not wait for a command."
+    elif course is RolloutAction.CONTINUE:
+        yield f"It is paused: {why}."
+        if state.paused is not None and not state.paused.requested_by:
+            yield "Continuing it accepts its failures so far."
+    elif course is RolloutAction.PAUSE and report.word == PAUSED:
+        yield f"It is paused already: {why}."
+    elif course is RolloutAction.PAUSE:
+        longest = show_duration(state.began.options.pause_at_most)
+        yield f"Without a decision within {longest} it stops."
 
 
 def _goes_back(state: RolloutState) -> tuple[str, ...]:

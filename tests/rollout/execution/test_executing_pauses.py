@@ -144,6 +144,35 @@ def test_pauses_that_were_asked_for() -> None:
     run_simulated(work())
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_operator_pauses_and_continues_and_accepts_no_failure_by_that(fails: bool) -> None:
+    """Running nodes finish and no other starts; the failure limit applies when it continues."""
+
+    async def work() -> None:
+        notes = Notes()
+        nodes = SimulatedNodes(bad={node(2)} if fails else set(), seconds={node(2): 100.0})
+        rollout = new(began([1, 2, 3], [4], window=1), nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(20)
+        notes.words += [(RolloutCommand.PAUSE, "bob"), (RolloutCommand.PAUSE, "carol")]
+        await asyncio.sleep(600)
+        assert notes.refused == ["", "is already paused: paused by bob on pc"]
+        assert rollout.state.waits
+        assert words(rollout.state)[1] == ("failed" if fails else "succeeded")
+        assert list(nodes.ran) == [NodeRun(1, node(1)), NodeRun(1, node(2))]
+        assert len(nodes.held) == 4
+        (paused,) = [one for one in notes.events if isinstance(one, RolloutPaused)]
+        assert (paused.requested_by, paused.since is not None) == ("bob on pc", True)
+        notes.words.append((RolloutCommand.CONTINUE, "bob"))
+        over = await doing
+        assert over.ending is (RolloutEnding.FAILURES if fails else RolloutEnding.DONE)
+        assert len(nodes.ran) == (2 if fails else 4)
+        decisions = RolloutReport.of([(AT, one) for one in notes.events], taken=False).decisions
+        assert decisions[0][1] == "paused by bob on pc"
+
+    run_simulated(work())
+
+
 def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
     """It was asked to stay held for hours, and its answer was lost; so was that to letting go."""
 

@@ -74,14 +74,20 @@ def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> Roll
 
 def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
     interrupted, running = told(taken=False), told(taken=True)
-    assert courses(running) == (RolloutAction.CONTINUE, RolloutAction.STOP)
+    assert courses(running) == (RolloutAction.PAUSE, RolloutAction.STOP)
     said = " ".join(rollout_consequences(RolloutAction.STOP, interrupted))
     assert "It is interrupted: no process" in said
     assert "no process" not in " ".join(rollout_consequences(RolloutAction.STOP, running))
     assert "does not wait" in " ".join(rollout_consequences(RolloutAction.CONTINUE, running))
+    stops_by_itself = rollout_consequences(RolloutAction.PAUSE, running)[-1]
+    assert stops_by_itself == "Without a decision within 1h it stops."
     paused = told(RolloutPaused(reason="canaries"), taken=True)
+    assert courses(paused) == (RolloutAction.CONTINUE, RolloutAction.STOP)
+    assert "accepts its failures" in rollout_consequences(RolloutAction.CONTINUE, paused)[-1]
+    requested = told(RolloutPaused(reason="paused by bob", requested_by="bob"), taken=True)
+    assert rollout_consequences(RolloutAction.CONTINUE, requested)[-1] == "It is paused: by bob."
     assert "does not wait" not in " ".join(rollout_consequences(RolloutAction.CONTINUE, paused))
-    with pytest.raises(InvalidInputError, match="is not one of continue, stop, rollback, resume"):
+    with pytest.raises(InvalidInputError, match="is not one of pause, continue, stop, rollback, resume"):
         RolloutAction.parse("reboot")
 
 

@@ -19,6 +19,7 @@ from localpuppet.rollout.execution.events import (
     NodeRun,
     RolloutContinued,
     RolloutEnding,
+    RolloutPaused,
     RolloutStopped,
 )
 from localpuppet.rollout.execution.state import RolloutState
@@ -28,6 +29,7 @@ class RolloutCommand(StrEnum):
     """A rollout command."""
 
     STOP = "stop"
+    PAUSE = "pause"
     CONTINUE = "continue"
     ROLLBACK = "rollback"
     APPROVE = "approve"
@@ -62,6 +64,8 @@ def refusal(said: SentCommand, state: RolloutState) -> str:
         return f"is already ending: {state.stopped.reason}"
     if said.command is RolloutCommand.APPROVE:
         return "" if _approved(said, state) else _not_differing(said, state)
+    if said.command is RolloutCommand.PAUSE and state.paused is not None:
+        return f"is already paused: {state.paused.reason}"
     if said.command is RolloutCommand.CONTINUE and state.paused is None:
         return "is not paused"
     if (
@@ -110,13 +114,15 @@ def identify_pause(state: RolloutState) -> str:
 
 
 def meaning(said: SentCommand, state: RolloutState) -> Event:
-    """Return the event of a command that `refusal` accepts."""
+    """Return the event of a command that `refusal` accepts; a pause without its time."""
     if (turn := _approved(said, state)) is not None:
         return ChangesApproved(
             node_run=turn, difference=state.differing[turn].digest, approved_by=said.who
         )
     if said.command is RolloutCommand.CONTINUE:
         return RolloutContinued(caller=said.caller, machine=said.machine)
+    if said.command is RolloutCommand.PAUSE:
+        return RolloutPaused(reason=f"paused by {said.who}", requested_by=said.who)
     if said.command is RolloutCommand.ROLLBACK:
         return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {said.who}")
     return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {said.who}")

@@ -6,9 +6,11 @@ Write access to the journal is the only permission that this needs.
 """
 
 import asyncio
+from dataclasses import replace
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.rollout.execution.commands.command import SentCommand, meaning, refusal
+from localpuppet.rollout.execution.events import Event, RolloutPaused
 from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -16,6 +18,13 @@ from localpuppet.rollout.execution.state import RolloutState
 # holds nodes at its start, which takes less.
 PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
+
+
+def _is_meant(expected: Event, event: Event) -> bool:
+    """Return whether an event is the expected one, apart from the time of a pause."""
+    if isinstance(expected, RolloutPaused) and isinstance(event, RolloutPaused):
+        return replace(event, since=expected.since) == expected
+    return event == expected
 
 
 async def say_here(journal: JournalReader, said: SentCommand) -> None:
@@ -38,7 +47,7 @@ async def say_here(journal: JournalReader, said: SentCommand) -> None:
                 await asyncio.sleep(PACE)
                 taken = journal.taken  # before the look: what it wrote before it ended counts
                 events = [event for _, event in journal.events()]
-                if expected in events[len(before) :]:
+                if any(_is_meant(expected, event) for event in events[len(before) :]):
                     return
                 if problem := refusal(said, RolloutState.of(events)):
                     raise InvalidInputError(problem, where=where)

@@ -42,6 +42,8 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (RolloutCommand.STOP, [], ""),
         (RolloutCommand.CONTINUE, [], "is not paused"),
         (RolloutCommand.CONTINUE, [PAUSED, GOES_ON], "is not paused"),
+        (RolloutCommand.PAUSE, [], ""),
+        (RolloutCommand.PAUSE, [PAUSED], "is already paused: 1 node failed"),
         (RolloutCommand.APPROVE, [PAUSED], "the approval names no node"),
         (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
         (

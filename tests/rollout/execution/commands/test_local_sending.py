@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.times import parse_time
 from localpuppet.rollout.execution.commands.command import (
     RolloutCommand,
     SentCommand,
@@ -69,6 +71,21 @@ def test_a_word_is_done_when_the_journal_says_so(journal: JournalWriter) -> None
         journal.close()
 
     said_while(journal, more)
+
+
+def test_a_pause_is_recorded_with_the_time_that_the_controller_adds(tmp_path: Path) -> None:
+    journal = Journals(tmp_path).begin(began([1], [2]), at=AT)
+    pause = SentCommand(command=RolloutCommand.PAUSE, caller="choria=alice", machine="pc")
+    paused = meaning(pause, RolloutState(began([1])))
+    assert isinstance(paused, RolloutPaused)
+
+    async def work() -> None:
+        saying = asyncio.create_task(say_here(journal, pause))
+        await asyncio.sleep(1)
+        journal.append(replace(paused, since=parse_time(AT)), at=AT)
+        await saying
+
+    run_simulated(work())
 
 
 @pytest.mark.parametrize(
