@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.ports import LineKind, Log
-from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 
 Result = TypeVar("Result")
 
@@ -28,6 +28,15 @@ async def ours(work: Awaitable[Result]) -> Result:
         if task is None or task.cancelling():
             raise
         raise UnavailableError("the connection was lost", where="bus") from error
+
+
+def log_failure(log: Log, text: str, error: BaseException) -> None:
+    """Log why a follower of the bus is not current.
+
+    The owner of the connection logs an outage, once for all that use it: here it is a detail.
+    """
+    outage = isinstance(error, UnavailableError) and not isinstance(error, RefusedError)
+    (log.debug if outage else log.warning)(f"{text}: {error}", kind=LineKind.INVENTORY)
 
 
 async def unending(work: Awaitable[None]) -> None:

@@ -31,7 +31,7 @@ from localpuppet.fleet.bus.key_value import (
     revision_of,
 )
 from localpuppet.fleet.bus.layout import HISTORY, MAX_HISTORY
-from localpuppet.fleet.bus.outage import ours, unending
+from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import (
     AUDIT,
@@ -145,8 +145,7 @@ class HistoryFollower:
                 if isinstance(error, RefusedError):
                     pause = self.pauses.not_allowed
                 if str(error) != self._reported:
-                    text = f"the history of nodes is not current: {error}"
-                    self.log.warning(text, kind=LineKind.INVENTORY)
+                    log_failure(self.log, "the history of nodes is not current", error)
                 self._reported = str(error)
             await asyncio.sleep(pause)
 

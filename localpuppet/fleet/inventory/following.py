@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
-from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableError
+from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus import key_value
@@ -26,7 +26,7 @@ from localpuppet.fleet.bus.key_value import (
     revision_of,
 )
 from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
-from localpuppet.fleet.bus.outage import ours, unending
+from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
@@ -184,12 +184,7 @@ class ViewFollower:
         if isinstance(error, RefusedError):
             pause = self.pauses.not_allowed
         if str(error) != self._said:
-            text = f"the inventory is not current: {error}"
-            # The owner of the connection logs outages: one line for all that use it.
-            refused = isinstance(error, RefusedError)
-            outage = isinstance(error, UnavailableError) and not refused
-            log = self.log.debug if outage else self.log.warning
-            log(text, kind=LineKind.INVENTORY)
+            log_failure(self.log, "the inventory is not current", error)
         self._said = str(error)
         return pause
 

@@ -168,7 +168,7 @@ class FleetFeeder:
 
     async def _follow_history(self) -> None:
         board = HistoryIntake(self.memory, self.fleet.changes.add)
-        await self.feed.follow_history(board, self.store)
+        await self.feed.follow_history(board, self.connected_store)
 
     async def _look(self) -> None:
         """Read the nodes and their roles from the view."""
