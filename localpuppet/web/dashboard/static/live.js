@@ -77,8 +77,8 @@ function flash() {
   changed.clear();
 }
 
-// What the reader uses: the pointer or a finger is on it, or it has the focus of the keyboard or
-// selected text.
+// What the reader uses: the pointer or a finger is on it, or it has the focus of the keyboard,
+// selected text or a chosen row.
 let over = null;
 let height = 0; // of the pointer
 let held = false; // a finger or a mouse button
@@ -89,8 +89,10 @@ function isSelected(element) {
   return !selection.isCollapsed && selection.containsNode(element, true);
 }
 
+const USED = "[data-live] :focus-visible, #updates:focus-visible, [data-live] tr :checked";
+
 const isFrozen = () => held || Boolean(over?.isConnected)
-  || document.querySelector("[data-live] :focus-visible, #updates:focus-visible") !== null
+  || document.querySelector(USED) !== null
   || [...parts].some(isSelected);
 
 // The places and targets of everything that can be used.
@@ -131,6 +133,22 @@ function fixColumns(part) {
   table.style.tableLayout = "fixed";
 }
 
+// Changes elements, and takes back what moves something.
+function attempt(pairs) {
+  const before = layout(main);
+  const tried = pairs.map(([old, now]) => {
+    const around = old.closest("tr") ?? old;
+    return { old, now, around, copy: old.cloneNode(true), was: layout(around) };
+  });
+  for (const { old, now } of tried) patch(old, now);
+  const undo = (some) => some.forEach(({ old, copy, around }) => {
+    patch(old, copy);
+    changed.delete(around);
+  });
+  undo(tried.filter(({ around, was }) => was !== layout(around)));
+  if (layout(main) !== before) undo(tried);
+}
+
 // Changes what keeps its place; returns the number of rows and parts that have to wait.
 function refresh(pairs) {
   const waiting = new Set();
@@ -150,18 +168,16 @@ function refresh(pairs) {
   const differ = units.filter(([old, now]) => !old.isEqualNode(now));
   const count = (some) => some.reduce((all, [old]) => all.add(old.id), waiting).size;
   if (held) return count(differ); // a click ends on the element on which it began
-  const before = layout(main);
-  const tried = differ.filter(([old]) => !isSelected(old)).map(([old, now]) => {
-    const copy = old.cloneNode(true);
-    return { old, now, copy, before: layout(old) };
-  });
-  for (const { old, now } of tried) patch(old, now);
-  const undo = (some) => some.forEach(({ old, copy }) => patch(old, copy));
-  undo(tried.filter((one) => one.before !== layout(one.old)));
-  if (layout(main) !== before) undo(tried);
-  const late = differ.filter(([old, now]) => !old.isEqualNode(now));
-  for (const [old] of late) changed.delete(old);
-  return count(late);
+  const isLate = ([old, now]) => !old.isEqualNode(now);
+  const free = differ.filter(([old]) => !isSelected(old));
+  attempt(free);
+  const rows = free.filter(isLate).filter(([old]) => old.cells)
+    .map(([old, now]) => [old.cells, now.cells]);
+  for (let column = 0; rows.some(([old]) => column < old.length); column += 1) {
+    attempt(rows.filter((cells) => cells.every((some) => column < some.length))
+      .map(([old, now]) => [old[column], now[column]]));
+  }
+  return count(differ.filter(isLate));
 }
 
 let latest = null; // the page as fetched, until all of it is shown
@@ -224,6 +240,7 @@ document.addEventListener("focusout", (event) => {
   settle();
 });
 document.addEventListener("selectionchange", settle);
+document.addEventListener("change", settle);
 button.addEventListener("click", (event) => {
   show(false);
   if (event.detail) return; // with the mouse

@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.web.dashboard.browser.chromium import Browser
-from tests.web.dashboard.site import Served, Site, status
+from tests.web.dashboard.site import PlayedActor, Served, Site, status
 
 # A list that the next run of any node changes.
 BUSY = "/nodes?sort=-finished_at"
@@ -26,13 +26,20 @@ CLICKED = """
       window.clicked.push(event.target.closest("a")?.textContent);
     }, true);
 """
-UNDER = "return document.elementFromPoint(arguments[0], arguments[1]).closest('a')?.textContent"
+LINK = """
+    const link = document.querySelector(arguments[0]);
+    if (arguments[1]) link.scrollIntoView({ block: "center" });
+    const box = link.getBoundingClientRect();
+    const [x, y] = [box.x + box.width / 2, box.y + box.height / 2].map(Math.round);
+    return [x, y, document.elementFromPoint(x, y)?.closest("a")?.textContent];
+"""
 
 
 @pytest.fixture
 def busy(driver: webdriver.Chrome, tmp_path: Path) -> Iterator[Browser]:
     """Lend a browser with a list of forty nodes, of which each run changes the order."""
     site = Site(tmp_path)
+    site.actor = PlayedActor()
     site.tell(*(status(f"n{number:02}", site.now() - 9000 + number) for number in range(40)))
     with Served(site) as served:
         browser = Browser(driver, served)
@@ -53,14 +60,12 @@ class Mouse:
         event = {"type": kind, "x": self.at[0], "y": self.at[1], **more}
         self._browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
 
-    def move(self, selector: str) -> None:
-        """Move to the middle of an element."""
-        box = self._browser.script(
-            f"const box = document.querySelector({selector!r}).getBoundingClientRect();"
-            "return [box.x + box.width / 2, box.y + box.height / 2]"
-        )
-        self.at = round(box[0]), round(box[1])
+    def move(self, selector: str, *, scroll: bool = False) -> str:
+        """Move to the middle of an element; return the text of the link at that place."""
+        *place, under = self._browser.driver.execute_script(LINK, selector, scroll)
+        self.at = place[0], place[1]
         self._send("mouseMoved")
+        return str(under)
 
     def leave(self) -> None:
         """Move to the top of the page."""
@@ -103,9 +108,7 @@ def test_each_of_200_clicks_opens_what_was_under_the_pointer(busy: Browser) -> N
     meant = []
     for number in range(200):
         node = f"n{number * 27 % 40:02}"
-        busy.script(f"document.getElementById('row-{node}').scrollIntoView({{block: 'center'}})")
-        mouse.move(f"#row-{node} a")
-        meant.append(busy.driver.execute_script(UNDER, *mouse.at))
+        meant.append(mouse.move(f"#row-{node} a", scroll=True))
         runs.end(node)
         if number % 40 == 10:  # as long as a person takes
             runs.end(f"n{number * 11 % 40:02}")
@@ -181,6 +184,19 @@ def test_selected_text_keeps_the_order_and_stays_selected(busy: Browser) -> None
     assert busy.script("return getSelection().toString()") == "n38"
     busy.script("getSelection().removeAllRanges()")
     busy.until(f"return (() => {{ {ORDER} }})()[0] === 'n38'")
+
+
+def test_chosen_rows_keep_the_order_and_stay_chosen(busy: Browser) -> None:
+    runs = Runs(busy)
+    before = busy.script(ORDER)
+    busy.driver.find_element(By.CSS_SELECTOR, "#row-n37 input").click()
+    Mouse(busy).leave()
+    runs.end("n36")
+    waits(busy, "1 update: show")
+    assert busy.script(ORDER) == before
+    busy.driver.find_element(By.ID, "updates").click()
+    assert busy.script(ORDER)[0] == "n36"
+    assert busy.script("return document.querySelector('#row-n37 input').checked")
 
 
 def test_rows_that_move_keep_what_was_entered_and_the_scroll_position(busy: Browser) -> None:
