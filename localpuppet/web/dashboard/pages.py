@@ -229,7 +229,7 @@ class Pages:
         if isinstance(error, InvalidInputError):
             code = 400
         where = f"{error.where}: " if error.where else ""
-        return self._showing.problem(code, f"{where}{error.what}", error.hint)
+        return self._showing.problem(code, error.what, error.hint, where=where)
 
     def refusal(self, refusal: AccessRefusal) -> Response:
         """Show why a request is refused."""

@@ -60,7 +60,8 @@ class TemplateRenderer:
             finalize=_line,
         )
         self._templates.filters.update(when=self._when, ago=self._ago)
-        self._templates.filters.update(duration=show_duration, path=_path, tone=tone_of)
+        self._templates.filters.update(duration=show_duration, path=_path, host=_host)
+        self._templates.filters.update(tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS, results=PARTS)
 
@@ -77,9 +78,9 @@ class TemplateRenderer:
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)
         return HTMLResponse(text, status_code=code)
 
-    def problem(self, code: int, what: str, hint: str) -> HTMLResponse:
-        """Return a page with an error and its cure."""
-        return self.page("problem.html", code=code, what=what, hint=hint)
+    def problem(self, code: int, what: str, hint: str, *, where: str = "") -> HTMLResponse:
+        """Return a page with an error, its place and its cure."""
+        return self.page("problem.html", code=code, what=what, hint=hint, where=where)
 
     def _when(self, seconds: float | None) -> Markup:
         """Return a time as an element in UTC; the script may convert it to the reader's zone."""
@@ -137,5 +138,14 @@ def _line(value: object) -> object:
 
 
 def _path(text: str) -> Markup:
-    """Return a text with possible line breaks after its slashes."""
-    return Markup("/<wbr>").join(str(_line(text)).split("/"))
+    """Return a path with possible line breaks after its slashes."""
+    return _breakable(text, "/")
+
+
+def _host(name: str) -> Markup:
+    """Return a host name with possible line breaks after its dots."""
+    return _breakable(name, ".")
+
+
+def _breakable(text: str, mark: str) -> Markup:
+    return Markup("{}<wbr>").format(mark).join(str(_line(text)).split(mark))

@@ -180,7 +180,11 @@ def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClien
     page = text(visitor, "/rollouts")
     assert listed(page) == [ROLLOUT, "20261122T120000Z-00aa"]
     assert "damaged" in page
-    assert "move it away" in text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
+    page = text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
+    assert "move it away" in page
+    # Only a sentence gets a capital letter: a place may be a host name.
+    assert 'class="empty"' in page
+    assert 'class="empty sentence"' in text(visitor, "/nodes/absent.example.com", 404)
 
 
 def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:
