@@ -12,18 +12,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import parse_qsl
+from uuid import uuid4
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import shown_names
+from localpuppet.base.formats.text import shortened, shown_names
 from localpuppet.base.machine.ports import LineKind
+from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from localpuppet.fleet.history.run_summary import MAX_TEXT
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.dashboard.actions import (
     MAX_NODES,
+    SENT,
     Action,
     ActionOutcome,
     NodeAction,
@@ -209,6 +213,7 @@ class ActionViews:
             end = refused if came is None else came.line
             line = f"{self._actor.name}: {proposal.named}: {asked}: {end}"
             self._context.log.info(line, kind=LineKind.REQUEST)
+        await self._record(asked, proposal, came, refused)
         return self._showing.page(
             "acted.html",
             code=409 if came is None or came.failed else 200,
@@ -217,6 +222,27 @@ class ActionViews:
             came=came,
             refused=refused,
         )
+
+    async def _record(
+        self, asked: str, proposal: ActionProposal, came: ActionOutcome | None, refused: str
+    ) -> None:
+        """Keep what the dashboard sent: a node that did not answer has no record of it."""
+        failed = came is None or came.failed
+        line = refused if came is None else came.line
+        record = AuditRecord(
+            at=self._context.clock.now().timestamp(),
+            caller=self._actor.name,
+            action=SENT,
+            subject=shortened(f"{asked}, {proposal.named}: {line}", MAX_TEXT),
+            decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
+            reason="",
+            request=str(uuid4()),
+        )
+        written = [(self._actor.machine, [record])]
+        try:
+            await asyncio.to_thread(self._context.memory.write_history, (), written)
+        except LocalpuppetError as error:
+            self._context.log.warning(f"cannot record an action: {error}")
 
     def _confirm(
         self, request: Request, proposal: ActionProposal, *, problem: str = "", code: int = 200

@@ -19,6 +19,8 @@ from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, Node
 
 # Nodes of one action.
 MAX_NODES = 500
+# The action of an audit record that the dashboard makes.
+SENT = "send"
 
 
 class ActionWord(StrEnum):

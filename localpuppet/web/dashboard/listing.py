@@ -21,6 +21,7 @@ from localpuppet.web.dashboard.lists.releases import ReleaseListContext, release
 from localpuppet.web.dashboard.lists.rollouts import rollouts
 from localpuppet.web.dashboard.run_results import KEPT, part_of
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter
 from localpuppet.web.dashboard.tables.dated import DAY
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -28,6 +29,8 @@ from localpuppet.web.dashboard.view_context import ViewContext
 
 # Runs of a list, the newest that match.
 MOST_RUNS = 5_000
+# Audit records of a list or a file: the newest that match.
+MOST_RECORDS = 10_000
 # The nodes that an expression finds; `None` for all.
 Names = frozenset[str] | None
 
@@ -87,6 +90,12 @@ class NodeLists:
                 rows=self._runs,
                 table=exporting.runs_table,
                 complete=kept.memory.history.with_resources,
+            ),
+            _List(
+                form=forms.AUDIT,
+                template="audit.html",
+                rows=self._audit,
+                table=exporting.audit_table,
             ),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
@@ -178,6 +187,18 @@ class NodeLists:
         found = await asyncio.to_thread(self._kept.memory.history.runs, wanted, limit=MOST_RUNS)
         found.sort(key=lambda run: getattr(run, asked.sort), reverse=asked.down)
         return found
+
+    async def _audit(self, asked: ListQuery, _: Names) -> Sequence[Any]:
+        wanted = AuditFilter(
+            caller=asked.caller,
+            node=asked.node,
+            action=asked.action,
+            decision=asked.decision,
+            text=asked.name,
+        )
+        read = self._kept.memory.history.audit
+        found = await asyncio.to_thread(read, wanted, limit=MOST_RECORDS)
+        return found if asked.down else found[::-1]
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

@@ -21,9 +21,11 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.history.audit_record import AuditDecision
 from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.execution.reporting.view import tone_of
-from localpuppet.web.dashboard.actions import Action
+from localpuppet.web.dashboard.actions import SENT, Action
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
 from localpuppet.web.dashboard.run_results import PARTS
@@ -64,6 +66,9 @@ class TemplateRenderer:
         self._templates.filters.update(tone=tone_of)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
         self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS, results=PARTS)
+        self._templates.globals.update(
+            audit_actions=(*REQUESTS, "trigger", SENT), audit_decisions=tuple(AuditDecision)
+        )
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page.

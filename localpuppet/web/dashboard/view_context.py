@@ -31,6 +31,11 @@ class Actor(Protocol):
         """Return the caller in whose name requests are sent."""
         ...
 
+    @property
+    def machine(self) -> str:
+        """Return the name of this machine."""
+        ...
+
     async def act(self, deed: NodeAction) -> ActionOutcome:
         """Request an action of nodes; return the result of each within bounded time.
 

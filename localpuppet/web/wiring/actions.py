@@ -68,6 +68,7 @@ class SigningActor:
         self._words = words or own_words()
         self._within = begins
         self.name = fleet.signer.name.caller
+        self.machine = machine_name()
 
     async def act(self, deed: NodeAction) -> ActionOutcome:
         """Request an action of nodes; return the result of each.

@@ -104,7 +104,7 @@ def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
 class PlayedActor:
     """Does what it is asked for, unless a node refuses or does not answer."""
 
-    name = "choria=alice"
+    name, machine = "choria=alice", "desk.example.com"
 
     def __init__(self) -> None:
         self.deeds: list[NodeAction] = []

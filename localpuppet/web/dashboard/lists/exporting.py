@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.records import to_record
 from localpuppet.web.dashboard.lists.differing import ChangeRow
 from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables.audit_table import NodeAuditRecord
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -207,6 +209,22 @@ def runs_table(runs: Sequence[RunResult]) -> Table:
             for run in runs
         ],
         names=sorted({run.node for run in runs}),
+    )
+
+
+def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
+    """Return audit records as a table; the names are those of their nodes, sorted."""
+    return Table(
+        name="audit",
+        columns=(
+            *("at", "node", "caller", "action", "subject", "decision", "reason", "times"),
+            "request",
+        ),
+        records=[
+            {**to_record(one.record), "at": shown(one.record.at), "node": one.node}
+            for one in records
+        ],
+        names=sorted({one.node for one in records}),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.history.audit_record import AuditDecision
 from localpuppet.fleet.inventory.node_row import (
     FAILURE_CAUSE_DIGITS,
     LATE,
@@ -78,7 +79,20 @@ RUNS = Form(
     usual="-at",
     filters=frozenset({"q", "name", "node", "result", "from", "to"}),
 )
-LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path, RUNS.path)
+AUDIT = Form(
+    path="/audit",
+    orders=("at",),
+    usual="-at",
+    filters=frozenset({"name", "node", "caller", "action", "decision"}),
+)
+LISTS = (
+    NODES.path,
+    FAILURES.path,
+    RELEASES.path,
+    ROLLOUTS.path,
+    RUNS.path,
+    AUDIT.path,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,9 @@ class ListQuery:
         since: Only runs that ended at this time or later, seconds since 1970; `None` for any.
         until: Only runs that ended before this time; `None` for any.
         range_: The range of a chart; empty for the usual one.
+        caller: The caller of the request; empty for any.
+        action: The action of the request; empty for any.
+        decision: One of `AuditDecision`; empty for any.
         sort: One of the form's orders.
         down: Whether the order is descending.
         page: The page number, from 1.
@@ -117,6 +134,9 @@ class ListQuery:
     since: float | None = None
     until: float | None = None
     range_: str = ""
+    caller: str = ""
+    action: str = ""
+    decision: str = ""
     sort: str = "node"
     down: bool = False
     page: int = 1
@@ -159,6 +179,9 @@ class ListQuery:
             since=_time(said.get("from"), "from"),
             until=_time(said.get("to"), "to"),
             range_=said.get("range", ""),
+            caller=said.get("caller", ""),
+            action=said.get("action", ""),
+            decision=_one(said.get("decision", ""), ("", *AuditDecision), "decision"),
             sort=_one(order.removeprefix("-"), form.orders, "sort"),
             down=order.startswith("-"),
             page=int(page),
@@ -215,6 +238,9 @@ class ListQuery:
             "from": _shown(self.since),
             "to": _shown(self.until),
             "range": self.range_,
+            "caller": self.caller,
+            "action": self.action,
+            "decision": self.decision,
         }
         return {key: word for key, word in said.items() if word}
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from sqlite3 import Connection
 
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 
 MOST_OF_ONE = 5_000
@@ -37,6 +39,34 @@ class NodeAuditRecord:
     node: str
     record: AuditRecord
 
+    @property
+    def rollout(self) -> str:
+        """Return the id of the rollout that the request is part of, or empty."""
+        words = self.record.subject.replace(",", " ").split()
+        try:
+            return str(RolloutId.parse(words[1])) if words[:1] == ["rollout"] else ""
+        except (IndexError, InvalidInputError):  # a node publishes any text
+            return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which records; an empty text matches all.
+
+    Attributes:
+        caller: Those of this caller.
+        node: Those of this node.
+        action: Those with this action.
+        decision: Those with this decision.
+        text: Those with this text, in lower case, in subject or reason.
+    """
+
+    caller: str = ""
+    node: str = ""
+    action: str = ""
+    decision: str = ""
+    text: str = ""
+
 
 def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> None:
     """Write records of a node."""
@@ -57,25 +87,22 @@ def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> 
     )
 
 
-def audit(
-    connection: Connection,
-    *,
-    caller: str | None = None,
-    node: str | None = None,
-    before: float | None = None,
-    limit: int,
-) -> list[NodeAuditRecord]:
+def audit(connection: Connection, wanted: AuditFilter, *, limit: int) -> list[NodeAuditRecord]:
     """Return records, the newest first.
 
     Args:
         connection: The connection.
-        caller: Only requests of this caller.
-        node: Only requests to this node.
-        before: Only requests that were decided before this time, seconds since 1970.
+        wanted: Which records.
         limit: Maximum number.
     """
-    filters = {"caller = ?": caller, "node = ?": node, "at < ?": before}
-    given = {text: value for text, value in filters.items() if value is not None}
+    filters = {
+        "caller = ?": wanted.caller,
+        "node = ?": wanted.node,
+        "action = ?": wanted.action,
+        "decision = ?": wanted.decision,
+        "instr(lower(subject || ' ' || reason), ?)": wanted.text,
+    }
+    given = {text: value for text, value in filters.items() if value}
     found = connection.execute(
         "SELECT node, at, request, caller, action, subject, decision, reason, times FROM audit"  # noqa: S608
         f" WHERE {' AND '.join(given) or '1'} ORDER BY at DESC, node LIMIT ?",

@@ -8,7 +8,7 @@ from sqlite3 import Connection
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import audit_table, run_queries
-from localpuppet.web.dashboard.tables.audit_table import NodeAuditRecord
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
 from localpuppet.web.dashboard.tables.run_queries import NodeDrift, RunFilter
 
 
@@ -42,16 +42,7 @@ class FleetHistory:
         with self.snapshot() as connection:
             return run_queries.drifting(connection, since=since)
 
-    def audit(
-        self,
-        *,
-        caller: str | None = None,
-        node: str | None = None,
-        before: float | None = None,
-        limit: int,
-    ) -> list[NodeAuditRecord]:
+    def audit(self, wanted: AuditFilter, *, limit: int) -> list[NodeAuditRecord]:
         """Return requests that nodes decided, the newest first; see `audit_table.audit`."""
         with self.snapshot() as connection:
-            return audit_table.audit(
-                connection, caller=caller, node=node, before=before, limit=limit
-            )
+            return audit_table.audit(connection, wanted, limit=limit)

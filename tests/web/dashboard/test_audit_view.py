@@ -1,0 +1,78 @@
+"""The audit view: who requested what, and what nodes decided."""
+
+import json
+
+from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
+from tests.web.dashboard.site import EVIL, NAME, PlayedActor, Site, text
+from tests.web.dashboard.test_action_views import NOOP, hidden
+
+ROLLOUT = "20261122T110000Z-0a1b"
+
+
+def record(at: float, caller: str, action: str, subject: str, reason: str = "") -> AuditRecord:
+    return AuditRecord(
+        at=at,
+        caller=caller,
+        action=action,
+        subject=subject,
+        decision=AuditDecision.REFUSED if reason else AuditDecision.ACCEPTED,
+        reason=reason,
+        request="",
+    )
+
+
+def decided(site: Site) -> None:
+    """Have nodes publish what they decided."""
+    now = site.now()
+    hostile = record(now - 30, "choria=eve", EVIL[:150].replace("\u202e", ""), "=cmd()", "denied")
+    step = record(now - 20, "choria=bob", "runonce", f"rollout {ROLLOUT} step 1")
+    ours = record(now - 10, "choria=alice", "disable", "disk is full, for 2h")
+    site.memory.write_history((), [("web01", [hostile, ours]), ("web02", [step])])
+
+
+def listed(page: str) -> list[str]:
+    return [one["caller"] for one in json.loads(page)["audit"]]
+
+
+def test_requests_are_listed_filtered_and_exported(site: Site) -> None:
+    decided(site)
+    with site.visitor() as client:
+        page = text(client, "/audit")
+        for words in ("choria=alice", "disk is full, for 2h", f'href="/rollouts/{ROLLOUT}"'):
+            assert words in page
+        assert "<script>alert" not in page
+        assert "read-only" in page, "the view needs no actions"
+        everyone = ["choria=alice", "choria=bob", "choria=eve"]
+        assert listed(text(client, "/audit.json")) == everyone
+        assert listed(text(client, "/audit.json?sort=at")) == everyone[::-1]
+        for query, callers in {
+            "caller=choria%3Dbob": ["choria=bob"],
+            "node=web01": ["choria=alice", "choria=eve"],
+            "action=disable": ["choria=alice"],
+            "decision=refused": ["choria=eve"],
+            "name=DISK+is": ["choria=alice"],
+            f"name={ROLLOUT}": ["choria=bob"],
+            "node=web03": [],
+        }.items():
+            assert listed(text(client, f"/audit.json?{query}")) == callers, query
+        assert "'=cmd()" in text(client, "/audit.csv")
+        assert text(client, "/audit.txt") == "web01\nweb02\n"
+        assert client.get("/audit?decision=maybe").status_code == 400
+        assert 'href="/audit?node=web01"' in text(client, "/nodes/web01")
+
+
+def test_what_the_dashboard_sent_is_listed_even_if_no_node_answered(site: Site) -> None:
+    actor = site.actor = PlayedActor()
+    actor.dead = {"web01"}
+    with site.visitor() as client:
+        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
+        client.post("/nodes/do/noop", data=hidden(text(client, NOOP)))
+        (sent,) = json.loads(text(client, "/audit.json"))["audit"]
+        assert (sent["node"], sent["caller"], sent["action"], sent["decision"]) == (
+            actor.machine,
+            "choria=alice",
+            "send",
+            "refused",
+        )
+        assert sent["subject"] == "noop, web01: 1 no answer (web01: did not answer)"
+        assert f'href="/nodes/{actor.machine}"' not in text(client, "/audit")
