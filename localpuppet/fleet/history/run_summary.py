@@ -1,7 +1,7 @@
 """A run summary: what a node publishes about a finished or refused run.
 
 - It has no values: titles of resources, places and the failure cause are those of
-  `node.puppet.fault`, and the reason is a fixed sentence.
+  `node.puppet.fault`, and the reason is a fixed sentence with them.
 - Resources that Puppet did not touch are not listed. A summary lists the first `MAX_RESOURCES`:
   failed ones, then corrective changes, changes, changes that noop foresees, and skipped ones.
 - A summary cannot be made with a text or a number beyond its limit, so one from another node has
@@ -109,7 +109,7 @@ class RunSummary:
         times: How often it was refused in a row; 1 for a run.
         noop: Whether the run changed nothing by request.
         corrective_change: Whether Puppet restored an earlier value.
-        reason: A fixed sentence, or empty.
+        reason: A fixed sentence, which may end with the failure cause, or empty.
         counts: Resources by result.
         resources: Resources that need attention, those that failed first.
         more: How many such resources are not listed.

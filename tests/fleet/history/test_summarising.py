@@ -75,7 +75,8 @@ def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
     assert (found.run, found.release, found.commit) == (run.id, "app/tags/r1", COMMIT)
     assert (found.environment, found.cause) == ("production", "manual")
     assert (found.outcome, found.category) == (Outcome.FAILED, Category.RESOURCES_FAILED)
-    assert (found.reason, found.corrective_change) == ("1 resource failed", True)
+    assert found.reason == "1 resource failed: Exec[…] (a.pp:3): Could not start"
+    assert found.corrective_change
     assert (found.counts.total, found.counts.failed, found.counts.corrective) == (4, 1, 1)
     assert found.failure_cause is not None
     assert [(one.type, one.title, one.status) for one in found.resources] == [

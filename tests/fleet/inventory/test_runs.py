@@ -73,7 +73,7 @@ def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
     for words in (["inventory", "facts", "--summary", "role"], ["nodes", "--role", "web"]):
         done = node.run(*words, "--json")
         assert (done.code, done.out) == (69, ""), done.err
-    assert node.run("inventory", "publish").out.startswith("nothing to publish")
+    assert node.run("inventory", "publish").out.startswith("no entry to publish")
 
 
 def test_check_says_that_a_policy_lets_this_node_follow_nobody(node: Node) -> None:

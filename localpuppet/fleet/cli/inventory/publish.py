@@ -35,6 +35,6 @@ def publish_command(node: NodeWiring, dry_run: bool) -> None:
         return
     news = run(telling.publish(render.QuietObserver().note))
     if news is None:
-        render.emit("nothing to publish: this node has no complete successful run yet")
+        render.emit("no entry to publish: this node has no complete successful run yet")
     else:
         render.emit("published" if news else "published before: nothing changed")
