@@ -61,7 +61,10 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     assert (code, "denied: this node has no policy" in told) == (2, True)
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
     code, told = say(bob, "status", *of)
-    assert (code, "paused: 1 node failed; none may fail (1 failed, 2 not started)" in told) == (0, True)
+    assert (code, "paused: 1 node failed; none may fail (1 failed, 2 not started)" in told) == (
+        0,
+        True,
+    )
     assert "it is unknown whether a process controls it" in told
     assert say(bob, "continue", *of) == (0, "continued\n")
     read_until(process, "bob.example.com on ")

@@ -87,7 +87,9 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
     requested = told(RolloutPaused(reason="paused by bob", requested_by="bob"), taken=True)
     assert rollout_consequences(RolloutAction.CONTINUE, requested)[-1] == "It is paused: by bob."
     assert "does not wait" not in " ".join(rollout_consequences(RolloutAction.CONTINUE, paused))
-    with pytest.raises(InvalidInputError, match="is not one of pause, continue, stop, rollback, resume"):
+    with pytest.raises(
+        InvalidInputError, match="is not one of pause, continue, stop, rollback, resume"
+    ):
         RolloutAction.parse("reboot")
 
 
