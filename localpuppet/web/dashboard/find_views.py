@@ -76,7 +76,7 @@ class FindViews:
             runs = await asyncio.to_thread(parts.memory.runs_between, *bounds, MOST_OF_KIND + 1)
         staged = await asyncio.to_thread(parts.staged.all)
         return FindSources(
-            nodes=tuple(standing.rows),
+            nodes={name: row.outcome.value for name, row in standing.rows.items()},
             releases=standing.tallies.keys() | {str(one.release) for one in staged},
             roles=Counter(role for row in parts.fleet.rows for role in row.roles),
             classes=classes,

@@ -3,7 +3,8 @@
 - A text matches a part of a name in any case, and the beginning of the id of a run or a rollout.
 - `KIND:TEXT` searches only that kind: `class:nginx`, `role:web`.
 - A text with an operator, such as `os.family=Debian`, is also an expression of the query language.
-- One exact match of a name or an id counts as the only one; so does one exact match in a kind.
+- One exact match of a name or an id counts as the only one; so does one exact match in a kind. The
+  host name of a node and the tag of a release are names, too.
 
 Example: `find("r43", sources).target` is the URL of the only release with that tag, or empty.
 """
@@ -39,7 +40,7 @@ class FindSources:
     """The names to search.
 
     Attributes:
-        nodes: The nodes.
+        nodes: Node → the result of its last run.
         releases: The releases that nodes ran or that are staged.
         roles: Role → the number of its nodes.
         classes: Class → the number of its nodes.
@@ -47,7 +48,7 @@ class FindSources:
         runs: The runs whose id begins with the text, at most one more than `MOST_OF_KIND`.
     """
 
-    nodes: Collection[str] = ()
+    nodes: Mapping[str, str] = field(default_factory=dict)
     releases: Collection[str] = ()
     roles: Mapping[str, int] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
@@ -164,7 +165,7 @@ def find(text: str, sources: FindSources) -> Findings:
     if not only and _OPERATOR.search(text):
         groups.append(_query(text))
     found = tuple(group for group in groups if group.total)
-    near = () if found else tuple(_near(text, [one for kind in names.values() for one in kind]))
+    near = () if found else _near(text, names)
     return Findings(groups=found, near=near)
 
 
@@ -223,7 +224,7 @@ def _kinds(sources: FindSources) -> dict[str, _Kind]:
     return {
         "node": _Kind(
             title="Nodes",
-            hit=lambda name: (f"/nodes/{quote(name)}", ""),
+            hit=lambda name: (f"/nodes/{quote(name)}", sources.nodes[name]),
             all=list_("/nodes"),
             named=True,
         ),
@@ -247,7 +248,7 @@ def _group(kind: str, how: _Kind, names: Iterable[str], text: str, *, alone: boo
     """Return the matches of one kind, exact ones first, then those that begin with the text."""
     wanted = text.lower()
     found = [name for name in names if wanted in name.lower()]
-    exact = {name for name in found if _means(wanted, name.lower(), kind)}
+    exact = {name for name in found if wanted in (name.lower(), _short(name.lower(), kind))}
     found.sort(key=lambda name: (name not in exact, not name.lower().startswith(wanted)))
     hits = []
     for name in found[:MOST_OF_KIND]:
@@ -260,9 +261,11 @@ def _group(kind: str, how: _Kind, names: Iterable[str], text: str, *, alone: boo
     )
 
 
-def _means(text: str, name: str, kind: str) -> bool:
-    """Return whether a text is a whole name, or the tag of a release."""
-    return text == name or (kind == "release" and name.endswith(f"/{text}"))
+def _short(name: str, kind: str) -> str:
+    """Return the host name of a node, the tag of a release, and any other name whole."""
+    if kind == "node":
+        return name.partition(".")[0]
+    return name.rpartition("/")[2] if kind == "release" else name
 
 
 def _query(text: str) -> HitGroup:
@@ -275,7 +278,15 @@ def _quoted(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else '"{}"'.format(re.sub(r'["\\]', "", name))
 
 
-def _near(text: str, names: Sequence[str]) -> list[str]:
-    """Return the names that are most similar to a text; those with its first letter come first."""
-    likely = sorted(names, key=lambda name: name[:1].lower() != text[:1].lower())
-    return get_close_matches(text.lower(), likely[:MOST_COMPARED], n=MOST_NEAR)
+def _near(text: str, names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the most similar names, short or whole; those with the text's first letter first."""
+    wanted = text.lower()
+    known = {
+        form: name
+        for kind, found in names.items()
+        for name in found
+        for form in (name.lower(), _short(name.lower(), kind))
+    }
+    likely = sorted(known, key=lambda form: form[:1] != wanted[:1])[:MOST_COMPARED]
+    close = get_close_matches(wanted, likely, n=MOST_NEAR)
+    return tuple(dict.fromkeys(known[form] for form in close))

@@ -20,7 +20,7 @@ from localpuppet.web.dashboard.run_results import RunResult
 RUN = "20261120T140000.123456Z-00aa"
 ROLLOUT = "20261120T141500Z-0b0b"
 SOURCES = FindSources(
-    nodes=["web01", "web02", "db01", "nginx"],
+    nodes=dict.fromkeys(["web01", "web02", "db01", "nginx", "app1.example.com"], "changed"),
     releases=["web/tags/r43", "web/tags/r430", "db/tags/r7", "web/tags/r7", ""],
     roles={"web": 2, "odd role": 1},
     classes={"nginx": 3, "profile::nginx": 1, "profile::web": 2},
@@ -38,6 +38,7 @@ def names(found: Findings) -> dict[str, list[str]]:
     [
         ("WEB01", "/nodes/web01"),
         ("db0", "/nodes/db01"),
+        ("App1", "/nodes/app1.example.com"),
         ("r43", "/releases?name=web%2Ftags%2Fr43"),
         ("web/tags/r7", "/releases?name=web%2Ftags%2Fr7"),
         (RUN, f"/nodes/web01/runs/{RUN}"),
@@ -76,7 +77,7 @@ def test_several_matches_are_grouped_by_kind() -> None:
 
 
 def test_a_kind_shows_some_matches_and_counts_all() -> None:
-    many = FindSources(nodes=[f"node{number:03}" for number in range(200)], roles={"node0": 1})
+    many = FindSources(nodes={f"node{number:03}": "" for number in range(200)}, roles={"node0": 1})
     found = find("node0", many)
     assert [(group.total, len(group.hits)) for group in found.groups] == [
         (100, MOST_OF_KIND),
@@ -101,11 +102,13 @@ def test_without_a_match_similar_names_are_suggested() -> None:
     found = find("wbe01", SOURCES)
     assert (found.groups, found.target) == ((), "")
     assert found.near[0] == "web01"
+    assert find("ap1p", SOURCES).near == ("app1.example.com",)
+    assert find("r44", SOURCES).near == ("web/tags/r43",)
     assert find("zzzz", SOURCES).near == ()
 
 
 def test_hostile_names_end_no_expression_and_no_url() -> None:
-    evil = FindSources(nodes=["a/../b?x"], roles={'x" or true or "': 1}, classes={})
+    evil = FindSources(nodes={"a/../b?x": ""}, roles={'x" or true or "': 1}, classes={})
     assert find("a/..", evil).target == "/nodes/a/../b%3Fx"
     assert find("x", evil).groups[1].hits[0].url == "/nodes?q=role%3D%22x+or+true+or+%22"
 
