@@ -57,6 +57,11 @@ def views(nodes: Sequence[str]) -> dict[str, str]:
         "by end": "/nodes?sort=-finished_at",
         "failures": "/failures",
         "releases": "/releases",
+        "90 days": "/?range=90d",
+        "runs": "/runs",
+        "its changes": f"/runs?result=changed&node={nodes[0]}",
+        "rollouts": "/rollouts",
+        "kicks": "/kicks",
         "csv": "/nodes.csv",
         "query": "/nodes?q=role%3Dweb",
     }
@@ -170,7 +175,7 @@ async def measure(asked: argparse.Namespace, directory: Path) -> None:
                 row("memory", f"{resident:7.0f} MiB", "150 MiB")
             files = (node.state / "web").iterdir()
             disk = sum(file.stat().st_size for file in files) / 2**20
-            row("disk", f"{disk:7.0f} MiB", "1 GiB")
+            row("disk", f"{disk:7.0f} MiB", "2 GiB")
     row("load", " ".join(f"{load:.1f}" for load in os.getloadavg()))
 
 

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from tests.fleet.history.records import a_decision, a_resource, a_summary
 from tests.fleet.inventory.entries import entry
 from tests.rigs.node import Node
@@ -44,6 +44,8 @@ TOGETHER = 10_000
 # Runs of a node on the bus.
 RUNS_OF_DAY = 24
 AT_ONCE = 64
+# What a run that failed or changed something did to resources.
+TOUCHED = tuple(RunResource.of(a_resource(line)) for line in range(5))
 # Longer than any benchmark: nobody tells it again.
 TTL = 6 * 3600.0
 TIMEOUT = 30.0
@@ -164,7 +166,9 @@ def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
 
 
 def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
-    """Yield the ends of all runs but the last ones, the oldest first; one in twenty failed.
+    """Yield the ends of all runs but the last ones, the oldest first.
+
+    One run in twenty failed, and one in twenty changed something.
 
     Each node has its own release of five, and its own second of the half hour.
     """
@@ -179,6 +183,9 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
                 outcome=kind,
                 release=f"{ROLES[number % 5]}/tags/r{step // 300}",
                 reason="",
+                cause="timer",
+                seconds=20,
+                resources=() if kind is Kind.UNCHANGED else TOUCHED,
             )
             if kind is Kind.FAILED:
                 one = replace(

@@ -57,3 +57,28 @@ def test_two_nodes_are_put_on_hold_and_released_with_one_confirmation_each(
     operator.click("button.do")
     operator.reads("main table", *web)
     assert [site.member(name).holds() for name in ("web01", "web02")] == [[], []]
+
+
+def test_the_runs_of_an_hour_with_failures_take_one_click(operator: Operator) -> None:
+    operator.click("#strip rect.failed")
+    operator.reads("h1", "Runs")
+    operator.reads("#list", "lb01.example.com", "compile failed", "Could not find class")
+    assert operator.clicks == 1
+
+
+def test_the_result_of_a_rollout_on_each_node_takes_two_clicks(operator: Operator) -> None:
+    operator.follow("Rollouts")
+    operator.click("tbody a")
+    operator.reads("#rollout", "done", "2 nodes may fail", "choria=alice")
+    for name in ("web01", "web02"):
+        operator.reads(f"[id='run-1-{name}.example.com']", "done", "changed")
+    operator.reads("[id='run-1-db01.example.com']", "failed", "1 resource failed")
+    operator.reads("[id='run-1-lb01.example.com']", "failed", "Could not find class")
+    assert operator.clicks == 2
+
+
+def test_what_each_run_changed_takes_one_click(operator: Operator) -> None:
+    operator.follow("All runs")
+    operator.reads("tbody tr", "web02.example.com", "corrected File[", "web.conf", "web.pp:3")
+    operator.reads("tbody tr", "db01.example.com", "failed Exec[", "changed File[", "db.conf")
+    assert operator.clicks == 1
