@@ -40,7 +40,13 @@ from localpuppet.web.dashboard.lists.list_query import (
     ListQuery,
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.lists.rollouts import decisions_of, groups_of, reported_runs
+from localpuppet.web.dashboard.lists.rollouts import (
+    RolloutRow,
+    active_rollouts,
+    decisions_of,
+    groups_of,
+    reported_runs,
+)
 from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
@@ -103,27 +109,34 @@ class Pages:
         found = overview(standing, names=names, now=now)
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
         found_failures = failures(standing, newest, names=names, seen={})
-        chart = await self._chart(range_of(asked.range_), now)
+        rollouts = await asyncio.to_thread(self._rollouts)
+        chart = await self._chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
             failures=found_failures,
             most_failures=MOST,
+            rollouts=active_rollouts(rollouts, found.rollout_holds),
+            most_names=MOST_NAMES,
             chart=chart,
             ranges=RANGES,
             problem=problem,
         )
 
-    async def _chart(self, range_: ChartRange, now: float) -> TimeChart:
+    def _rollouts(self) -> Sequence[RolloutRow]:
+        try:
+            return self._parts.rollouts.rows()
+        except StateError:
+            return []  # the list of rollouts shows the error
+
+    async def _chart(
+        self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
+    ) -> TimeChart:
         """Return the chart of the runs of all nodes; unreadable rollouts are not marked."""
 
         def read() -> TimeChart:
             memory = self._parts.memory
-            try:
-                rollouts = self._parts.rollouts.rows()
-            except StateError:
-                rollouts = []  # the list of rollouts shows the error
             counts, since = memory.hours(range_.begin(now)), memory.begins_at()
             return time_chart(counts, rollouts, range_=range_, now=now, since=since)
 

@@ -1,5 +1,7 @@
 """What nodes tell of rollouts: what of it is taken, and what the page keeps and shows of it."""
 
+import html
+import re
 from typing import Any
 
 from starlette.testclient import TestClient
@@ -71,6 +73,13 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
         assert "reported by nodes" in page
         assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
         assert "it holds 2 nodes" in page
+        overview = text(visitor, "/")
+        assert "2 nodes on hold for it" in overview  # folded, and not in the list of holds
+        assert "No person holds a node." in overview
+        for place in ("/", "/nodes/web02", "/rollouts", f"/rollouts/{began}", "/nodes"):
+            for link in re.findall(r'href="(/[^"]*)"', text(visitor, place)):
+                code = visitor.get(html.unescape(link), follow_redirects=False).status_code
+                assert code in (200, 303, 404), (place, link)
         for count in ("1 done", "1 failed", "1 waiting"):
             assert count in page
         assert f"{began},holding" in visitor.get("/rollouts.csv").text

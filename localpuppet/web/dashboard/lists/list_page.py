@@ -1,7 +1,7 @@
 """Filters, sorts, pages and counts rows."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
@@ -42,7 +42,8 @@ class Overview:
         total: The number of nodes.
         kinds: Nodes by the result of their last run, in the order of `Kind`; zeros are left out.
         concerns: Nodes by state, and late ones.
-        held: Nodes on hold, by the end of the hold.
+        held: Nodes on hold that a person holds, by the end of the hold.
+        rollout_holds: Rollout → nodes that it holds, sorted.
         late: Late nodes, the latest first.
         unresponsive: Nodes without a running agent, by name.
         strangers: Nodes that are not trusted.
@@ -53,6 +54,7 @@ class Overview:
     kinds: tuple[tuple[Kind, int], ...]
     concerns: dict[str, int]
     held: tuple[NodeRow, ...]
+    rollout_holds: Mapping[str, Sequence[str]]
     late: tuple[NodeRow, ...]
     unresponsive: tuple[NodeRow, ...]
     strangers: tuple[NodeRow, ...]
@@ -139,12 +141,25 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
         total=kinds.total(),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
         concerns={**states, ON_HOLD: len(held), LATE: len(late), WRONG_RELEASE: len(odd_nodes)},
-        held=tuple(nsmallest(MOST, held, key=_free)),
+        held=tuple(nsmallest(MOST, filter(_held_by_person, held), key=_free)),
+        rollout_holds=_rollout_holds(held),
         late=tuple(nsmallest(MOST, late, key=lambda row: (row.finished_at or 0.0, row.node))),
         unresponsive=tuple(asked_for(islice(lost, MOST))),
         strangers=tuple(asked_for(standing.strangers)[:MOST]),
         wrong_releases=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
     )
+
+
+def _held_by_person(row: NodeRow) -> bool:
+    return any(not hold.rollout for hold in row.holds)
+
+
+def _rollout_holds(held: Iterable[NodeRow]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in sorted(held, key=lambda row: row.node):
+        for rollout in {hold.rollout for hold in row.holds} - {""}:
+            found.setdefault(rollout, []).append(row.node)
+    return found
 
 
 def _free(row: NodeRow) -> tuple[float, str]:

@@ -1,7 +1,7 @@
 """Rollouts as rows of a list, and one rollout group by group."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.rollout.execution.checkpoint import Summary
 from localpuppet.rollout.execution.progress_states import ProgressState
-from localpuppet.rollout.execution.report import RolloutReport
+from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.execution.reporting.time_line import TimeLine
 from localpuppet.rollout.execution.reporting.view import GroupView, NodeRunView, RolloutView
 from localpuppet.web.dashboard.lists.list_query import ListQuery
@@ -23,6 +23,9 @@ HOLDING, RELEASED = "holding", "released"
 NODES = "reported by nodes"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
+# Rollouts on the overview: nodes name the rollouts that hold them, and a node may lie.
+MOST_ACTIVE = 20
+_ACTIVE = (RUNNING, PAUSED)
 # The order of nodes in a group: what needs attention first.
 _ORDER = (ProgressState.FAILED, ProgressState.RUNNING, ProgressState.WAITING)
 
@@ -156,6 +159,22 @@ class ShownGroup:
 
     group: GroupView
     runs: tuple[tuple[NodeRunView, str], ...]
+
+
+def active_rollouts(
+    rows: Iterable[RolloutRow], holds: Mapping[str, Sequence[str]]
+) -> list[RolloutRow]:
+    """Return the newest rollouts that run, wait or hold nodes, those without a row last.
+
+    Args:
+        rows: All rows.
+        holds: Rollout → nodes that it holds.
+    """
+    found = [row for row in rows if row.state in _ACTIVE or row.id in holds]
+    found.sort(key=lambda row: row.id, reverse=True)
+    others = sorted(holds.keys() - {row.id for row in found}, reverse=True)
+    found += [RolloutRow(id=rollout, state=HOLDING, source=NODES) for rollout in others]
+    return found[:MOST_ACTIVE]
 
 
 def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:

@@ -19,9 +19,11 @@ from localpuppet.rollout.execution.reporting.view import RolloutView
 from localpuppet.web.dashboard.lists.list_query import ROLLOUTS, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import (
     FEWEST,
+    MOST_ACTIVE,
     MOST_NODES,
     RolloutRow,
     ShownGroup,
+    active_rollouts,
     decisions_of,
     groups_of,
     rollouts,
@@ -100,6 +102,22 @@ def test_rollouts_are_filtered_and_sorted() -> None:
     assert found({}) == [row.id, old.id]
     assert found({"sort": "title"}) == [old.id, row.id]
     assert found({"name": "ALICE"}) == [row.id]
+
+
+def test_rollouts_in_progress_come_with_those_that_only_hold_nodes() -> None:
+    """A node may name any rollout as the owner of its hold: known ones come first."""
+    running, old = RolloutRow.of(report()), RolloutRow(id="20261121T110000Z-00aa", state="done")
+    unknown = "20991121T110000Z-00bb"
+    assert active_rollouts([old, running], {}) == [running]
+    found = active_rollouts([old, running], {old.id: ["a"], unknown: ["b"]})
+    assert [(row.id, row.state) for row in found] == [
+        (running.id, "running"),
+        (old.id, "done"),
+        (unknown, "holding"),
+    ]
+    forged = {f"20991121T110000Z-{number:04x}": ["c"] for number in range(2 * MOST_ACTIVE)}
+    many = active_rollouts([running], forged)
+    assert (many[0], len(many)) == (running, MOST_ACTIVE)
 
 
 def test_a_decision_has_its_time() -> None:
