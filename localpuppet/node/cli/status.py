@@ -12,6 +12,7 @@ from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.streak import failure_streak
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import (
     fork_server_memory,
@@ -105,7 +106,8 @@ def status_command(
         rows = [*_around(holds, rollback, attempt, now=now), *addition.rows]
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
-        _show(status, rows, now=now)
+        failing = "" if run is not None else _failing(records, status)
+        _show(status, rows, failing=failing, now=now)
     if status is None:
         return 0
     if status.state is not RunState.FINISHED:
@@ -133,12 +135,23 @@ def _around(
     return rows
 
 
-def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime") -> None:
+def _failing(records: Records, status: Status | None) -> str:
+    """Return since when runs have failed, if several have in a row; empty otherwise."""
+    if status is None or status.succeeded:
+        return ""
+    streak = failure_streak(records.history())
+    since = f"since {render_run.moment(streak.since)}, {streak.runs} runs in a row"
+    return since if streak.runs > 1 else ""
+
+
+def _show(
+    status: Status | None, rows: list[tuple[str, str]], *, failing: str, now: "datetime"
+) -> None:
     if status is None:
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:
-        next_step = ("Next", render_run.next_command(status))
-        rows = [*render_run.rows(status, now), next_step, *rows]
+        around = [("Failing", failing), ("Next", render_run.next_command(status))]
+        rows = [*render_run.rows(status, now), *around, *rows]
     if rows:
         render.emit(render.pairs(rows))
 

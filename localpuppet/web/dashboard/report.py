@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.values import Json
 from localpuppet.node.puppet.command import in_release
 from localpuppet.node.puppet.resources import ResourceResult
@@ -163,7 +164,7 @@ class RunLogTail:
     """The end of a run's log.
 
     Attributes:
-        lines: The last lines, at most `MOST_LINES`.
+        lines: The last lines, at most `MOST_LINES`; repeated ones once with their number.
         before: The number of lines before them.
         left_out: The number of omitted diff lines.
     """
@@ -182,7 +183,7 @@ class RunLogTail:
         lines = _texts(told.get("lines", []))
         kept = lines[-MOST_LINES:]
         before = _number(told.get("before")) + len(lines) - len(kept)
-        return cls(lines=kept, before=before, left_out=_number(told.get("left_out")))
+        return cls(lines=tuple(folded(kept)), before=before, left_out=_number(told.get("left_out")))
 
 
 def _listed(told: Mapping[str, Json], key: str, most: int) -> list[Json]:

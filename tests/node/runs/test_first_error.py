@@ -57,7 +57,12 @@ def test_a_run_without_a_report_shows_what_puppet_printed_first(node: Node) -> N
     assert "no report of this run: Puppet wrote none" in report.out
     assert "(×" in report.out
     assert report.out.count("on purpose") == 2  # the reason, and the line of Puppet
-    assert f"'localpuppet logs {status['id']}' shows Puppet's output" in node.run("status").out
+    cure = f"'localpuppet logs {status['id']}' shows Puppet's output"
+    assert cure in node.run("status").out
+    assert "in a row" not in node.run("status").out
+    assert cure in node.run("history").out
+    assert node.run("apply").code == 1
+    assert ", 2 runs in a row" in node.run("status").out
 
 
 def test_a_run_that_puppet_could_not_begin_has_its_own_cause(node: Node) -> None:

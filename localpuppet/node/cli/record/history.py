@@ -74,6 +74,8 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     listed = sum(1 for row in shown if row[0])
     if total > listed:
         render.emit(f"{listed} of {total} runs; --limit shows more")
+    if runs and (command := render_run.next_command(runs[0])):
+        render.emit(f"the newest run failed: {command}")
 
 
 def _row(status: Status) -> tuple[str, ...]:
