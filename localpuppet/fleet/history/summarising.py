@@ -25,6 +25,8 @@ from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
 from localpuppet.node.runs.telling import report_of
 
+# Runs of which the first history is made, at most.
+MAX_FIRST = 500
 # Runs before the last one that are searched for an interrupted one.
 LOOKED_AT = 8
 _REFUSALS = {
@@ -108,7 +110,7 @@ def summarise_attempt(attempt: Attempt) -> RunSummary:
 def recent_runs(records: Records) -> Iterator[tuple[RunDirectory, Status]]:
     """Yield the finished runs of the days that the bus has, the newest first."""
     ids = records.ids()
-    for run in ids:
+    for run in ids[:MAX_FIRST]:
         if ids[0].time - run.time > timedelta(days=SLOTS - 1):
             return
         directory = RunDirectory(records.directory / run)
