@@ -82,3 +82,12 @@ def test_what_each_run_changed_takes_one_click(operator: Operator) -> None:
     operator.reads("tbody tr", "web02.example.com", "corrected File[", "web.conf", "web.pp:3")
     operator.reads("tbody tr", "db01.example.com", "failed Exec[", "changed File[", "db.conf")
     assert operator.clicks == 1
+
+
+def test_who_put_a_node_on_hold_takes_at_most_one_click(operator: Operator) -> None:
+    operator.reads("#held", "mon01.example.com", "the disk is replaced", "choria=alice")
+    assert operator.clicks == 0
+    operator.follow("Audit")
+    operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
+    operator.reads("tbody tr", "choria=alice", "deploy", "web01", "site/tags/r2", "rollout")
+    assert operator.clicks == 1
