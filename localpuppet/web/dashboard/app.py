@@ -60,6 +60,7 @@ def application(parts: ViewContext) -> ASGIApp:
             Route("/kicks", pages.diagrams.kicks),
             Route("/kicks.{form}", pages.diagrams.kicks_file),
             Route("/diagram.css", style_sheet),
+            Route("/map", pages.history.map),
             Route("/bus", pages.bus),
             Route("/events", pages.events),
             *entrance,

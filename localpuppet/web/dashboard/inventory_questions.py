@@ -13,8 +13,11 @@ from typing import Generic, Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.index import at_path
+from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
 from localpuppet.fleet.roles.links import Links, links_of
@@ -162,6 +165,9 @@ class Inventory:
     _plans: OrderedDict[frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]] = field(
         default_factory=OrderedDict, init=False
     )
+    _facts: OrderedDict[str, tuple[float, Mapping[str, str]]] = field(
+        default_factory=OrderedDict, init=False
+    )
 
     def __post_init__(self) -> None:
         """Prepare the expensive answers."""
@@ -200,6 +206,25 @@ class Inventory:
             return await asyncio.to_thread(self.view.entry, node)
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+
+    async def fact(self, path: str) -> Mapping[str, str]:
+        """Return a fact of all nodes that have it, at most `LINKS_FRESH` seconds old.
+
+        Args:
+            path: The dotted path, such as `os.family`.
+
+        Raises:
+            UnavailableError: The inventory could not be queried.
+        """
+        known = self._facts.get(path)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        async with self._slots:
+            found = await self._asked(lambda reader: _values(reader, path))
+        self._facts[path] = time.monotonic() + LINKS_FRESH, found
+        while len(self._facts) > PLANS:
+            self._facts.popitem(last=False)
+        return found
 
     async def links(self, *, patience: float | None = None) -> Links:
         """Return which nodes make others run, at most `LINKS_FRESH` seconds old.
@@ -286,6 +311,15 @@ class Inventory:
 
     async def _asked(self, question: Callable[[InventoryReader], T]) -> T:
         return (await asyncio.to_thread(self.must_ask, self.view, question)).answer
+
+
+def _values(reader: InventoryReader, path: str) -> Mapping[str, str]:
+    found = ((str(entry.node), at_path(entry.facts, path)) for entry in reader.entries())
+    return {
+        node: shortened(str(value), MAX_TEXT)
+        for node, value in found
+        if isinstance(value, str | int | float)
+    }
 
 
 def _classes_of(reader: InventoryReader) -> Mapping[str, int]:

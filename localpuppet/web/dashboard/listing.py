@@ -13,6 +13,8 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
+from localpuppet.web.dashboard.lists.drift import DAYS as DRIFT_DAYS
+from localpuppet.web.dashboard.lists.drift import drift_groups
 from localpuppet.web.dashboard.lists.exporting import Table
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import chosen, paged
@@ -22,7 +24,7 @@ from localpuppet.web.dashboard.lists.rollouts import rollouts
 from localpuppet.web.dashboard.run_results import KEPT, part_of
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
-from localpuppet.web.dashboard.tables.dated import DAY
+from localpuppet.web.dashboard.tables.dated import DAY, day_of
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
@@ -42,6 +44,7 @@ class _List:
     rows: Callable[[ListQuery, Names], Awaitable[Sequence[Any]]]
     table: Callable[[Sequence[Any]], Table]
     complete: Callable[[Sequence[Any]], Sequence[Any]] = lambda rows: rows
+    summary: Callable[[Sequence[Any]], object] = lambda _: None
 
 
 class NodeLists:
@@ -97,6 +100,13 @@ class NodeLists:
                 rows=self._audit,
                 table=exporting.audit_table,
             ),
+            _List(
+                form=forms.DRIFT,
+                template="drift.html",
+                rows=self._drift,
+                table=exporting.drift_table,
+                summary=drift_groups,
+            ),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
 
@@ -118,6 +128,7 @@ class NodeLists:
             problem=problem,
             known=bool(self._kept.fleet.rows),
             most_runs=MOST_RUNS,
+            summary=list_.summary(rows),
         )
 
     async def file(self, request: Request) -> Response:
@@ -199,6 +210,15 @@ class NodeLists:
         read = self._kept.memory.history.audit
         found = await asyncio.to_thread(read, wanted, limit=MOST_RECORDS)
         return found if asked.down else found[::-1]
+
+    async def _drift(self, asked: ListQuery, names: Names) -> Sequence[Any]:
+        since = day_of(self._now()) - DRIFT_DAYS
+        found = await asyncio.to_thread(self._kept.memory.history.drift, since=since)
+        some = [
+            one for one in found if asked.name in one.node and (names is None or one.node in names)
+        ]
+        some.sort(key=lambda one: getattr(one, asked.sort), reverse=asked.down)
+        return some
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

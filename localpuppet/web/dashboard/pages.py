@@ -24,13 +24,8 @@ from localpuppet.web.dashboard.diagram_views import DiagramViews
 from localpuppet.web.dashboard.difference_views import DifferenceViews
 from localpuppet.web.dashboard.facts_tree import tree_of
 from localpuppet.web.dashboard.find_views import FindViews
-from localpuppet.web.dashboard.history.time_chart import (
-    RANGES,
-    ChartRange,
-    TimeChart,
-    range_of,
-    time_chart,
-)
+from localpuppet.web.dashboard.history.time_chart import RANGES, range_of
+from localpuppet.web.dashboard.history.views import HistoryViews
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import MOST, overview
@@ -85,6 +80,7 @@ class Pages:
         local = parts.entrance is not None
         self.differing = DifferenceViews(parts.staged, parts.fleet, self._showing, with_text=local)
         self.finding = FindViews(parts, self._showing)
+        self.history = HistoryViews(parts, self._showing, self._together)
         self.lists = NodeLists(parts, self._showing, self._together)
         if parts.actor is not None and parts.entrance is not None:
             self.acting = ActionViews(
@@ -110,7 +106,7 @@ class Pages:
         newest = ListQuery.parse({"sort": "-last"}, FAILURES)
         found_failures = failures(standing, newest, names=names, seen={})
         rollouts = await asyncio.to_thread(self._rollouts)
-        chart = await self._chart(range_of(asked.range_), rollouts, now)
+        chart = await self.history.chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
             "overview.html",
             asked=asked,
@@ -130,18 +126,6 @@ class Pages:
         except StateError:
             return []  # the list of rollouts shows the error
 
-    async def _chart(
-        self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
-    ) -> TimeChart:
-        """Return the chart of the runs of all nodes; unreadable rollouts are not marked."""
-
-        def read() -> TimeChart:
-            memory = self._parts.memory
-            counts, since = memory.hours(range_.begin(now)), memory.begins_at()
-            return time_chart(counts, rollouts, range_=range_, now=now, since=since)
-
-        return await asyncio.to_thread(read)
-
     async def node(self, request: Request) -> Response:
         """Show a node."""
         name = NodeName.parse(request.path_params["node"])
@@ -160,6 +144,7 @@ class Pages:
             entry=entry,
             tree=None if entry is None else tree_of(entry.facts, wanted),
             wanted=wanted,
+            days=await self.history.days(name, self._now()),
             runs=runs[:RUNS],
             more=runs[RUNS - 1].run if len(runs) > RUNS else "",
             first=before is None,

@@ -1,5 +1,6 @@
 """Views over time: charts, and what changed on which node.
 
 decides: `time_chart`.
-acts: `intake`.
+acts: `intake`, `views`.
+private: `day_strip`, `heat_map`.
 """

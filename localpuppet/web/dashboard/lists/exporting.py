@@ -21,6 +21,7 @@ from localpuppet.web.dashboard.lists.releases import ReleaseRow
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables.audit_table import NodeAuditRecord
+from localpuppet.web.dashboard.tables.run_queries import NodeDrift
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -225,6 +226,26 @@ def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
             for one in records
         ],
         names=sorted({one.node for one in records}),
+    )
+
+
+def drift_table(rows: Sequence[NodeDrift]) -> Table:
+    """Return the resources that runs corrected as a table; the names are those of the nodes."""
+    return Table(
+        name="drift",
+        columns=("node", "resource", "place", "count", "last", "run"),
+        records=[
+            {
+                "node": row.node,
+                "resource": row.resource,
+                "place": row.place,
+                "count": row.count,
+                "last": shown(row.last),
+                "run": row.run,
+            }
+            for row in rows
+        ],
+        names=sorted({row.node for row in rows}),
     )
 
 

@@ -85,6 +85,13 @@ AUDIT = Form(
     usual="-at",
     filters=frozenset({"name", "node", "caller", "action", "decision"}),
 )
+DRIFT = Form(
+    path="/drift",
+    orders=("count", "last", "node", "resource"),
+    usual="-count",
+    filters=frozenset({"q", "name"}),
+)
+MAP = Form(path="/map", orders=("node",), usual="node", filters=frozenset({"by"}))
 LISTS = (
     NODES.path,
     FAILURES.path,
@@ -92,6 +99,7 @@ LISTS = (
     ROLLOUTS.path,
     RUNS.path,
     AUDIT.path,
+    DRIFT.path,
 )
 
 
@@ -116,6 +124,7 @@ class ListQuery:
         caller: The caller of the request; empty for any.
         action: The action of the request; empty for any.
         decision: One of `AuditDecision`; empty for any.
+        by_: The fact by which a map groups nodes; empty for roles.
         sort: One of the form's orders.
         down: Whether the order is descending.
         page: The page number, from 1.
@@ -137,6 +146,7 @@ class ListQuery:
     caller: str = ""
     action: str = ""
     decision: str = ""
+    by_: str = ""
     sort: str = "node"
     down: bool = False
     page: int = 1
@@ -182,6 +192,7 @@ class ListQuery:
             caller=said.get("caller", ""),
             action=said.get("action", ""),
             decision=_one(said.get("decision", ""), ("", *AuditDecision), "decision"),
+            by_=said.get("by", ""),
             sort=_one(order.removeprefix("-"), form.orders, "sort"),
             down=order.startswith("-"),
             page=int(page),
@@ -241,6 +252,7 @@ class ListQuery:
             "caller": self.caller,
             "action": self.action,
             "decision": self.decision,
+            "by": self.by_,
         }
         return {key: word for key, word in said.items() if word}
 

@@ -1,0 +1,76 @@
+"""The chart of the overview, the days of a node, and the map of the fleet."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.inventory.index import PATHS
+from localpuppet.web.dashboard.history.day_strip import DayCell, day_strip, days_before
+from localpuppet.web.dashboard.history.heat_map import LOOKS, ROLE, heat_map, role_of
+from localpuppet.web.dashboard.history.time_chart import ChartRange, TimeChart, time_chart
+from localpuppet.web.dashboard.lists.list_query import MAP, ListQuery
+from localpuppet.web.dashboard.lists.rollouts import RolloutRow
+from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.template_renderer import TemplateRenderer
+from localpuppet.web.dashboard.view_context import ViewContext
+
+
+class HistoryViews:
+    """The views.
+
+    Args:
+        parts: Their data and services.
+        showing: Shows templates.
+        together: Shares one answer between equal requests.
+    """
+
+    def __init__(
+        self, parts: ViewContext, showing: TemplateRenderer, together: SharedAnswers
+    ) -> None:
+        self._parts = parts
+        self._showing = showing
+        self._together = together
+
+    async def chart(
+        self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
+    ) -> TimeChart:
+        """Return the chart of the runs of all nodes."""
+
+        def read() -> TimeChart:
+            memory = self._parts.memory
+            counts, since = memory.hours(range_.begin(now)), memory.begins_at()
+            return time_chart(counts, rollouts, range_=range_, now=now, since=since)
+
+        return await asyncio.to_thread(read)
+
+    async def days(self, node: str, now: float) -> Sequence[DayCell]:
+        """Return the last days of a node."""
+        history = self._parts.memory.history
+        counts = await asyncio.to_thread(history.days, node, days_before(now))
+        return day_strip(node, counts, now=now)
+
+    async def map(self, request: Request) -> Response:
+        """Show the map of the fleet."""
+        return await self._together.answer(request, self._map)
+
+    async def _map(self, request: Request) -> Response:
+        by = ListQuery.parse(request.query_params, MAP).by_ or ROLE
+        now, problem = self._parts.clock.now().timestamp(), ""
+        facts: Mapping[str, str] = {}
+        try:
+            if by != ROLE:
+                facts = await self._parts.inventory.fact(by)
+        except LocalpuppetError as error:
+            problem = str(error)
+        groups = heat_map(
+            self._parts.fleet.rows,
+            by=by,
+            name_of=role_of if by == ROLE else lambda row: facts.get(row.node, ""),
+            now=now,
+        )
+        return self._showing.page(
+            "map.html", by=by, groups=groups, looks=LOOKS, paths=(ROLE, *PATHS), problem=problem
+        )

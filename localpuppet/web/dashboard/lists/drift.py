@@ -1,0 +1,56 @@
+"""Resources that runs corrected, by node and by resource."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from localpuppet.web.dashboard.lists.list_query import PAGE
+from localpuppet.web.dashboard.tables.run_queries import NodeDrift
+
+DAYS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftGroup:
+    """What drifts on a node, or the nodes on which a resource drifts.
+
+    Attributes:
+        name: The node, or the resource.
+        place: File and line of the resource's declaration, or empty.
+        count: How often it was corrected.
+        others: The resources of the node, or the nodes of the resource, those most often first.
+        newest: The last correction.
+    """
+
+    name: str
+    place: str
+    count: int
+    others: Sequence[str]
+    newest: NodeDrift
+
+
+def drift_groups(rows: Sequence[NodeDrift]) -> tuple[Sequence[DriftGroup], Sequence[DriftGroup]]:
+    """Return what drifts by node and by resource, each at most `PAGE`, the most often first."""
+    by_node = _grouped(rows, lambda one: (one.node, ""), lambda one: one.resource)
+    by_resource = _grouped(rows, lambda one: (one.resource, one.place), lambda one: one.node)
+    return by_node[:PAGE], by_resource[:PAGE]
+
+
+def _grouped(
+    rows: Iterable[NodeDrift],
+    key: Callable[[NodeDrift], tuple[str, str]],
+    other: Callable[[NodeDrift], str],
+) -> list[DriftGroup]:
+    groups: dict[tuple[str, str], list[NodeDrift]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    found = [
+        DriftGroup(
+            name=name,
+            place=place,
+            count=sum(one.count for one in members),
+            others=[other(one) for one in members],
+            newest=max(members, key=lambda one: one.last),
+        )
+        for (name, place), members in groups.items()
+    ]
+    return sorted(found, key=lambda group: (-group.count, group.name))
