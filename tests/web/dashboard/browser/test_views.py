@@ -166,7 +166,7 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser, s
     assert browser.script(shown) == utc
     assert "1 minute ago" in browser.text("#row-web01")
     browser.go("/")
-    held = browser.driver.find_element(By.CSS_SELECTOR, "#held a[href^='/rollouts/']")
+    held = browser.driver.find_element(By.CSS_SELECTOR, "#rollouts a[href^='/rollouts/']")
     held.send_keys(Keys.ENTER)
     browser.until("return location.pathname.startsWith('/rollouts/')")
     assert "db01" in browser.text("#told")
