@@ -20,6 +20,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.fleet.inventory.reading import InventoryReader
 
+# Seconds from which the age of the inventory is shown.
+NOTICEABLE_AGE = 60.0
 _ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
 
 
@@ -129,7 +131,7 @@ def nodes_command(
         render.emit("no node matches")
     else:
         render.emit("no agent is running; 'localpuppet agent' on a node starts one")
-    if (listing.age or 0) >= 1:
+    if (listing.age or 0) >= NOTICEABLE_AGE:
         render.emit(f"inventory as of {show_duration(listing.age or 0)} ago")
 
 

@@ -176,7 +176,9 @@ def test_nodes(fleet: Fleet) -> None:
     fleet.send(a, b)
     b.wait_log("history .*started")
     a.wait_nodes({a.name: "idle", b.name: "applying", eve.name: "not trusted"})
-    rows = [row.split() for row in a.run("nodes").out.splitlines()]
+    *lines, last = a.run("nodes").out.splitlines()
+    assert last == "3 nodes: 1 not trusted"
+    rows = [row.split() for row in lines]
     assert rows[0][:2] == ["NODE", "STATE"]
     assert [row[0] for row in rows[1:]] == [a.name, b.name, eve.name]
     b.behave()

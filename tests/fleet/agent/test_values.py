@@ -28,8 +28,27 @@ def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
     (last,) = [node["last_run"] for node in nodes.json["nodes"] if node["node"] == b.name]
     assert last["category"] == "no_report"
     assert last["failure_cause"]["error"].startswith("…: parameter … expects a match for")
+    assert last["reason"].startswith("Puppet wrote no report")
+    assert last["failure_cause"]["error"][:20] in last["reason"], "a rollout shows it"
     assert last["run"] == b.node.runs()[-1]
     told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", b.name)]
     for other in told:
         assert CANARY not in other.out + other.err, other
     assert CANARY not in b.log, "nor is it in the journal"
+
+
+def test_an_apply_that_is_refused_is_the_last_result_of_its_node(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (b,) = fleet.add("b", puppet=True)
+    b.node.write("input.yaml", f"app: app/tags/{CANARY}\n")
+    allow(b)
+    fleet.start()
+    a.run("trigger", b.name, "--wait")
+    listed = a.run("nodes", "--json")
+    (found,) = [node for node in listed.json["nodes"] if node["node"] == b.name]
+    assert (found["outcome"], found["refused"]["times"]) == ("refused", 1)
+    assert found["refused"]["error"].startswith("invalid input: ")
+    shown = a.run("nodes", "--failed")
+    assert "invalid input: " in shown.out
+    assert CANARY not in found["refused"]["error"] + shown.out
+    assert f"app/tags/{CANARY}" in b.node.run("status").out
