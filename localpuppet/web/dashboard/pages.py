@@ -103,8 +103,8 @@ class Pages:
         # If the inventory cannot be queried, the fleet is not shown as empty.
         standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
-        newest = ListQuery.parse({"sort": "-last"}, FAILURES)
-        found_failures = failures(standing, newest, names=names, seen={})
+        worst = ListQuery.parse({}, FAILURES)
+        found_failures = failures(standing, worst, names=names, seen={})
         rollouts = await asyncio.to_thread(self._rollouts)
         chart = await self.history.chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
