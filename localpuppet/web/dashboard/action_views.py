@@ -228,12 +228,12 @@ class ActionViews:
     ) -> None:
         """Keep what the dashboard sent: a node that did not answer has no record of it."""
         failed = came is None or came.failed
-        line = refused if came is None else came.line
+        end = refused if came is None else came.text
         record = AuditRecord(
             at=self._context.clock.now().timestamp(),
             caller=self._actor.name,
             action=SENT,
-            subject=shortened(f"{asked}, {proposal.named}: {line}", MAX_TEXT),
+            subject=shortened(f"{asked}: {end}; {proposal.named}", MAX_TEXT),
             decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
             reason="",
             request=str(uuid4()),

@@ -12,6 +12,7 @@ from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.runs.hold import rollout_owner
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PATIENCE, Browser, theirs
+from tests.web.dashboard.decisions import decided
 from tests.web.dashboard.site import Served, Site, staged, status
 
 
@@ -44,6 +45,7 @@ def site(tmp_path: Path) -> Site:
         entry("web01", at=now, roles=("web",)),
         entry("lb01", at=now, roles=("lb",), queries=(CatalogQuery(text="role=web", digest="x"),)),
     )
+    decided(site)
     site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
     site.differences = {
         "dependencies": NameDifference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),

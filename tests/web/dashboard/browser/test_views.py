@@ -30,6 +30,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/releases",
         DIFFERENCE,
         "/rollouts",
+        "/audit",
         f"/rollouts/{theirs(site)}",
         "/plan",
         f"/nodes/{node}",
