@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,25 +10,16 @@ from localpuppet.fleet.history.day import RUNS, parse_day
 from localpuppet.fleet.history.day_log import DayLog
 from tests.fleet.history.one_append import main
 from tests.fleet.history.records import TODAY
-from tests.rigs.crash_points import crash_points
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.crash_points import crash_points, run_under_strace
 
 CALLS = {"write": 2, "fsync": 4, "rename": 3, "mkdir": 2}
 
 
 def _append(directory: Path, *strace: str) -> int:
     """Let a process begin and append to a log under strace; return how it ended."""
-    trace = ("strace", "-f", "--seccomp-bpf", "-qq", "-o", str(directory / "trace"), *strace)
-    done = subprocess.run(
-        [*trace, sys.executable, "-m", "tests.fleet.history.one_append", str(directory / "state")],
-        env={"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
+    arguments = (str(directory / "state"),)
+    module = "tests.fleet.history.one_append"
+    done = run_under_strace(directory / "trace", *strace, module=module, arguments=arguments)
     return done.returncode
 
 

@@ -6,16 +6,13 @@ that any record shows. A bounded sample runs with the tests; `scripts/crash` tri
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from localpuppet.base.formats.names import RunId
 from tests.node.runs.one_good_run import run
-from tests.rigs.crash_points import crash_points
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.rigs.recorded import Recorded
 
 # How many calls of each kind are tried with the tests, spread over all that the process makes.
@@ -43,17 +40,10 @@ class Prepared:
         """Have the last run of a copy end under strace; return the copy, and the exit code."""
         copy = self.directory / name
         shutil.copytree(self.whole, copy)
-        words = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(self.directory / "trace")]
-        done = subprocess.run(
-            [*words, *strace, sys.executable, "-m", "tests.node.runs.one_good_run", str(copy), NEW],
-            env={"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
+        trace, arguments = self.directory / "trace", (str(copy), NEW)
+        done = run_under_strace(
+            trace, *strace, module="tests.node.runs.one_good_run", arguments=arguments
         )
-        assert "Traceback" not in done.stderr, done.stderr
         return copy, done.returncode
 
     def calls(self) -> dict[str, int]:

@@ -7,12 +7,9 @@ more and is counted once. A bounded sample runs with the tests; `scripts/crash` 
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.rigs.crash_points import crash_points
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
 
 # What SQLite does to the disk; how many of each are tried with the tests.
@@ -21,24 +18,8 @@ CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
 
 def attempt(directory: Path, trace: Path, *strace: str) -> tuple[list[str], int]:
     """Let a page write under strace; return what it said, and how it ended."""
-    options = ("-f", "--seccomp-bpf", "-qq", "-o", str(trace), *strace)
-    done = subprocess.run(
-        [
-            "strace",
-            *options,
-            sys.executable,
-            "-m",
-            "tests.web.dashboard.one_memory",
-            str(directory),
-        ],
-        env={"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
+    module = "tests.web.dashboard.one_memory"
+    done = run_under_strace(trace, *strace, module=module, arguments=(str(directory),))
     return done.stdout.split(), done.returncode
 
 

@@ -6,15 +6,12 @@ Whatever happens, the change leads to one run and not to two. A bounded sample r
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fleet.agent.reactions.one_turn import Node
-from tests.rigs.crash_points import crash_points
-from tests.rigs.node import PATIENCE, REPOSITORY
+from tests.rigs.crash_points import crash_points, run_under_strace
 
 # What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
 CALLS = {"write": 1, "pwrite64": 2, "fdatasync": 2, "fsync": 2, "rename": 2}
@@ -39,27 +36,8 @@ class Prepared:
         """Let a copy react under strace; return the copy, and how the process ended."""
         copy = self.directory / name
         shutil.copytree(self.whole, copy)
-        done = subprocess.run(
-            [
-                *(
-                    "strace",
-                    "-f",
-                    "--seccomp-bpf",
-                    "-qq",
-                    "-o",
-                    str(self.directory / "trace"),
-                    *strace,
-                ),
-                *(sys.executable, "-m", "tests.fleet.agent.reactions.one_turn", str(copy)),
-            ],
-            env={"PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
+        trace, module = self.directory / "trace", "tests.fleet.agent.reactions.one_turn"
+        done = run_under_strace(trace, *strace, module=module, arguments=(str(copy),))
         return copy, done.returncode
 
     def calls(self) -> dict[str, int]:
