@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -11,10 +11,11 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.dashboard.lists.finding import (
     MOST_OF_KIND,
     Findings,
-    FindSources,
+    Names,
     find,
     run_bounds,
 )
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -40,8 +41,8 @@ class FindViews:
         text = _text(request)
         if not text:
             return RedirectResponse("/nodes", 303)
-        sources, problem = await self._sources(text)
-        found = await asyncio.to_thread(find, text, sources)
+        names, problem = await self._names(text)
+        found = await asyncio.to_thread(find, text, names)
         if found.target:
             return RedirectResponse(found.target, 303)
         return self._showing.page(
@@ -57,12 +58,12 @@ class FindViews:
         """Send terms that a text may begin, as JSON."""
         text, found = _text(request), Findings(groups=())
         if text:
-            sources, _ = await self._sources(text)
-            found = await asyncio.to_thread(find, text, sources)
+            names, _ = await self._names(text)
+            found = await asyncio.to_thread(find, text, names)
         listed = [{"term": term, "kind": kind} for term, kind in found.suggestions]
         return JSONResponse({"schema": SCHEMA, "suggestions": listed})
 
-    async def _sources(self, text: str) -> tuple[FindSources, str]:
+    async def _names(self, text: str) -> tuple[Names, str]:
         """Return what is searched, and why classes are not."""
         parts, problem = self._parts, ""
         classes: Mapping[str, int] = {}
@@ -70,19 +71,26 @@ class FindViews:
             classes = await parts.inventory.classes(patience=parts.patience)
         except LocalpuppetError as error:
             problem = str(error)
-        standing, bounds = parts.fleet.standing, run_bounds(text.removeprefix("run:"))
-        runs = []
-        if bounds is not None:
+        runs: Sequence[RunResult] = ()
+        if bounds := run_bounds(text.removeprefix("run:")):
             runs = await asyncio.to_thread(parts.memory.runs_between, *bounds, MOST_OF_KIND + 1)
         staged = await asyncio.to_thread(parts.staged.all)
-        return FindSources(
-            nodes={name: row.outcome.value for name, row in standing.rows.items()},
-            releases=standing.tallies.keys() | {str(one.release) for one in staged},
-            roles=Counter(role for row in parts.fleet.rows for role in row.roles),
-            classes=classes,
-            rollouts=await asyncio.to_thread(parts.rollouts.rows),
-            runs=runs,
-        ), problem
+        rollouts = await asyncio.to_thread(parts.rollouts.rows)
+        rows = parts.fleet.rows
+        ran = dict.fromkeys(parts.fleet.standing.tallies, "")
+        return {
+            "node": {row.node: row.outcome.value for row in rows},
+            "run": {one.run: one.node for one in runs},
+            "release": ran | dict.fromkeys([str(one.release) for one in staged], ""),
+            "role": _counted(Counter(role for row in rows for role in row.roles)),
+            "class": _counted(classes),
+            "rollout": {row.id: row.state for row in rollouts},
+            "caller": dict.fromkeys([row.caller for row in rollouts], ""),
+        }, problem
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{count} {'node' if count == 1 else 'nodes'}" for name, count in counts.items()}
 
 
 def _text(request: Request) -> str:

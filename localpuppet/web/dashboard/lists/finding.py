@@ -1,24 +1,22 @@
 """Finds what a few characters may mean: nodes, runs, releases, roles, classes, rollouts, callers.
 
-- A text matches a part of a name in any case, and the beginning of the id of a run or a rollout.
+- A text matches a part of a name or an id, in any case.
 - `KIND:TEXT` searches only that kind: `class:nginx`, `role:web`.
 - A text with an operator, such as `os.family=Debian`, is also an expression of the query language.
 - One exact match of a name or an id counts as the only one; so does one exact match in a kind. The
   host name of a node and the tag of a release are names, too.
 
-Example: `find("r43", sources).target` is the URL of the only release with that tag, or empty.
+Example: `find("r43", names).target` is the URL of the only release with that tag, or empty.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
-from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import RunResult
 
 # Matches of a kind that are shown.
 MOST_OF_KIND = 10
@@ -34,26 +32,36 @@ _FIRST_RUN, _LAST_RUN = "00000101T000000.000000Z-0000", "00000101T235959.999999Z
 # The tens of hours after which any digit may follow.
 _EARLY = ("0", "1")
 
+# Kind → name → a remark, or empty. The remark of a run is its node.
+Names = Mapping[str, Mapping[str, str]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindSources:
-    """The names to search.
+class _Kind:
+    """How the matches of a kind are shown.
 
     Attributes:
-        nodes: Node → the result of its last run.
-        releases: The releases that nodes ran or that are staged.
-        roles: Role → the number of its nodes.
-        classes: Class → the number of its nodes.
-        rollouts: The rollouts.
-        runs: The runs whose id begins with the text, at most one more than `MOST_OF_KIND`.
+        title: A heading.
+        url: The URL of a match; `value` is its name in the query language.
+        list: The URL of all matches of a text; empty without one.
+        unique: Whether a text that is a whole name means this match and no other.
     """
 
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    releases: Collection[str] = ()
-    roles: Mapping[str, int] = field(default_factory=dict)
-    classes: Mapping[str, int] = field(default_factory=dict)
-    rollouts: Sequence[RolloutRow] = ()
-    runs: Sequence[RunResult] = ()
+    title: str
+    url: str
+    list: str = ""
+    unique: bool = True
+
+
+_KINDS = {
+    "node": _Kind(title="Nodes", url="/nodes/{name}", list="/nodes?name={}"),
+    "run": _Kind(title="Runs", url="/nodes/{about}/runs/{name}"),
+    "release": _Kind(title="Releases", url="/releases?name={name}", list="/releases?name={}"),
+    "role": _Kind(title="Roles", url="/nodes?q=role%3D{value}", unique=False),
+    "class": _Kind(title="Classes", url="/nodes?q=Class%5B{value}%5D", unique=False),
+    "rollout": _Kind(title="Rollouts", url="/rollouts/{name}", list="/rollouts?name={}"),
+    "caller": _Kind(title="Callers of rollouts", url="/rollouts?name={name}", unique=False),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +71,12 @@ class Hit:
     Attributes:
         name: What matches.
         url: The view of it.
-        term: The text that finds only this.
         about: A remark, or empty.
         exact: Whether the text means this match and no other of its kind.
     """
 
     name: str
     url: str
-    term: str
     about: str = ""
     exact: bool = False
 
@@ -80,7 +86,7 @@ class HitGroup:
     """The matches of a kind.
 
     Attributes:
-        kind: `node`, `run`, `release`, `role`, `class`, `rollout`, `caller`, `query`.
+        kind: One of `_KINDS`, or `query`.
         title: A heading.
         hits: The first ones, at most `MOST_OF_KIND`.
         total: The number of matches.
@@ -115,58 +121,35 @@ class Findings:
 
     @property
     def suggestions(self) -> list[tuple[str, str]]:
-        """The terms of the first matches, each with its kind; a few of each kind first."""
-        ranked = [
-            (place, group.kind, hit.term)
-            for group in self.groups
-            for place, hit in enumerate(group.hits)
-            if group.kind != "query"
+        """Texts that find one match each, with its kind; a few of each kind first."""
+        known = [group for group in self.groups if group.kind in _KINDS]
+        ranked = [(place, one) for one in known for place in range(len(one.hits))]
+        ranked.sort(key=lambda pair: pair[0])
+        return [
+            (_term(group.kind, group.hits[place].name), group.kind)
+            for place, group in ranked[:MOST_SUGGESTED]
         ]
-        ranked.sort(key=lambda one: one[0])
-        return [(term, kind) for _, kind, term in ranked[:MOST_SUGGESTED]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """How a kind is searched.
-
-    Attributes:
-        title: The heading of its matches.
-        hit: Returns URL and remark of a name.
-        all: Returns the URL of the list of all matches of a text; empty without one.
-        named: Whether its names are unique: a text that is one of them means it.
-    """
-
-    title: str
-    hit: Callable[[str], tuple[str, str]]
-    all: Callable[[str], str] = lambda _: ""
-    named: bool = False
-
-
-def find(text: str, sources: FindSources) -> Findings:
+def find(text: str, names: Names) -> Findings:
     """Return the matches of a text.
 
     Args:
         text: The text; not empty.
-        sources: The names to search.
+        names: The names to search.
     """
-    kinds = _kinds(sources)
-    only, _, rest = text.partition(":")
-    if only in kinds and rest.strip() and not rest.startswith(":"):
-        text = rest.strip()
-    else:
-        only = ""
-    names = _names(sources, text)
-    groups = [
-        _group(kind, kinds[kind], names[kind], text, alone=kind == only)
-        for kind in kinds
-        if only in ("", kind)
-    ]
-    if not only and _OPERATOR.search(text):
-        groups.append(_query(text))
+    kind, _, rest = text.partition(":")
+    alone = kind in _KINDS and rest.strip() != "" and not rest.startswith(":")
+    if alone:
+        text, names = rest.strip(), {kind: names.get(kind, {})}
+    groups = [_group(kind, names[kind], text, alone=alone) for kind in _KINDS if kind in names]
+    if not alone and _OPERATOR.search(text):
+        query = Hit(name=text, url=f"/nodes?q={quote(text, safe='')}")
+        groups.append(
+            HitGroup(kind="query", title="Nodes by an expression", hits=(query,), total=1)
+        )
     found = tuple(group for group in groups if group.total)
-    near = () if found else _near(text, names)
-    return Findings(groups=found, near=near)
+    return Findings(groups=found, near=() if found else _near(text.lower(), names))
 
 
 def run_bounds(text: str) -> tuple[RunId, RunId] | None:
@@ -187,78 +170,34 @@ def run_bounds(text: str) -> tuple[RunId, RunId] | None:
         return None
 
 
-def _names(sources: FindSources, text: str) -> dict[str, list[str]]:
-    rollouts = [row.id for row in sources.rollouts]
-    return {
-        "node": sorted(sources.nodes),
-        "run": [one.run for one in sources.runs],
-        "release": sorted(name for name in sources.releases if name),
-        "role": sorted(sources.roles),
-        "class": sorted(sources.classes),
-        "rollout": [one for one in rollouts if one.lower().startswith(text.lower())],
-        "caller": sorted({row.caller for row in sources.rollouts if row.caller}),
-    }
-
-
-def _kinds(sources: FindSources) -> dict[str, _Kind]:
-    runs = {one.run: one for one in sources.runs}
-    rollouts = {row.id: row for row in sources.rollouts}
-
-    def run(name: str) -> tuple[str, str]:
-        one = runs[name]
-        return f"/nodes/{quote(one.node)}/runs/{quote(name)}", f"{one.node}, {one.outcome}"
-
-    def rollout(name: str) -> tuple[str, str]:
-        row = rollouts[name]
-        return f"/rollouts/{quote(name)}", ", ".join(filter(None, (row.state, row.title)))
-
-    def list_(path: str) -> Callable[[str], str]:
-        return lambda text: f"{path}?{urlencode({'name': text})}"
-
-    def queried(expression: str, counts: Mapping[str, int]) -> Callable[[str], tuple[str, str]]:
-        return lambda name: (
-            f"/nodes?{urlencode({'q': expression.format(_quoted(name))})}",
-            f"{counts[name]} {'node' if counts[name] == 1 else 'nodes'}",
-        )
-
-    return {
-        "node": _Kind(
-            title="Nodes",
-            hit=lambda name: (f"/nodes/{quote(name)}", sources.nodes[name]),
-            all=list_("/nodes"),
-            named=True,
-        ),
-        "run": _Kind(title="Runs", hit=run, named=True),
-        "release": _Kind(
-            title="Releases",
-            hit=lambda name: (list_("/releases")(name), ""),
-            all=list_("/releases"),
-            named=True,
-        ),
-        "role": _Kind(title="Roles", hit=queried("role={}", sources.roles)),
-        "class": _Kind(title="Classes", hit=queried("Class[{}]", sources.classes)),
-        "rollout": _Kind(title="Rollouts", hit=rollout, all=list_("/rollouts"), named=True),
-        "caller": _Kind(
-            title="Callers of rollouts", hit=lambda name: (list_("/rollouts")(name), "")
-        ),
-    }
-
-
-def _group(kind: str, how: _Kind, names: Iterable[str], text: str, *, alone: bool) -> HitGroup:
+def _group(kind: str, names: Mapping[str, str], text: str, *, alone: bool) -> HitGroup:
     """Return the matches of one kind, exact ones first, then those that begin with the text."""
-    wanted = text.lower()
-    found = [name for name in names if wanted in name.lower()]
+    how, wanted = _KINDS[kind], text.lower()
+    found = [name for name in names if name and wanted in name.lower()]
     exact = {name for name in found if wanted in (name.lower(), _short(name.lower(), kind))}
-    found.sort(key=lambda name: (name not in exact, not name.lower().startswith(wanted)))
-    hits = []
-    for name in found[:MOST_OF_KIND]:
-        url, about = how.hit(name)
-        sure = name in exact and (how.named or alone)
-        term = name if how.named else f"{kind}:{name}"
-        hits.append(Hit(name=name, url=url, term=term, about=about, exact=sure))
-    return HitGroup(
-        kind=kind, title=how.title, hits=tuple(hits), total=len(found), url=how.all(text)
+    found.sort(key=lambda name: (name not in exact, not name.lower().startswith(wanted), name))
+    hits = tuple(
+        Hit(
+            name=name,
+            url=_url(how.url, name, names[name]),
+            about=names[name],
+            exact=name in exact and (how.unique or alone),
+        )
+        for name in found[:MOST_OF_KIND]
     )
+    url = how.list.format(quote(text, safe=""))
+    return HitGroup(kind=kind, title=how.title, hits=hits, total=len(found), url=url)
+
+
+def _url(form: str, name: str, about: str) -> str:
+    # Without quotes inside, a value cannot end early.
+    value = name if _PLAIN.fullmatch(name) else '"{}"'.format(re.sub(r'["\\]', "", name))
+    parts = {"name": name, "about": about, "value": value}
+    return form.format_map({key: quote(part, safe="") for key, part in parts.items()})
+
+
+def _term(kind: str, name: str) -> str:
+    return name if _KINDS[kind].unique else f"{kind}:{name}"
 
 
 def _short(name: str, kind: str) -> str:
@@ -268,25 +207,14 @@ def _short(name: str, kind: str) -> str:
     return name.rpartition("/")[2] if kind == "release" else name
 
 
-def _query(text: str) -> HitGroup:
-    hit = Hit(name=text, url=f"/nodes?{urlencode({'q': text})}", term=text)
-    return HitGroup(kind="query", title="Nodes by an expression", hits=(hit,), total=1)
-
-
-def _quoted(name: str) -> str:
-    """Return a value for the query language; without quotes inside, it cannot end early."""
-    return name if _PLAIN.fullmatch(name) else '"{}"'.format(re.sub(r'["\\]', "", name))
-
-
-def _near(text: str, names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _near(text: str, names: Names) -> tuple[str, ...]:
     """Return the most similar names, short or whole; those with the text's first letter first."""
-    wanted = text.lower()
     known = {
         form: name
         for kind, found in names.items()
         for name in found
         for form in (name.lower(), _short(name.lower(), kind))
     }
-    likely = sorted(known, key=lambda form: form[:1] != wanted[:1])[:MOST_COMPARED]
-    close = get_close_matches(wanted, likely, n=MOST_NEAR)
+    likely = sorted(known, key=lambda form: form[:1] != text[:1])[:MOST_COMPARED]
+    close = get_close_matches(text, likely, n=MOST_NEAR)
     return tuple(dict.fromkeys(known[form] for form in close))

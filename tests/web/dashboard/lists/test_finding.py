@@ -1,32 +1,30 @@
 """What a few characters find."""
 
-from dataclasses import replace
-
 import pytest
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.finding import (
     MOST_OF_KIND,
     MOST_SUGGESTED,
     Findings,
-    FindSources,
+    Names,
     find,
     run_bounds,
 )
-from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import RunResult
 
 RUN = "20261120T140000.123456Z-00aa"
 ROLLOUT = "20261120T141500Z-0b0b"
-SOURCES = FindSources(
-    nodes=dict.fromkeys(["web01", "web02", "db01", "nginx", "app1.example.com"], "changed"),
-    releases=["web/tags/r43", "web/tags/r430", "db/tags/r7", "web/tags/r7", ""],
-    roles={"web": 2, "odd role": 1},
-    classes={"nginx": 3, "profile::nginx": 1, "profile::web": 2},
-    rollouts=[RolloutRow(id=ROLLOUT, state="done", title="r43", caller="choria=alice")],
-    runs=[RunResult(node="web01", run=RUN, at=0.0, outcome=Kind.FAILED, release="r", reason="")],
-)
+NAMES: Names = {
+    "node": dict.fromkeys(["web01", "web02", "db01", "nginx", "app1.example.com"], "changed"),
+    "run": {RUN: "web01"},
+    "release": dict.fromkeys(
+        ["web/tags/r43", "web/tags/r430", "db/tags/r7", "web/tags/r7", ""], ""
+    ),
+    "role": {"web": "2 nodes", "odd role": "1 node"},
+    "class": dict.fromkeys(["nginx", "profile::nginx", "profile::web"], ""),
+    "rollout": {ROLLOUT: "done"},
+    "caller": {"choria=alice": ""},
+}
 
 
 def names(found: Findings) -> dict[str, list[str]]:
@@ -49,18 +47,17 @@ def names(found: Findings) -> dict[str, list[str]]:
         ("class:nginx", "/nodes?q=Class%5Bnginx%5D"),
         ("profile::web", "/nodes?q=Class%5Bprofile%3A%3Aweb%5D"),
         ("role:web", "/nodes?q=role%3Dweb"),
-        ("odd r", "/nodes?q=role%3D%22odd+role%22"),
+        ("odd r", "/nodes?q=role%3D%22odd%20role%22"),
         ("os.family=Debian", "/nodes?q=os.family%3DDebian"),
         ("Class[nginx]", "/nodes?q=Class%5Bnginx%5D"),
     ],
 )
 def test_a_text_that_means_one_thing_leads_to_it(text: str, target: str) -> None:
-    runs = SOURCES.runs if RUN.startswith(text) else ()
-    assert find(text, replace(SOURCES, runs=runs)).target == target
+    assert find(text, NAMES).target == target
 
 
 def test_several_matches_are_grouped_by_kind() -> None:
-    found = find("web", SOURCES)
+    found = find("web", NAMES)
     assert found.target == ""
     assert names(found) == {
         "node": ["web01", "web02"],
@@ -70,14 +67,14 @@ def test_several_matches_are_grouped_by_kind() -> None:
     }
     # A tag of two sources, and a node that has the name of a class: the node is named, the class
     # is described.
-    assert names(find("r7", SOURCES)) == {"release": ["db/tags/r7", "web/tags/r7"]}
-    assert find("r7", SOURCES).target == ""
-    assert find("nginx", SOURCES).target == "/nodes/nginx"
-    assert names(find("class:profile", SOURCES)) == {"class": ["profile::nginx", "profile::web"]}
+    assert names(find("r7", NAMES)) == {"release": ["db/tags/r7", "web/tags/r7"]}
+    assert find("r7", NAMES).target == ""
+    assert find("nginx", NAMES).target == "/nodes/nginx"
+    assert names(find("class:profile", NAMES)) == {"class": ["profile::nginx", "profile::web"]}
 
 
 def test_a_kind_shows_some_matches_and_counts_all() -> None:
-    many = FindSources(nodes={f"node{number:03}": "" for number in range(200)}, roles={"node0": 1})
+    many = {"node": {f"node{number:03}": "" for number in range(200)}, "role": {"node0": ""}}
     found = find("node0", many)
     assert [(group.total, len(group.hits)) for group in found.groups] == [
         (100, MOST_OF_KIND),
@@ -91,26 +88,26 @@ def test_a_kind_shows_some_matches_and_counts_all() -> None:
 
 def test_a_suggestion_finds_only_itself() -> None:
     for text in ("web", "nginx", "choria", "2026", "r4"):
-        for term, kind in find(text, SOURCES).suggestions:
-            found = find(term, SOURCES)
+        for term, kind in find(text, NAMES).suggestions:
+            found = find(term, NAMES)
             assert found.target, term
             if kind in ("role", "class", "caller"):
                 assert list(names(found)) == [kind]
 
 
 def test_without_a_match_similar_names_are_suggested() -> None:
-    found = find("wbe01", SOURCES)
+    found = find("wbe01", NAMES)
     assert (found.groups, found.target) == ((), "")
     assert found.near[0] == "web01"
-    assert find("ap1p", SOURCES).near == ("app1.example.com",)
-    assert find("r44", SOURCES).near == ("web/tags/r43",)
-    assert find("zzzz", SOURCES).near == ()
+    assert find("ap1p", NAMES).near == ("app1.example.com",)
+    assert find("r44", NAMES).near == ("web/tags/r43",)
+    assert find("zzzz", NAMES).near == ()
 
 
 def test_hostile_names_end_no_expression_and_no_url() -> None:
-    evil = FindSources(nodes={"a/../b?x": ""}, roles={'x" or true or "': 1}, classes={})
-    assert find("a/..", evil).target == "/nodes/a/../b%3Fx"
-    assert find("x", evil).groups[1].hits[0].url == "/nodes?q=role%3D%22x+or+true+or+%22"
+    evil = {"node": {"a/../b?x": ""}, "role": {'x" or true or "': ""}}
+    assert find("a/..", evil).target == "/nodes/a%2F..%2Fb%3Fx"
+    assert find("x", evil).groups[1].hits[0].url == "/nodes?q=role%3D%22x%20or%20true%20or%20%22"
 
 
 @pytest.mark.parametrize(
