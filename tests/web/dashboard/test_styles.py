@@ -1,9 +1,13 @@
-"""The style sheet has a class for each word that a list shows."""
+"""The style sheet has a class for each word that a list shows, in the terminal's colour."""
 
 import re
+from datetime import UTC, datetime
 
+import click
 import pytest
 
+from localpuppet.fleet.cli.node_table import cells
+from localpuppet.fleet.inventory.node_row import STATES, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
 from localpuppet.web.dashboard.template_renderer import HERE
@@ -13,3 +17,22 @@ from localpuppet.web.dashboard.template_renderer import HERE
 def test_each_outcome_and_state_has_a_style(word: str) -> None:
     styles = (HERE / "static" / "page.css").read_text()
     assert re.search(rf"\.{word.replace(' ', '-')}\b", styles)
+
+
+COLORS = {
+    "bad": "red",
+    "warn": "yellow",
+    "changed": "cyan",
+    "corrected": "magenta",
+    "good": "green",
+}
+
+
+@pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *STATES])
+def test_a_word_has_the_same_colour_in_the_terminal(word: str) -> None:
+    styles = (HERE / "static" / "page.css").read_text()
+    name = re.escape(word.replace(" ", "-"))
+    (tone,) = re.findall(rf"\.{name}[ ,][^{{}}]*\{{ --of: var\(--(\w+)\)", styles)
+    row = NodeRow(node="a", state=word) if word in STATES else NodeRow(node="a", outcome=Kind(word))
+    shown = cells(row, datetime(2026, 11, 23, tzinfo=UTC))
+    assert click.style(word, fg=COLORS[tone], bold=True) in shown
