@@ -91,3 +91,22 @@ def test_who_put_a_node_on_hold_takes_at_most_one_click(operator: Operator) -> N
     operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
     operator.reads("tbody tr", "choria=alice", "deploy", "web01", "site/tags/r2", "rollout")
     assert operator.clicks == 1
+
+
+def test_what_changed_on_a_node_takes_two_clicks(operator: Operator) -> None:
+    operator.follow("Nodes")
+    operator.follow("web02.example.com")
+    operator.reads("#runs tr", "site/tags/r1", "changed File[", "web.conf")
+    operator.reads("#runs tr", "site/tags/r2", "corrected File[", "web.conf")
+    assert operator.clicks == 2
+    operator.follow("changed only")
+    operator.reads("h1", "Runs", "changed", "web02.example.com")
+    operator.reads("#list tbody tr", "corrected File[", "trigger from alice")
+
+
+def test_which_nodes_and_resources_drift_takes_one_click(operator: Operator) -> None:
+    operator.follow("Drift")
+    operator.reads("h1", "in 7 days")
+    operator.reads("#Nodes tbody tr", "File[", "web.conf", "web02.example.com")
+    operator.reads("#Resources tbody tr", "web02.example.com", "web.conf")
+    assert operator.clicks == 1
