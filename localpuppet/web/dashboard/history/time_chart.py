@@ -24,6 +24,8 @@ HEIGHT = 234.0
 MOST_MARKERS = 40
 # The part of a bar's place that the bar fills.
 _FILLED = 0.86
+# A label further to the right would not fit on a telephone.
+_LAST_LABEL = 86
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ def time_chart(
         labels=[
             (bar.x, _moment(bar.begin, range_.label))
             for bar in bars
-            if bar.begin // range_.bar % range_.label_every == 0
+            if bar.begin // range_.bar % range_.label_every == 0 and bar.x < _LAST_LABEL
         ],
         markers=[
             RolloutMarker(rollout=one, x=_place(one.started_at or 0.0, begin, range_))

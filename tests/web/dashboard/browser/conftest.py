@@ -1,6 +1,7 @@
 """A dashboard, and a browser that has opened it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,13 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from localpuppet.fleet.inventory.entry import CatalogQuery
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.runs.hold import rollout_owner
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import ARGUMENTS, EVIL, PATIENCE, Browser, theirs
 from tests.web.dashboard.decisions import decided
+from tests.web.dashboard.past import MOTD, summarise, summary
 from tests.web.dashboard.site import Served, Site, staged, status
 
 
@@ -40,6 +43,10 @@ def site(tmp_path: Path) -> Site:
         status("web01", now - 60, last_run={"outcome": "changed"}),
         status("lb01", now - 9000, state="on hold", holds=[hold]),
         status("db01", now - 90, state="on hold", holds=[{**bobs, "until": "2999-01-01T00:00Z"}]),
+    )
+    drifting = replace(MOTD, drift=True)
+    summarise(
+        site, summary("web01", now - 86400, outcome=Kind.CHANGED, resources=(drifting,) * 7, more=1)
     )
     site.list_(
         entry("web01", at=now, roles=("web",)),

@@ -15,9 +15,12 @@ from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import CatalogQuery
+from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.access.sessions import kept_host_name
+from localpuppet.web.dashboard.run_results import RunResource
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.browser.chromium import EVIL, PATIENCE, Browser, theirs
+from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import DIFFERENCE, PlayedActor, Served, Site, run_id, status
 
 
@@ -36,6 +39,10 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         f"/nodes/{node}",
         f"/nodes/{node}/runs/{run}",
         "/kicks",
+        "/runs",
+        "/drift",
+        "/map",
+        "/?range=90d",
         "/find?text=w",
         "/find?text=zzz",
     ]
@@ -121,6 +128,8 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     def tell() -> None:
         site.tell(said)
         site.list_(listed)
+        bad = RunResource(resource=EVIL, place=EVIL, result=ResourceResult.CHANGED, drift=True)
+        summarise(site, summary("evil", site.now() - 9, cause=EVIL, reason=EVIL, resources=(bad,)))
 
     resource: Json = {
         "resource": long,

@@ -57,7 +57,7 @@ def test_longer_ranges_have_bars_of_more_hours(word: str, bars: int, begins: int
     assert all(bar.begin % (begins * HOUR) == 0 for bar in chart.bars)
     assert {bar.total for bar in chart.bars[:-1]} == {begins}
     assert 3 <= len(chart.labels) <= 7
-    assert all(0 <= x < 100 for x, _ in chart.labels)
+    assert all(0 <= x < 86 for x, _ in chart.labels)
 
 
 def test_rollouts_of_the_range_are_marked_and_a_later_history_is_named() -> None:
