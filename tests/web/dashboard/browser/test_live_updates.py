@@ -9,6 +9,10 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.rollout.execution.events import RolloutBegan, RolloutEnded, RolloutEnding
+from localpuppet.rollout.execution.journals import Journals
+from localpuppet.rollout.execution.options import RolloutOptions
 from tests.web.dashboard.browser.chromium import Browser
 from tests.web.dashboard.site import PlayedActor, Served, Site, status
 
@@ -215,6 +219,31 @@ def test_rows_that_move_keep_what_was_entered_and_the_scroll_position(busy: Brow
     runs.end("n01", outcome="failed")
     busy.until("return document.querySelector('#failed').innerText.includes('n01')")
     assert busy.script("return document.querySelector('#strip details').open")
+
+
+def test_a_part_appears_with_its_first_content_and_leaves_with_its_last(busy: Browser) -> None:
+    site = busy.served.site
+    began = RolloutBegan(
+        id=RolloutId.parse("20261120T135900Z-00aa"),
+        caller="choria=alice",
+        groups=((NodeName.parse("n01"),),),
+        options=RolloutOptions(),
+        title="shop",
+    )
+    parts = "return [...document.querySelectorAll('main [data-live]')].map((part) => part.id)"
+    busy.go("/")
+    before = busy.script(parts)
+    journals = Journals(site.directory / "rollouts")
+    journal = journals.begin(began, at="2026-11-20T13:59:00Z")
+    busy.served.do(site.fleet.stir)
+    busy.until("return document.getElementById('rollouts') !== null")
+    assert busy.script(parts) == ["rollouts", *before]
+    journal.append(
+        RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at="2026-11-20T14:00:00Z"
+    )
+    journal.close()
+    busy.served.do(site.fleet.stir)
+    busy.until("return document.getElementById('rollouts') === null")
 
 
 def test_three_tabs_show_the_same(busy: Browser) -> None:
