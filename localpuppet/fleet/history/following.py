@@ -8,7 +8,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
@@ -88,17 +88,6 @@ class HistoryBoard(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ReceivedDay:
-    """A value with its verified day, or with the reason to reject it."""
-
-    key: str
-    digest: bytes
-    kind: HistoryKind | None
-    day: HistoryDay[Any] | None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPauses:
     """The waiting times of a follower, in seconds.
 
@@ -159,41 +148,34 @@ class HistoryFollower:
                     self._after = revision_of(change)
 
     async def _take(self, found: Sequence[KeyValueEntry]) -> None:
-        new = [entry for entry in found if not self._is_taken(entry)]
+        new = [one for one in found if not self.board.is_taken(one.key, _digest(one))]
         for begin in range(0, len(new), TOGETHER):
             some = new[begin : begin + TOGETHER]
-            received = await asyncio.to_thread(lambda: [*self._received(some)])  # noqa: B023
-            await self.board.take_runs([*_days(received, HistoryKind.RUNS)])
-            await self.board.take_audit([*_days(received, HistoryKind.AUDIT)])
-            for one in received:
-                self._note(one)
+            results = await asyncio.to_thread(lambda: [*map(self._read, some)])  # noqa: B023
+            days = [day for day in results if not isinstance(day, str)]
+            await self.board.take_runs([day for kind, day in days if kind is RUNS.kind])
+            await self.board.take_audit([day for kind, day in days if kind is AUDIT.kind])
+            for entry, result in zip(some, results, strict=True):
+                if isinstance(result, str):
+                    self._log_rejection(entry, result)
+                else:
+                    self._rejections.pop(result[1].node, None)
+                    self.board.note_taken(entry.key, _digest(entry))
 
-    def _is_taken(self, entry: KeyValueEntry) -> bool:
-        return self.board.is_taken(entry.key, hashlib.sha256(entry.value).digest())
+    def _read(self, entry: KeyValueEntry) -> tuple[HistoryKind, HistoryDay[Any]] | str:
+        """Return the day in a value, or why it is rejected."""
+        try:
+            return read_entry(entry, self.verifier, now=self.clock.now().timestamp())
+        except LocalpuppetError as error:
+            return shortened(one_line(str(error)), MAX_REASON)
 
-    def _received(self, found: Sequence[KeyValueEntry]) -> Iterator[_ReceivedDay]:
-        now = self.clock.now().timestamp()
-        for entry in found:
-            digest = hashlib.sha256(entry.value).digest()
-            try:
-                kind, day = read_entry(entry, self.verifier, now=now)
-            except LocalpuppetError as error:
-                reason = shortened(one_line(str(error)), MAX_REASON)
-                yield _ReceivedDay(key=entry.key, digest=digest, kind=None, day=None, reason=reason)
-            else:
-                yield _ReceivedDay(key=entry.key, digest=digest, kind=kind, day=day)
-
-    def _note(self, received: _ReceivedDay) -> None:
-        node = received.key.removeprefix(HISTORY).partition("/")[0]
-        if received.day is not None:
-            self._rejections.pop(node, None)
-            self.board.note_taken(received.key, received.digest)
-            return
+    def _log_rejection(self, entry: KeyValueEntry, reason: str) -> None:
+        node = entry.key.removeprefix(HISTORY).partition("/")[0]
         known = self._rejections.get(node)
-        if known == received.reason or (known is None and len(self._rejections) >= MAX_REJECTIONS):
+        if known == reason or (known is None and len(self._rejections) >= MAX_REJECTIONS):
             return
-        self._rejections[node] = received.reason
-        text = f"rejected the history of {node}: {received.reason}"
+        self._rejections[node] = reason
+        text = f"rejected the history of {node}: {reason}"
         self.log.warning(text, kind=LineKind.STRANGER)
 
 
@@ -230,5 +212,5 @@ def read_entry(
     return form.kind, day
 
 
-def _days(received: Sequence[_ReceivedDay], kind: HistoryKind) -> Iterator[HistoryDay[Any]]:
-    return (one.day for one in received if one.kind is kind and one.day is not None)
+def _digest(entry: KeyValueEntry) -> bytes:
+    return hashlib.sha256(entry.value).digest()

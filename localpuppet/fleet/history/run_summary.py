@@ -41,6 +41,38 @@ _ORDER = (
 )
 
 
+def check_texts(value: "DataclassInstance") -> None:
+    """Check that each text of a dataclass is one line of at most `MAX_TEXT` characters.
+
+    Raises:
+        InvalidInputError: A text is longer, or has a character that is not printable.
+    """
+    for name in _names(type(value)):
+        text = getattr(value, name)
+        if isinstance(text, str) and (len(text) > MAX_TEXT or not _is_line(text)):
+            raise InvalidInputError(f"is no line of up to {MAX_TEXT} characters", where=name)
+
+
+@cache
+def _names(form: "type[DataclassInstance]") -> tuple[str, ...]:
+    return tuple(field.name for field in fields(form))
+
+
+def _is_line(text: str) -> bool:
+    # The first check decides nearly all texts, in a tenth of the time.
+    return (text.isascii() and text.isprintable()) or one_line(text) == text
+
+
+def check_counts(*numbers: int) -> None:
+    """Check that numbers are neither negative nor above `MAX_COUNT`.
+
+    Raises:
+        InvalidInputError: A number is.
+    """
+    if not all(0 <= number <= MAX_COUNT for number in numbers):
+        raise InvalidInputError(f"has a number that is not from 0 to {MAX_COUNT}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceSummary:
     """A resource that failed, changed, would change or was skipped.
@@ -118,22 +150,22 @@ class RunSummary:
 
     run: RunId
     release: str
-    commit: str | None
-    environment: str
+    commit: str | None = None
+    environment: str = ""
     cause: str
     started_at: float
     finished_at: float
-    outcome: Outcome | None
-    category: Category
-    refusal: RefusalKind | None
-    times: int
+    outcome: Outcome | None = None
+    category: Category = Category.NONE
+    refusal: RefusalKind | None = None
+    times: int = 1
     noop: bool
-    corrective_change: bool
+    corrective_change: bool = False
     reason: str
-    counts: RunCounts
-    resources: tuple[ResourceSummary, ...]
-    more: int
-    failure_cause: FailureCause | None
+    counts: RunCounts = RunCounts()
+    resources: tuple[ResourceSummary, ...] = ()
+    more: int = 0
+    failure_cause: FailureCause | None = None
 
     def __post_init__(self) -> None:
         check_texts(self)
@@ -184,35 +216,3 @@ def _rank(resource: ResourceSummary) -> tuple[int, bool]:
 def packed_size(record: object) -> int:
     """Return how many bytes a record takes alone, packed."""
     return len(zlib.compress(json.dumps(to_record(record)).encode()))
-
-
-def check_texts(value: "DataclassInstance") -> None:
-    """Check that each text of a dataclass is one line of at most `MAX_TEXT` characters.
-
-    Raises:
-        InvalidInputError: A text is longer, or has a character that is not printable.
-    """
-    for name in _names(type(value)):
-        text = getattr(value, name)
-        if isinstance(text, str) and (len(text) > MAX_TEXT or not _is_line(text)):
-            raise InvalidInputError(f"is no line of up to {MAX_TEXT} characters", where=name)
-
-
-@cache
-def _names(form: "type[DataclassInstance]") -> tuple[str, ...]:
-    return tuple(field.name for field in fields(form))
-
-
-def _is_line(text: str) -> bool:
-    # The first check decides nearly all texts, in a tenth of the time.
-    return (text.isascii() and text.isprintable()) or one_line(text) == text
-
-
-def check_counts(*numbers: int) -> None:
-    """Check that numbers are neither negative nor above `MAX_COUNT`.
-
-    Raises:
-        InvalidInputError: A number is.
-    """
-    if not all(0 <= number <= MAX_COUNT for number in numbers):
-        raise InvalidInputError(f"has a number that is not from 0 to {MAX_COUNT}")

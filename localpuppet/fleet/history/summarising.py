@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +19,10 @@ from localpuppet.fleet.history.run_summary import (
     RunSummary,
 )
 from localpuppet.node.puppet.fault import FailureCause, public_place, public_reference
+from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
 from localpuppet.node.runs.attempt import Attempt, RefusalKind
-from localpuppet.node.runs.reason import Category, category, public_reason
+from localpuppet.node.runs.reason import category, public_reason
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
 from localpuppet.node.runs.telling import report_of
@@ -67,14 +69,10 @@ def summarise_run(run: RunDirectory, status: Status, *, commit: str | None) -> R
         finished_at=finished,
         outcome=status.outcome or Outcome.INTERRUPTED,
         category=category(status),
-        refusal=None,
-        times=1,
         noop=status.noop,
         corrective_change=status.corrective_change,
         reason=shortened(public_reason(status), MAX_TEXT),
         counts=_counts(status, corrective),
-        resources=(),
-        more=0,
         failure_cause=None if cause is None else FailureCause(**cause),
     )
     return summary.within_limits(resources)
@@ -88,22 +86,13 @@ def summarise_attempt(attempt: Attempt) -> RunSummary:
     return RunSummary(
         run=new_run_id(since, digits, None),
         release=shortened(attempt.release, MAX_TEXT),
-        commit=None,
-        environment="",
         cause=shortened(attempt.cause, MAX_TEXT),
         started_at=min(since, last).timestamp(),
         finished_at=last.timestamp(),
-        outcome=None,
-        category=Category.NONE,
         refusal=attempt.refusal,
         times=min(attempt.times, MAX_COUNT),
         noop=attempt.noop,
-        corrective_change=False,
         reason=_REFUSALS[attempt.refusal],
-        counts=RunCounts(),
-        resources=(),
-        more=0,
-        failure_cause=None,
     )
 
 
@@ -163,18 +152,6 @@ def _resource(resource: ReportedResource, *, corrective_change: bool) -> Resourc
 
 
 def _counts(status: Status, corrective: int) -> RunCounts:
-    found = status.resources
-    if found is None:
-        return RunCounts()
-    return RunCounts(
-        total=_bounded(found.total),
-        changed=_bounded(found.changed),
-        failed=_bounded(found.failed),
-        skipped=_bounded(found.skipped),
-        out_of_sync=_bounded(found.out_of_sync),
-        corrective=_bounded(corrective),
-    )
-
-
-def _bounded(count: int) -> int:
-    return max(0, min(count, MAX_COUNT))
+    found = asdict(status.resources or Resources())
+    bounded = {name: max(0, min(count, MAX_COUNT)) for name, count in found.items()}
+    return RunCounts(**bounded, corrective=corrective)

@@ -1,13 +1,14 @@
 """From settings to what a node publishes: its good runs, its kicks, forgotten nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
-from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.facts import PublishedRun
     from localpuppet.fleet.inventory.outbox import Outbox
     from localpuppet.fleet.inventory.publishing import Publisher, PublisherIdentity
+    from localpuppet.fleet.wiring.history import HistoryWiring
     from localpuppet.fleet.wiring.inventory import Store
     from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
@@ -42,7 +44,15 @@ class PublishingWiring:
         self._fleet = fleet or FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
         self._exports = ExportsWiring(node)
-        self._history = HistoryWiring(self._fleet)
+
+    @cached_property
+    def _history(self) -> "HistoryWiring | None":
+        """The history of a node whose settings name a bus; `None` for other nodes."""
+        if not fleet_settings(self._node).bus.named:
+            return None
+        from localpuppet.fleet.wiring.history import HistoryWiring
+
+        return HistoryWiring(self._fleet)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         """Store a run's summary and the entry of a good whole run, release kicks, and publish all.
@@ -54,24 +64,21 @@ class PublishingWiring:
             run: The run.
             status: The run's result.
         """
-        try:
+        with _noted(note):
             if status.good:
                 self._offer(note, run, status)
-        except LocalpuppetError as error:
-            note(f"this run was not published: {error}")
-        self._history.after_run(note, run, status)
-        try:
+        with _noted(note):
+            if self._history is not None:
+                self._history.after_run(run, status)
+        with _noted(note):
             self._publish_apart(kicks=open_held_kicks(self._fleet.node).release(run.id))
-        except LocalpuppetError as error:
-            note(f"this run was not published: {error}")
 
     def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
         """Store the summary of a refused apply, and publish it; see `after_run`."""
-        self._history.after_refusal(note, attempt)
-        try:
-            self._publish_apart(kicks=False)
-        except LocalpuppetError as error:
-            note(f"this run was not published: {error}")
+        with _noted(note):
+            if self._history is not None:
+                self._history.after_refusal(attempt)
+                self._publish_apart(kicks=False)
 
     def outbox(self) -> "Outbox":
         """Return the outbox: what the bus is to hold of this node."""
@@ -89,12 +96,13 @@ class PublishingWiring:
         from localpuppet.fleet.inventory.publishing import Publisher
 
         kicks = kick_sending(self._fleet, store, log)
-        history = self._history.publisher(store, log)
+        history = None if self._history is None else self._history.publisher(store, log)
         cycles = CycleWatch(self.outbox(), self._inventory.view(), log)
 
         async def then(told: bool) -> None:
             await kicks.step(told=told)
-            await history.step()
+            if history is not None:
+                await history.step()
             await cycles.step()
 
         return Publisher(self.outbox(), self._voice(), store=store, log=log, then=then)
@@ -117,8 +125,9 @@ class PublishingWiring:
 
         outbox = self.outbox()
         payload = outbox.payload()
+        history = self._history
         kicks = open_held_kicks(self._fleet.node).are_there
-        if payload is None and not kicks and self._history.is_published():
+        if payload is None and not kicks and (history is None or history.is_published()):
             return None
         news = None
         try:
@@ -127,7 +136,8 @@ class PublishingWiring:
                     news = await publish(kv, payload, self._voice())
                     outbox.note_published(payload)
                 await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(told=True)
-                await self._history.publisher(lent(kv), NoteLog(note)).publish()
+                if history is not None:
+                    await history.publisher(lent(kv), NoteLog(note)).publish()
         except TimeoutError as error:
             raise UnavailableError(
                 f"did not accept the entry within {PATIENCE:g} s", where="bus"
@@ -152,10 +162,10 @@ class PublishingWiring:
             kicks: Whether kicks wait; otherwise the process starts only if the entry or the
                 history is new.
         """
-        node = self._node
-        if not fleet_settings(node).bus.named or self._inventory.agent_is_there():
+        node, history = self._node, self._history
+        if history is None or self._inventory.agent_is_there():
             return
-        if not kicks and self.outbox().is_published() and self._history.is_published():
+        if not kicks and self.outbox().is_published() and history.is_published():
             return
         from localpuppet.base.machine.processes import start_apart
         from localpuppet.fleet.wiring.puppet_environment import own_words
@@ -207,6 +217,15 @@ class PublishingWiring:
             verifier=fleet.verifier,
             baggage=self._exports.baggage(fleet.name),
         )
+
+
+@contextmanager
+def _noted(note: Callable[[str], None]) -> Iterator[None]:
+    """Turn an error into a note: the run is over."""
+    try:
+        yield
+    except LocalpuppetError as error:
+        note(f"this run was not published: {error}")
 
 
 def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "PublishedRun":
