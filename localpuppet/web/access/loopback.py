@@ -21,7 +21,7 @@ from localpuppet.web.access.rules import (
 )
 from localpuppet.web.access.sessions import Sessions, Tokens
 
-ACT = re.compile(r"/(?:nodes|rollouts/[^/]+)/do/[a-z]+")
+ACT = re.compile(r"/(?:nodes|rollouts|rollouts/[^/]+)/do/[a-z]+")
 ENTER = "/enter"
 # Cookies of the dashboard's name that are checked: services on other ports may set some.
 MOST_COOKIES = 8

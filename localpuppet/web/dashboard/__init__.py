@@ -3,7 +3,7 @@
 It receives ports and plain values, as the agent does, and reads no settings. Templates are in
 `templates/`, and files for browsers in `static/`.
 
-decides: `actions`.
+decides: `actions`, `rollout_start`.
 acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollouts`, `rollouts`,
     `staged`, `view_context`.
 touches the world: `memory`.

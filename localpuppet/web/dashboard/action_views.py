@@ -67,6 +67,7 @@ class ActionProposal:
         about: What the confirmation showed, in one word; it is valid for nothing else.
         rows: The nodes, for an action of nodes.
         command: The command line that does the same, or empty.
+        fields: What the confirmation sends besides the names of the nodes.
     """
 
     label: str
@@ -78,6 +79,7 @@ class ActionProposal:
     about: str = ""
     rows: Sequence[NodeRow] = ()
     command: str = ""
+    fields: FormFields = ()
 
     @property
     def named(self) -> str:
@@ -260,6 +262,10 @@ class ActionViews:
     def _subject(self, request: Request, about: str) -> str:
         session = self._door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
+
+    def show(self, template: str, words: Mapping[str, str]) -> Response:
+        """Return the page of a form, filled with the fields of the URL."""
+        return self._showing.page(template, words=words)
 
     async def form(self, request: Request) -> FormFields:
         """Return the fields of a form: of the body of a POST, otherwise of the URL.

@@ -41,6 +41,7 @@ def application(parts: ViewContext) -> ASGIApp:
         acting, both = pages.acting, ["GET", "POST"]
         acts = [
             Route("/nodes/do/{action}", acting.nodes, methods=both),
+            Route("/rollouts/do/start", pages.acting_on_rollouts.start, methods=both),
             Route("/rollouts/{rollout}/do/{action}", pages.acting_on_rollouts.act, methods=both),
         ]
     shown = Starlette(

@@ -9,11 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
 from localpuppet.web.dashboard.action_views import ActionProposal, ActionViews
+from localpuppet.web.dashboard.actions import MAX_NODES
 from localpuppet.web.dashboard.rollout_actions import RolloutAction, rollout_consequences
+from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
 from localpuppet.web.dashboard.template_renderer import NotThereError
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 
@@ -53,6 +56,46 @@ class RolloutActionViews:
                 ),
                 about=identify_pause(report.state) if course is RolloutAction.CONTINUE else "",
             ),
+        )
+
+    async def start(self, request: Request) -> Response:
+        """Show the form of a new rollout, then its plan with names; for a confirmed POST, start it.
+
+        The token is valid for exactly the nodes and options that the confirmation showed.
+        """
+        form = await self._views.form(request)
+        words = dict(form)
+        groups: Groups = ()
+        names = [NodeName.parse(word) for key, word in form if key == "node"]
+        selection = {key: words[key] for key in ("query", "role") if words.get(key, "").strip()}
+        if not names and not selection:
+            return self._views.show("start.html", words)
+        if not names:
+            RolloutStart.read(words, ())  # an invalid option is reported before the plan
+            groups = await self._actor.plan(selection)
+            names = sorted({name for group in groups for name in group})
+        if not 0 < len(names) <= MAX_NODES:
+            raise InvalidInputError(
+                f"selects {len(names)} nodes, must be 1 to {MAX_NODES}",
+                where="rollout",
+                hint="select other nodes, or run 'localpuppet rollout run' in a terminal",
+            )
+        start = RolloutStart.read(words, names)
+        row = self._context.fleet.row
+        return await self._views.answer(
+            request,
+            ActionProposal(
+                label="Start a rollout",
+                subject="1 node" if len(names) == 1 else f"{len(names)} nodes",
+                back="/rollouts",
+                will=start.consequences(groups),
+                read=lambda _: (str(start), lambda: self._actor.start(start)),
+                about=start.digest,
+                rows=[row(name) or NodeRow(node=name) for name in names],
+                command=start.command,
+                fields=tuple(start.options.items()),
+            ),
+            form,
         )
 
     async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:

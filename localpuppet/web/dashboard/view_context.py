@@ -1,5 +1,6 @@
 """The data and services that the wiring gives to the dashboard's views."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
 from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw
+from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.staged import StagedReleases
 
@@ -54,6 +56,25 @@ class Actor(Protocol):
 
         Raises:
             LocalpuppetError: No controller is running, or it does not wait for that command.
+        """
+        ...
+
+    async def plan(self, selection: Mapping[str, str]) -> Groups:
+        """Return the groups of a rollout.
+
+        Args:
+            selection: `query` or `role` → its value.
+
+        Raises:
+            LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
+        """
+        ...
+
+    async def start(self, start: RolloutStart) -> str:
+        """Start a process that runs a rollout; return the result.
+
+        Raises:
+            LocalpuppetError: The process did not start the rollout.
         """
         ...
 

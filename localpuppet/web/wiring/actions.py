@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
@@ -16,7 +17,7 @@ from localpuppet.fleet.wiring.puppet_environment import own_words
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
-from localpuppet.rollout.execution.journal import JournalReader, resumable
+from localpuppet.rollout.execution.journal import resumable
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.web.dashboard.actions import (
     NEEDS,
@@ -26,6 +27,7 @@ from localpuppet.web.dashboard.actions import (
     NodeResult,
     NodeVerdict,
 )
+from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
 
 if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
@@ -40,6 +42,8 @@ TTL = 180
 BEGINS = 20.0
 LOOK = 0.1
 MAX_SAID = 8 * 1024
+# Seconds for the plan of a rollout.
+PLANNING = 60.0
 
 
 class SigningActor:
@@ -126,54 +130,103 @@ class SigningActor:
             if journal.taken:
                 raise BusyError("another process runs the rollout", where=str(rollout))
             resumable(journal, self.name)
-            with TemporaryFile() as errors:
-                process = self._resuming(rollout, errors)
-                begins = self._begins(journal, process)
-                errors.seek(0)
-                said = errors.read(MAX_SAID).decode("utf-8", "replace").splitlines()
+            before = len(journal.events())
+            words = ("rollout", "resume", str(rollout), "--json")
+            problem = self._spawn(words, lambda: len(journal.events()) > before)
         finally:
             journal.close()
-        if not begins and process.poll() is None:
+        if problem is None:
             raise LocalpuppetError(
                 f"the new process has not continued the rollout within {self._within:.0f} s"
                 " and may still do so",
                 where=str(rollout),
                 hint=f"run 'localpuppet rollout status {rollout}'",
             )
-        if not begins:
-            why = (
-                said[-1].removeprefix("localpuppet: error: ")
-                if said
-                else "the process did not start"
-            )
-            raise LocalpuppetError(why, hint=f"run 'localpuppet rollout resume {rollout}'")
+        if problem:
+            raise LocalpuppetError(problem, hint=f"run 'localpuppet rollout resume {rollout}'")
         return f"A process continues rollout {rollout}."
 
-    def _resuming(self, rollout: RolloutId, errors: "IO[bytes]") -> "subprocess.Popen[bytes]":
-        """Start a detached process that continues a rollout."""
-        node = self._fleet.node
-        words = ("--root", str(node.settings.root), "rollout", "resume", str(rollout), "--json")
-        process = subprocess.Popen(
-            [*self._words, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env=program_environment(),
-            start_new_session=True,
-        )
-        # Reaps the process without delaying the dashboard's end.
-        Thread(target=process.wait, daemon=True).start()
-        return process
+    async def plan(self, selection: Mapping[str, str]) -> Groups:
+        """Return the groups of a rollout; see `dashboard.view_context.Actor`.
 
-    def _begins(self, journal: JournalReader, process: "subprocess.Popen[bytes]") -> bool:
-        """Wait until a process continues a rollout; return whether it does or did."""
-        before, clock = len(journal.events()), self._fleet.node.clock
-        deadline = clock.monotonic() + self._within
-        while clock.monotonic() < deadline and process.poll() is None:
-            if len(journal.events()) > before:
-                return True
-            time.sleep(LOOK)
-        return len(journal.events()) > before
+        Raises:
+            LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
+        """
+        options = [f"--{name}={value}" for name, value in selection.items()]
+        return await asyncio.to_thread(self._plan, ("plan", "--json", *options))
+
+    def _plan(self, words: Sequence[str]) -> Groups:
+        try:
+            done = subprocess.run(
+                self._command(words),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=program_environment(),
+                timeout=PLANNING,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise LocalpuppetError(f"made no plan within {PLANNING:.0f} s", where="plan") from None
+        if done.returncode:
+            raise InvalidInputError(_problem(done.stderr))
+        groups = strict_json.loads(done.stdout)["groups"]
+        return [[NodeName.parse(run["node"]) for run in group["runs"]] for group in groups]
+
+    async def start(self, start: RolloutStart) -> str:
+        """Start a process that runs a rollout; see `dashboard.view_context.Actor`.
+
+        Raises:
+            LocalpuppetError: The process did not start the rollout.
+        """
+        return await asyncio.to_thread(self._start, start)
+
+    def _start(self, start: RolloutStart) -> str:
+        before = set(self._journals.ids())
+        problem = self._spawn(
+            ("rollout", "run", *start.words, "--json"),
+            lambda: bool(set(self._journals.ids()) - before),
+        )
+        if problem is None:
+            raise LocalpuppetError(
+                f"the new process has not started the rollout within {self._within:.0f} s and may"
+                " still do so",
+                hint="run 'localpuppet rollout status'",
+            )
+        if problem:
+            raise LocalpuppetError(problem, hint="run 'localpuppet rollout run' in a terminal")
+        new = max(set(self._journals.ids()) - before)
+        return f"A process has started rollout {new}."
+
+    def _command(self, words: Sequence[str]) -> list[str]:
+        return [*self._words, "--root", str(self._fleet.node.settings.root), *words]
+
+    def _spawn(self, words: Sequence[str], begins: Callable[[], bool]) -> str | None:
+        """Start a detached process and wait until it begins.
+
+        Returns:
+            Why it ended before that, one line; empty if it begins, `None` if neither is known.
+        """
+        with TemporaryFile() as errors:
+            process = subprocess.Popen(
+                self._command(words),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=program_environment(),
+                start_new_session=True,
+            )
+            # Reaps the process without delaying the dashboard's end.
+            Thread(target=process.wait, daemon=True).start()
+            clock = self._fleet.node.clock
+            deadline = clock.monotonic() + self._within
+            while clock.monotonic() < deadline and process.poll() is None:
+                if begins():
+                    return ""
+                time.sleep(LOOK)
+            if begins():
+                return ""
+            errors.seek(0)
+            return None if process.poll() is None else _problem(errors.read(MAX_SAID))
 
     async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[NodeResult]:
         fleet = self._fleet
@@ -201,6 +254,12 @@ def _result(node: NodeName, answer: "NodeAnswer") -> NodeResult:
         reason = answer.reply.error or "rejects the request"
         return NodeResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
     return NodeResult(node=node, verdict=NodeVerdict.ACCEPTED)
+
+
+def _problem(errors: bytes) -> str:
+    """Return the last line that a command wrote to standard error."""
+    lines = errors[-MAX_SAID:].decode("utf-8", "replace").splitlines()
+    return lines[-1].removeprefix("localpuppet: error: ") if lines else "the process did not start"
 
 
 def _arguments(deed: NodeAction) -> "Arguments":

@@ -53,6 +53,7 @@ from localpuppet.web.dashboard.live import Live
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from localpuppet.web.wiring.access import DashboardAccess
@@ -109,6 +110,7 @@ class PlayedActor:
     def __init__(self) -> None:
         self.deeds: list[NodeAction] = []
         self.words: list[str] = []
+        self.groups: Groups = ()
         self.refuses = ""
         self.refusing: dict[str, str] = {}
         self.dead: set[str] = set()
@@ -133,6 +135,14 @@ class PlayedActor:
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         self.words.append(f"{rollout} {word} {about}".rstrip())
         return f"{rollout} was told"
+
+    async def plan(self, selection: Mapping[str, str]) -> Groups:
+        self.words.append(f"plan {dict(selection)}")
+        return self.groups
+
+    async def start(self, start: RolloutStart) -> str:
+        self.words.append(start.command)
+        return "A process has started rollout 20261122T110000Z-00aa."
 
     async def resume(self, rollout: RolloutId) -> str:
         self.words.append(f"{rollout} resume")

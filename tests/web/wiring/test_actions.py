@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
@@ -13,6 +13,7 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand, ident
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutContinued, RolloutPaused
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
+from localpuppet.web.dashboard.rollout_start import RolloutStart
 from localpuppet.web.wiring.actions import BEGINS, SigningActor
 from tests.rigs.node import Node
 
@@ -76,3 +77,32 @@ async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -
     await actor.say(ROLLOUT, RolloutCommand.CONTINUE, identify_pause(journal.state()))
     assert [one[1] for one in journal.said(0)] == [RolloutCommand.CONTINUE]
     journal.close()
+
+
+def acting(directory: Path, script: str) -> SigningActor:
+    fleet = FleetWiring(NodeWiring(str(Node(directory).root)))
+    journals = Journals(directory / "rollouts")
+    return SigningActor(fleet, no_bus, journals, words=["/bin/sh", "-c", script])
+
+
+@pytest.mark.puppet
+async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
+    groups = '{"groups": [{"runs": [{"node": "a"}]}, {"runs": [{"node": "b"}, {"node": "c"}]}]}'
+    asked = tmp_path / "asked"
+    actor = acting(tmp_path, f"echo \"$@\" > {asked}; echo '{groups}'")
+    assert await actor.plan({"role": "web; id"}) == [["a"], ["b", "c"]]
+    assert asked.read_text().endswith("plan --json --role=web; id\n")
+    with pytest.raises(LocalpuppetError, match="no node has the role"):
+        await acting(tmp_path, "echo 'no node has the role' >&2; exit 2").plan({"role": "x"})
+
+
+@pytest.mark.puppet
+async def test_a_started_rollout_is_named_and_a_refused_one_says_why(tmp_path: Path) -> None:
+    start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
+    journal = tmp_path / "rollouts" / f"{ROLLOUT}.sqlite"
+    script = f"mkdir -p {journal.parent}; touch {journal}; echo done >&2"
+    assert (
+        await acting(tmp_path, script).start(start) == f"A process has started rollout {ROLLOUT}."
+    )
+    with pytest.raises(LocalpuppetError, match="no bus here"):
+        await acting(tmp_path, "echo localpuppet: error: no bus here >&2; exit 69").start(start)
