@@ -128,7 +128,7 @@ class NodeLists:
             problem=problem,
             known=bool(self._kept.fleet.rows),
             most_runs=MOST_RUNS,
-            summary=list_.summary(rows),
+            summary=await asyncio.to_thread(list_.summary, rows),
         )
 
     async def file(self, request: Request) -> Response:

@@ -12,6 +12,7 @@ from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables.dated import DAY
+from tests.web.dashboard.past import MOTD
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -41,6 +42,8 @@ def ends(second: int) -> list[RunResult]:
         release="a",
         reason="b",
         failure_cause="f",
+        seconds=5,
+        resources=(MOTD,),
     )
     return [replace(one, node=node) for node in NODES]
 

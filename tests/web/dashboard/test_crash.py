@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.web.dashboard.one_memory import NODES, NOW, SECONDS, ends, memory_of, rows
+from tests.web.dashboard.past import MOTD
 
 # What SQLite does to the disk; how many of each are tried with the tests.
 CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
@@ -37,6 +38,7 @@ def check(directory: Path, told: list[str]) -> None:
     if len(seconds) < SECONDS:
         counted = [len(memory.runs(node, limit=9)) for node in NODES]
         assert counted == [written + 1] * len(NODES)
+        assert all(run.resources == (MOTD,) for run in memory.runs("b", limit=9))
         assert sum(memory.hours(0).values()) == sum(counted)
         for second in range(SECONDS):
             memory.write(rows(second), ends(second), last_updated=NOW + second)

@@ -15,7 +15,10 @@ from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter
 from localpuppet.web.dashboard.tables.dated import DAY
+from tests.fleet.history.records import a_decision
+from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -141,6 +144,35 @@ def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, 
     assert [one.at for one in kept] == [NOW + 299 - day * DAY for day in range(len(kept))]
     assert 1 < len(kept) < 31
     assert memory.rows() == [ROW]
+
+
+def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, now: Clock) -> None:
+    file, limits = tmp_path / "fleet.sqlite", MemoryLimits(size=400_000, together=100)
+    memory = DashboardStore(file, now=now, limits=limits)
+    for day in range(30, -1, -1):
+        at = NOW - day * DAY
+        memory.write_history(
+            [
+                summary(f"n{number:03}", at + number, resources=(MOTD,) * 20)
+                for number in range(100)
+            ],
+            [("n000", [a_decision(at)])],
+            taken={day: -day},
+        )
+    # Not closed: as after a kill -9.
+    memory = DashboardStore(file, now=now, limits=limits)
+    kept = memory.runs("n099", limit=99)
+    assert 1 < len(kept) < 20
+    assert all(len(run.resources) == 20 for run in kept)
+    assert memory.taken() == {day: -day for day in range(31)}
+    assert len(memory.history.audit(AuditFilter(), limit=99)) == 31
+    now.seconds += 88 * DAY
+    for _ in range(31):  # a day each
+        memory.prune()
+    assert len(memory.history.audit(AuditFilter(), limit=99)) == 3
+    # Runs of the future, and from before the time that is kept, are ignored.
+    memory.write_history([summary("n1", now.seconds + 3 * DAY), summary("n1", NOW - 9 * DAY)], [])
+    assert memory.runs("n1", limit=9) == []
 
 
 def test_a_file_releases_unused_pages(tmp_path: Path, now: Clock) -> None:

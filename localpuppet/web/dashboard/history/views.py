@@ -65,8 +65,9 @@ class HistoryViews:
                 facts = await self._parts.inventory.fact(by)
         except LocalpuppetError as error:
             problem = str(error)
-        groups = heat_map(
-            self._parts.fleet.rows,
+        groups = await asyncio.to_thread(
+            heat_map,
+            [*self._parts.fleet.rows],
             by=by,
             name_of=role_of if by == ROLE else lambda row: facts.get(row.node, ""),
             now=now,
