@@ -9,7 +9,6 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
@@ -120,15 +119,17 @@ async def serve_page(
 
 def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":
     """Return the sources of the dashboard's rows."""
+    from localpuppet.fleet.wiring.history import HistoryWiring
     from localpuppet.web.dashboard.fleet_feed import FleetFeed
 
+    history = HistoryWiring(fleet)
     return FleetFeed(
         connect=fleet.connect,
         view=view,
         follow=lambda store, leave: inventory.follower(store, log).follow(leave),
         agent_is_there=inventory.agent_is_there,
         log=log,
-        follow_history=lambda board, store: HistoryWiring(fleet).follower(board, store, log).run(),
+        follow_history=lambda board, store: history.follower(board, store, log).run(),
     )
 
 
