@@ -62,6 +62,9 @@ def views(nodes: Sequence[str]) -> dict[str, str]:
         "its changes": f"/runs?result=changed&node={nodes[0]}",
         "rollouts": "/rollouts",
         "kicks": "/kicks",
+        "drift": "/drift",
+        "map": "/map",
+        "audit": "/audit",
         "csv": "/nodes.csv",
         "query": "/nodes?q=role%3Dweb",
     }
