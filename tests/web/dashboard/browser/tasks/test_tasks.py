@@ -110,3 +110,18 @@ def test_which_nodes_and_resources_drift_takes_one_click(operator: Operator) -> 
     operator.reads("#Nodes tbody tr", "File[", "web.conf", "web02.example.com")
     operator.reads("#Resources tbody tr", "web02.example.com", "web.conf")
     assert operator.clicks == 1
+
+
+def test_starting_a_rollout_takes_three_clicks_and_a_confirmation(operator: Operator) -> None:
+    """The last test of the site: it adds runs and a rollout."""
+    operator.follow("Start a rollout")
+    operator.types("#role", "web")
+    operator.follow("Show the plan")
+    operator.reads("main", "Group 1: web01.example.com, web02.example.com.", "with canary 1")
+    assert operator.clicks == 3
+    operator.click("button.do")
+    operator.reads("main", "A process has started rollout")
+    operator.follow("Rollouts")
+    operator.click("tbody a")
+    operator.reads("#rollout", "done", "1 canary in each group", "choria=alice")
+    operator.reads("#group-1", "2 done")
