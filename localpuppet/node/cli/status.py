@@ -11,8 +11,7 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import RunState, Status
-from localpuppet.node.runs.streak import failure_streak
+from localpuppet.node.runs.run import RunState, Status, failure_streak
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import (
     fork_server_memory,

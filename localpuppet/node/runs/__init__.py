@@ -1,6 +1,6 @@
 """One supervised `puppet apply`, from its preparation to its record.
 
-decides: `attempt`, `hold`, `options`, `reason`, `run`, `streak`.
+decides: `attempt`, `hold`, `options`, `reason`, `run`.
 acts: `assigning`, `attempts`, `candidate`, `good_runs`, `holds`, `listed`, `metrics`,
     `noop_report`, `preparing`, `query_record`, `records`, `rollback_service`, `supervisor`,
     `telling`, `trial`.

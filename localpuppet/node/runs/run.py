@@ -3,10 +3,11 @@
 The formats of the record have schema version 1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import StateError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.fault import FailureCause
 
 SCHEMA = 1
+# Runs that are read to count the failed ones.
+MAX_STREAK = 50
 NOTHING_APPLIED = "Puppet applied nothing"
 
 
@@ -333,3 +336,31 @@ class Status:
     def interrupted(self, reason: str) -> "Status":
         """Return this status closed as `interrupted`."""
         return replace(self, state=RunState.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureStreak:
+    """Failed runs without a successful one between them.
+
+    Attributes:
+        since: When the first of them ended, ISO 8601, UTC; empty without one.
+        runs: How many failed; `MAX_STREAK` for that number or more.
+    """
+
+    since: str = ""
+    runs: int = 0
+
+
+def failure_streak(history: Iterable[Status]) -> FailureStreak:
+    """Return the failed runs since the last success; cancelled and active runs do not count.
+
+    Args:
+        history: The runs, newest first.
+    """
+    since, runs = "", 0
+    for status in islice(history, MAX_STREAK):
+        if status.succeeded:
+            break
+        if status.outcome not in (None, Outcome.CANCELLED):
+            since, runs = status.finished_at or status.started_at, runs + 1
+    return FailureStreak(since=since, runs=runs)

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from localpuppet.node.runs.run import Outcome, Status
-from localpuppet.node.runs.streak import MAX_STREAK, FailureStreak, failure_streak
+from localpuppet.node.runs.run import MAX_STREAK, FailureStreak, Outcome, Status, failure_streak
 from tests.node.runs.test_reason import status
 
 
