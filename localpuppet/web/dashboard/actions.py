@@ -165,7 +165,7 @@ class NodeVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult:
+class ActionResult:
     """The result of an action of one node.
 
     Attributes:
@@ -192,13 +192,13 @@ class ActionOutcome:
     """
 
     text: str
-    results: tuple[NodeResult, ...] = ()
+    results: tuple[ActionResult, ...] = ()
     follows: str = ""
     command: str = ""
     opposite: Action | None = None
 
     @classmethod
-    def of_nodes(cls, deed: NodeAction, results: Iterable[NodeResult]) -> "ActionOutcome":
+    def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":
         """Return the result of an action of nodes."""
         order = list(NodeVerdict)
         found = sorted(results, key=lambda one: (order.index(one.verdict), one.node))

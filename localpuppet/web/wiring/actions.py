@@ -23,8 +23,8 @@ from localpuppet.web.dashboard.actions import (
     NEEDS,
     Action,
     ActionOutcome,
+    ActionResult,
     NodeAction,
-    NodeResult,
     NodeVerdict,
 )
 from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
@@ -228,7 +228,7 @@ class SigningActor:
             errors.seek(0)
             return None if process.poll() is None else _problem(errors.read(MAX_SAID))
 
-    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[NodeResult]:
+    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[ActionResult]:
         fleet = self._fleet
         call = sending.Outgoing(
             hosts=deed.nodes,
@@ -239,21 +239,21 @@ class SigningActor:
         )
         sent = await fleet.send(call, kv, run=None)
         return [
-            *(NodeResult(node=name, verdict=NodeVerdict.SENT) for name in sent.sent),
+            *(ActionResult(node=name, verdict=NodeVerdict.SENT) for name in sent.sent),
             *(
-                NodeResult(node=name, verdict=NodeVerdict.REFUSED, reason=reason)
+                ActionResult(node=name, verdict=NodeVerdict.REFUSED, reason=reason)
                 for name, reason in sent.dropped.items()
             ),
         ]
 
 
-def _result(node: NodeName, answer: "NodeAnswer") -> NodeResult:
+def _result(node: NodeName, answer: "NodeAnswer") -> ActionResult:
     if answer.reply is None:
-        return NodeResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason=answer.problem)
+        return ActionResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason=answer.problem)
     if not answer.ok:
         reason = answer.reply.error or "rejects the request"
-        return NodeResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
-    return NodeResult(node=node, verdict=NodeVerdict.ACCEPTED)
+        return ActionResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
+    return ActionResult(node=node, verdict=NodeVerdict.ACCEPTED)
 
 
 def _problem(errors: bytes) -> str:

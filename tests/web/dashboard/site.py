@@ -42,8 +42,8 @@ from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.access.sessions import Sessions
 from localpuppet.web.dashboard.actions import (
     ActionOutcome,
+    ActionResult,
     NodeAction,
-    NodeResult,
     NodeVerdict,
 )
 from localpuppet.web.dashboard.app import application
@@ -125,12 +125,12 @@ class PlayedActor:
             raise LocalpuppetError(self.lost)
         return ActionOutcome.of_nodes(deed, map(self._result, deed.nodes))
 
-    def _result(self, node: NodeName) -> NodeResult:
+    def _result(self, node: NodeName) -> ActionResult:
         if node in self.dead:
-            return NodeResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason="did not answer")
+            return ActionResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason="did not answer")
         if reason := self.refusing.get(node, self.refuses):
-            return NodeResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
-        return NodeResult(node=node, verdict=NodeVerdict.ACCEPTED)
+            return ActionResult(node=node, verdict=NodeVerdict.REFUSED, reason=reason)
+        return ActionResult(node=node, verdict=NodeVerdict.ACCEPTED)
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         self.words.append(f"{rollout} {word} {about}".rstrip())

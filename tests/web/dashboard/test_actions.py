@@ -21,8 +21,8 @@ from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.web.dashboard.actions import (
     Action,
     ActionOutcome,
+    ActionResult,
     NodeAction,
-    NodeResult,
     NodeVerdict,
     consequences,
 )
@@ -147,8 +147,8 @@ def test_what_will_happen_names_the_nodes_that_may_refuse() -> None:
 
 def test_the_result_of_an_action_counts_and_offers_what_takes_it_back() -> None:
     deed = NodeAction(action=Action.HOLD, nodes=(NODE, OTHER), message="disk")
-    fine = NodeResult(node=NODE, verdict=NodeVerdict.ACCEPTED)
-    refused = NodeResult(node=OTHER, verdict=NodeVerdict.REFUSED, reason="the policy denies it")
+    fine = ActionResult(node=NODE, verdict=NodeVerdict.ACCEPTED)
+    refused = ActionResult(node=OTHER, verdict=NodeVerdict.REFUSED, reason="the policy denies it")
     came = ActionOutcome.of_nodes(deed, [fine, refused])
     assert came.text == "1 refused, 1 accepted"
     assert came.line == f"{came.text} (web02: the policy denies it)"
