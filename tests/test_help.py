@@ -101,7 +101,7 @@ def _options() -> Iterator[tuple[str, click.Option]]:
 def test_every_option_has_a_sentence(name: str, option: click.Option) -> None:
     text = option.help or ""
     assert re.match(r"([A-Z].*|\w+( for|:) .*)[.)\]]", text), text
-    assert option.multiple == ("(repeatable)" in text)
+    assert (option.multiple and not option.is_flag) == ("(repeatable)" in text)
     if option.metavar == "TIME":
         assert "3d" in help_of(name)
 
