@@ -39,12 +39,14 @@ class Form:
         orders: The columns to sort by.
         usual: The default order; with `-` before it, descending.
         filters: Its parameters besides `sort` and `page`.
+        is_past: Whether the list is history: it is read from the disk, and an open page keeps it.
     """
 
     path: str
     orders: tuple[str, ...]
     usual: str
     filters: frozenset[str]
+    is_past: bool = False
 
 
 NODES = Form(
@@ -78,18 +80,21 @@ RUNS = Form(
     orders=("at", "node", "outcome"),
     usual="-at",
     filters=frozenset({"q", "name", "node", "result", "from", "to"}),
+    is_past=True,
 )
 AUDIT = Form(
     path="/audit",
     orders=("at",),
     usual="-at",
     filters=frozenset({"name", "node", "caller", "action", "decision"}),
+    is_past=True,
 )
 DRIFT = Form(
     path="/drift",
     orders=("count", "last", "node", "resource"),
     usual="-count",
     filters=frozenset({"q", "name"}),
+    is_past=True,
 )
 MAP = Form(path="/map", orders=("node",), usual="node", filters=frozenset({"by"}))
 LISTS = (

@@ -50,6 +50,13 @@ def test_a_run_shows_its_cause_its_error_and_its_resources(
     assert (told["cause"], told["seconds"]) == ("timer", 20)
 
 
+@pytest.mark.usefixtures("past")
+def test_an_open_page_reads_no_history_again(visitor: TestClient) -> None:
+    for path in ("/runs", "/audit", "/drift"):
+        assert text(visitor, path).partition("<main")[2].count("data-live") == 0
+    assert 'id="list" data-live' in text(visitor, "/nodes")
+
+
 @pytest.mark.parametrize("wrong", ["from=yesterday", "to=0001-01-01T00:00%2B14:00", "result=bad"])
 def test_a_filter_that_is_not_understood_is_an_error(visitor: TestClient, wrong: str) -> None:
     assert visitor.get(f"/runs?{wrong}").status_code == 400
