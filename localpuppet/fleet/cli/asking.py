@@ -26,7 +26,8 @@ def ask_nodes(
 ) -> int:
     """Send a request to nodes, show each reply, and return the exit code.
 
-    A missing reply is shown, and makes the exit code 69; a refusal makes it 1.
+    A missing reply is shown, and makes the exit code 69; a refusal and a run without a report make
+    it 1.
     """
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
@@ -48,7 +49,11 @@ def ask_nodes(
             _show(name, action, reply, node.clock.now())
     if any(answer.unresponsive for answer in answers.values()):
         return 69
-    return 0 if all(answer.ok for answer in answers.values()) else 1
+    complete = all(
+        reply["ok"] and (action != "report" or reply["result"].get("report") is not False)
+        for reply in replies.values()
+    )
+    return 0 if complete else 1
 
 
 def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
