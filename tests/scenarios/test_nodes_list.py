@@ -54,7 +54,7 @@ def names(looker: Member, *options: str) -> list[str]:
     return re.findall(r"^(\w+)\.example\.com", done.out, re.MULTILINE)
 
 
-def test_the_list_has_each_node_with_its_first_error_and_counts(looker: Member) -> None:
+def test_each_node_has_a_row(looker: Member) -> None:
     lines = looker.run("nodes", "--sort", "severity").out.splitlines()
     assert [line.split(".")[0] for line in lines[1:-1]] == ["failed", "lost", "late", "held"]
     assert lines[-1] == "4 nodes: 1 failed, 1 unresponsive, 1 late, 1 on hold"
@@ -66,7 +66,7 @@ def test_the_list_has_each_node_with_its_first_error_and_counts(looker: Member) 
     assert "migration (alice)" in lines[4]
 
 
-def test_options_choose_and_sort_nodes(looker: Member) -> None:
+def test_options_choose_nodes(looker: Member) -> None:
     assert names(looker, "--failed") == ["failed"]
     assert names(looker, "--late", "--unresponsive") == ["late", "lost"]
     assert names(looker, "--role", "web") == names(looker, "--query", "role=web") == ["lost"]
