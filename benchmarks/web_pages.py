@@ -22,7 +22,7 @@ from tests.web.dashboard.browser.chromium import ARGUMENTS
 
 PATIENCE = 600
 # Seconds between two looks of a page: `QUIET` of live.js.
-QUIET = 1.0
+QUIET = 2.0
 # Milliseconds since 1970, by the browser's clock, when a row says a word.
 _CHANGED = """
 const [row, word, done] = arguments;
@@ -96,18 +96,25 @@ class OpenPages:
     @asynccontextmanager
     async def open(self, count: int, paths: Iterable[str]) -> AsyncGenerator[None, None]:
         """Have so many pages show some views, one after the other."""
+        asked = {path: await self._asked_again(path) for path in paths}
         async with asyncio.TaskGroup() as group:
-            some = islice(cycle(paths), count)
-            pages = [group.create_task(self._page(path)) for path in some]
+            some = islice(cycle(asked.items()), count)
+            pages = [group.create_task(self._page(path, again)) for path, again in some]
             yield
             for page in pages:
                 page.cancel()
 
-    async def _page(self, path: str) -> None:
+    async def _asked_again(self, path: str) -> str:
+        """Return what an open page requests after a change: itself only if a part is live."""
+        async with self._asked(path) as (reader, length):
+            main = (await reader.readexactly(length)).partition(b"<main")[2]
+        return path if b"data-live" in main else "/bus"
+
+    async def _page(self, path: str, again: str) -> None:
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(changed, path))
-            group.create_task(self._look(changed, path))
+            group.create_task(self._look(changed, again))
 
     async def _listen(self, changed: asyncio.Event, path: str) -> None:
         subject = re.match(r"/nodes/([^/?]+)", path)
