@@ -19,7 +19,7 @@ from localpuppet.web.dashboard.fleet import ChangeLog
 FRESH = 1.0
 MOST = 16
 # How many times as long as an answer took to make none is made of that view, and seconds at most.
-REST, MOST_REST = 4.0, 0.4
+REST, MOST_REST = 20.0, 0.8
 
 View = Callable[[Request], Awaitable[Response]]
 

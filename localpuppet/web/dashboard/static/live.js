@@ -4,7 +4,7 @@
 import { setClock, showTimes } from "./page.js";
 import { flash, isSelected, patch, refresh } from "./patch.js";
 
-const QUIET = 1000; // milliseconds between two fetches
+const QUIET = 2000; // milliseconds between two fetches
 const MINUTE = 60000; // ages and lateness change without an event
 const SETTLE = 300; // after the reader has left a part: a finger's click follows its end
 
