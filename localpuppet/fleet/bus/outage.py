@@ -30,13 +30,17 @@ async def ours(work: Awaitable[Result]) -> Result:
         raise UnavailableError("the connection was lost", where="bus") from error
 
 
+def is_outage(error: BaseException) -> bool:
+    """Return whether an error is an outage of the bus, and not a refusal by it."""
+    return isinstance(error, UnavailableError) and not isinstance(error, RefusedError)
+
+
 def log_failure(log: Log, text: str, error: BaseException) -> None:
     """Log why a follower of the bus is not current.
 
     The owner of the connection logs an outage, once for all that use it: here it is a detail.
     """
-    outage = isinstance(error, UnavailableError) and not isinstance(error, RefusedError)
-    (log.debug if outage else log.warning)(f"{text}: {error}", kind=LineKind.INVENTORY)
+    (log.debug if is_outage(error) else log.warning)(f"{text}: {error}", kind=LineKind.INVENTORY)
 
 
 async def unending(work: Awaitable[None]) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
-from localpuppet.base.errors import LocalpuppetError, StateError, UnavailableError
+from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
-from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
-from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.outage import is_outage, ours
 from localpuppet.fleet.history.day import SLOTS, day_of, history_key
 from localpuppet.fleet.history.day_log import DIRECTORY, DayLog
 from localpuppet.fleet.trust.signing import MessageSigner
@@ -88,7 +88,7 @@ class HistoryPublisher:
             await self.publish()
         except LocalpuppetError as error:
             # The agent logs an outage, and its store fails at once until the bus is reachable.
-            if isinstance(error, UnavailableError) and not isinstance(error, RefusedError):
+            if is_outage(error):
                 return
             self._retry_at = loop.time() + RETRY * (1 + _CHANCE()) / 2
             if str(error) != self._reported:
