@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists import exporting
@@ -24,7 +25,6 @@ from localpuppet.web.dashboard.lists.rollouts import rollouts
 from localpuppet.web.dashboard.run_results import KEPT, part_of
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
-from localpuppet.web.dashboard.tables.dated import DAY, day_of
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext

@@ -24,13 +24,14 @@ from localpuppet.base.machine.database import DamagedError, Database, EarlierFor
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table
-from localpuppet.web.dashboard.tables.dated import DAY, day_of, parts_of
+from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.fleet_history import FleetHistory
 
 FILE = Path("web", "fleet.sqlite")

@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables.dated import DAY
 from tests.web.dashboard.past import MOTD
 from tests.web.dashboard.site import run_id
 

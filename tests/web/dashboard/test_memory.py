@@ -11,12 +11,12 @@ import pytest
 from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
-from localpuppet.web.dashboard.tables.dated import DAY
 from tests.fleet.history.records import a_decision
 from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import runs
 from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, PARTS, part_of
-from localpuppet.web.dashboard.tables.dated import DAY, day_of
 
 DAYS = 14
 # Class and letter of a cell by its worst result.

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, HOUR, part_of
 
-DAY = 24 * HOUR
 # The vertical places of the panels: top and bottom in pixels.
 FAILURES, RUNS_PANEL = (34.0, 84.0), (118.0, 208.0)
 HEIGHT = 234.0

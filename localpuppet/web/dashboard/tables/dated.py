@@ -7,21 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 from localpuppet.base.formats.names import RunId
 
-DAY = 86400.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _OF_A_DAY = timedelta(days=1) // _MICROSECOND
 # Bits of the four random digits of an id.
 _RANDOM = 16
-
-
-def day_of(seconds: float) -> int:
-    """Return the number of the day since 1970 of a time.
-
-    Args:
-        seconds: Since 1970, UTC.
-    """
-    return int(seconds // DAY)
 
 
 def parts_of(run: RunId) -> tuple[int, int]:

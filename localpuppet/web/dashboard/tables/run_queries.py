@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
-from localpuppet.web.dashboard.tables.dated import DAY, day_of, parts_of, run_of
+from localpuppet.web.dashboard.tables.dated import parts_of, run_of
 from localpuppet.web.dashboard.tables.run_table import MILLI, RESULTS
 
 # Pairs of a node and a resource that drift, those that drift most.

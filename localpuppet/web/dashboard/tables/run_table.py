@@ -11,10 +11,11 @@
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResult
-from localpuppet.web.dashboard.tables.dated import DAY, parts_of
+from localpuppet.web.dashboard.tables.dated import parts_of
 
 # Runs of a node and a day, the newest.
 MOST_A_DAY = 500

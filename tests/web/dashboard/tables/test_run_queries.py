@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
-from localpuppet.web.dashboard.tables.dated import DAY, day_of
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
-from localpuppet.web.dashboard.tables.dated import DAY, day_of
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id
 
