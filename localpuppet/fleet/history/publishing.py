@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from random import SystemRandom
@@ -37,9 +37,10 @@ class PublishedDays:
     def __init__(self, state: Path) -> None:
         self._path = state / DIRECTORY / "published.json"
 
-    def has(self, key: str, payload: bytes) -> bool:
-        """Return whether a payload was the last one written to a key."""
-        return self._read().get(key) == _digest(payload)
+    def has(self, payloads: Mapping[str, bytes]) -> bool:
+        """Return whether each payload was the last one written to its key."""
+        known = self._read()
+        return all(known.get(key) == _digest(payload) for key, payload in payloads.items())
 
     def note(self, key: str, payload: bytes) -> None:
         """Record that a payload was written to a key."""
@@ -109,7 +110,7 @@ class HistoryPublisher:
             if self._stamps.get(key) == stamp:
                 continue
             payload = log.payload(day)
-            if payload is not None and not self.published.has(key, payload):
+            if payload is not None and not self.published.has({key: payload}):
                 kv = await ours(self.store())
                 await ours(kv.put(key, self.signer.sign(payload, log.form.message)))
                 self.published.note(key, payload)
@@ -120,9 +121,11 @@ def is_published(
     node: NodeName, logs: Sequence[DayLog[Any]], published: PublishedDays, clock: Clock
 ) -> bool:
     """Return whether the bus has the last days of a node's history."""
-    return all(
-        published.has(history_key(node, log.form.kind, day), log.payload(day) or b"")
-        for log, day in _last_days(logs, clock)
+    return published.has(
+        {
+            history_key(node, log.form.kind, day): log.payload(day) or b""
+            for log, day in _last_days(logs, clock)
+        }
     )
 
 
