@@ -221,13 +221,12 @@ class NodeRow:
         ]
 
 
-_KINDS = {kind: place for place, kind in enumerate(Kind)}
 # The orders of a list of nodes; `severity` is that of a node that is not late.
 NODE_ORDERS: Mapping[str, Callable[[NodeRow], Any]] = {
     "node": lambda row: row.node,
     "severity": lambda row: row.severity_in_time,
     "state": lambda row: row.state,
-    "outcome": lambda row: _KINDS[row.outcome],
+    "outcome": lambda row: row.outcome.place,
     "failing_since": lambda row: row.failing_since or math.inf,
     "finished_at": lambda row: row.finished_at or 0.0,
     "release": lambda row: row.release,

@@ -30,11 +30,17 @@ class Kind(StrEnum):
         return self in _BAD
 
     @property
+    def place(self) -> int:
+        """Return the place of the result in a list that is sorted by results."""
+        return _PLACES[self]
+
+    @property
     def style(self) -> str:
         """Return the word as a class of the style sheet."""
         return self.value.replace(" ", "-")
 
 
+_PLACES = {kind: place for place, kind in enumerate(Kind)}
 _BAD = frozenset({Kind.COMPILE_FAILED, Kind.FAILED, Kind.TIMED_OUT, Kind.INTERRUPTED, Kind.REFUSED})
 _BY_OUTCOME = {
     Outcome.TIMED_OUT: Kind.TIMED_OUT,

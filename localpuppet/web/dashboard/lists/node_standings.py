@@ -104,7 +104,7 @@ class NodeStandings:
 
     def with_kind(self, kind: Kind) -> Collection[str]:
         """Return the nodes whose last run had a result."""
-        return self._orders["outcome"].of(NODE_ORDERS["outcome"](NodeRow(node="", outcome=kind)))
+        return self._orders["outcome"].of(kind.place)
 
     @property
     def held(self) -> AbstractSet[str]:
