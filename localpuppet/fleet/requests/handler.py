@@ -28,6 +28,7 @@ from localpuppet.fleet.requests.request import (
     Request,
     RunArguments,
     RunOnce,
+    requesting_rollout,
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
@@ -160,8 +161,7 @@ class RequestHandler:
                 _subject(args),
                 reason=reason,
                 request=request.jti,
-                repeats=isinstance(args, Deploy | Disable | Enable | RunOnce)
-                and args.rollout is not None,
+                repeats=requesting_rollout(args) is not None,
             )
         token = answer(self.signer, request, outcome, clock=self.clock)
         return request.caller, request.jti, token
@@ -296,8 +296,7 @@ def _subject(args: Arguments) -> str:
         found = [f"run {args.run or 'newest'}"]
     elif isinstance(args, RunOnce):
         found = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
-    rollout = args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
-    if rollout is not None:
+    if (rollout := requesting_rollout(args)) is not None:
         step = f" step {rollout.step}" if rollout.step else ""
         found.insert(0, f"rollout {rollout.id}{step}")
     return ", ".join(found)

@@ -250,6 +250,11 @@ _ARGUMENTS: Mapping[str, type[Arguments]] = {
 }
 
 
+def requesting_rollout(args: Arguments) -> RolloutReference | None:
+    """Return the rollout for which a request asks; `None` for any other request."""
+    return args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request to one node.

@@ -14,8 +14,7 @@ from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableErr
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.deploy import Deploy
-from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
+from localpuppet.fleet.requests.request import requesting_rollout
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver
@@ -46,7 +45,7 @@ class TakeoverCheck:
         Raises:
             BusyError: Another controller has it.
         """
-        rollout = args.rollout if isinstance(args, Disable | Enable | RunOnce | Deploy) else None
+        rollout = requesting_rollout(args)
         if rollout is None:
             return
         asked = StatusRequest(
