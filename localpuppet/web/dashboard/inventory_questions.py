@@ -25,6 +25,7 @@ from localpuppet.rollout.plans.derived import derive
 from localpuppet.rollout.plans.plan import Plan, PlanSelection, make_plan
 from localpuppet.rollout.plans.site import EnvironmentSite
 
+K = TypeVar("K")
 T = TypeVar("T")
 # Expressions whose answers are cached until the inventory changes, and for how many seconds.
 REMEMBERED = 32
@@ -56,11 +57,30 @@ class InventoryQuestioner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    revision: int
-    until: float
-    names: frozenset[str]
+@dataclass(slots=True, eq=False)
+class _RecentAnswers(Generic[K, T]):
+    """The last answers, each for some seconds.
+
+    Attributes:
+        most: Maximum number.
+        seconds: How long an answer is fresh.
+    """
+
+    most: int
+    seconds: float
+    _known: OrderedDict[K, tuple[float, T]] = field(default_factory=OrderedDict, init=False)
+
+    def get(self, key: K) -> T | None:
+        """Return a fresh answer, or `None`."""
+        until, answer = self._known.get(key, (0.0, None))
+        return answer if until > time.monotonic() else None
+
+    def keep(self, key: K, answer: T) -> T:
+        """Store an answer and return it; the oldest ones leave."""
+        self._known[key] = time.monotonic() + self.seconds, answer
+        while len(self._known) > self.most:
+            self._known.popitem(last=False)
+        return answer
 
 
 @dataclass(slots=True, eq=False)
@@ -159,14 +179,16 @@ class Inventory:
     _slots: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False
     )
-    _answers: OrderedDict[str, _Answer] = field(default_factory=OrderedDict, init=False)
+    _answers: _RecentAnswers[str, tuple[int, frozenset[str]]] = field(
+        default_factory=lambda: _RecentAnswers(REMEMBERED, FRESH), init=False
+    )
     _links: _SlowAnswer[Links] = field(init=False)
     _classes: _SlowAnswer[Mapping[str, int]] = field(init=False)
-    _plans: OrderedDict[frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]] = field(
-        default_factory=OrderedDict, init=False
+    _plans: _RecentAnswers[frozenset[str] | None, tuple[Plan, Sequence[str]]] = field(
+        default_factory=lambda: _RecentAnswers(PLANS, LINKS_FRESH), init=False
     )
-    _facts: OrderedDict[str, tuple[float, Mapping[str, str]]] = field(
-        default_factory=OrderedDict, init=False
+    _facts: _RecentAnswers[str, Mapping[str, str]] = field(
+        default_factory=lambda: _RecentAnswers(PLANS, LINKS_FRESH), init=False
     )
 
     def __post_init__(self) -> None:
@@ -186,15 +208,10 @@ class Inventory:
         async with self._slots:
             revision = await self._revision()
             known = self._answers.get(expression)
-            if known and known.revision == revision and known.until > time.monotonic():
-                return known.names
+            if known is not None and known[0] == revision:
+                return known[1]
             reply = await self._asked(question.answer)
-        names = frozenset(reply.names)
-        until = time.monotonic() + FRESH
-        self._answers[expression] = _Answer(revision=revision, until=until, names=names)
-        while len(self._answers) > REMEMBERED:
-            self._answers.popitem(last=False)
-        return names
+        return self._answers.keep(expression, (revision, frozenset(reply.names)))[1]
 
     async def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node's last good run, however old; `None` without one.
@@ -217,14 +234,10 @@ class Inventory:
             UnavailableError: The inventory could not be queried.
         """
         known = self._facts.get(path)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
+        if known is not None:
+            return known
         async with self._slots:
-            found = await self._asked(lambda reader: _values(reader, path))
-        self._facts[path] = time.monotonic() + LINKS_FRESH, found
-        while len(self._facts) > PLANS:
-            self._facts.popitem(last=False)
-        return found
+            return self._facts.keep(path, await self._asked(lambda reader: _values(reader, path)))
 
     async def links(self, *, patience: float | None = None) -> Links:
         """Return which nodes make others run, at most `LINKS_FRESH` seconds old.
@@ -264,13 +277,7 @@ class Inventory:
                 be wrong.
         """
         known = self._plans.get(names)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
-        planned = await self._plan(names)
-        self._plans[names] = time.monotonic() + LINKS_FRESH, planned
-        while len(self._plans) > PLANS:
-            self._plans.popitem(last=False)
-        return planned
+        return known if known is not None else self._plans.keep(names, await self._plan(names))
 
     async def _plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
         if self.site is not None:
