@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
@@ -28,6 +29,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 # After these a spreadsheet that separates cells by semicolons or tabs begins another cell or row.
 _PARTS = re.compile(r"(?<=[;\t\r\n])")
 _HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,168 +49,138 @@ class Table:
     names: Sequence[str]
 
 
+def _table(
+    name: str,
+    rows: Sequence[Row],
+    cells: Mapping[str, Callable[[Row], Json]],
+    *,
+    names: Sequence[str],
+) -> Table:
+    """Return a table; `cells` has the columns, each with what its cell of a row contains."""
+    records = [{column: cell(row) for column, cell in cells.items()} for row in rows]
+    return Table(name=name, columns=tuple(cells), records=records, names=names)
+
+
 def nodes_table(rows: Sequence[NodeRow]) -> Table:
     """Return nodes as a table."""
-    return Table(
-        name="nodes",
-        columns=(
-            *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run"),
-            *("error", "resource", "place", "failing_since", "failed_runs"),
-        ),
-        records=[
-            {
-                "node": row.node,
-                "state": row.state,
-                "outcome": str(row.outcome),
-                "finished_at": shown(row.finished_at),
-                "release": row.release,
-                "roles": [*row.roles],
-                "reason": row.reason,
-                "run": row.run,
-                "error": row.error,
-                "resource": row.resource,
-                "place": row.place,
-                "failing_since": shown(row.failing_since),
-                "failed_runs": row.failed_runs,
-            }
-            for row in rows
-        ],
+    return _table(
+        "nodes",
+        rows,
+        {
+            "node": lambda row: row.node,
+            "state": lambda row: row.state,
+            "outcome": lambda row: str(row.outcome),
+            "finished_at": lambda row: shown(row.finished_at),
+            "release": lambda row: row.release,
+            "roles": lambda row: [*row.roles],
+            "reason": lambda row: row.reason,
+            "run": lambda row: row.run,
+            "error": lambda row: row.error,
+            "resource": lambda row: row.resource,
+            "place": lambda row: row.place,
+            "failing_since": lambda row: shown(row.failing_since),
+            "failed_runs": lambda row: row.failed_runs,
+        },
         names=[row.node for row in rows],
     )
 
 
 def failures_table(failures: Sequence[FailureGroup]) -> Table:
     """Return failures as a table; the names are those of all their nodes, sorted."""
-    return Table(
-        name="failures",
-        columns=("error", "resource", "place", "count", "first", "last", "outcomes", "nodes"),
-        records=[
-            {
-                "error": one.error,
-                "resource": one.resource,
-                "place": one.place,
-                "count": len(one.nodes),
-                "first": shown(one.first),
-                "last": shown(one.last),
-                "outcomes": [str(kind) for kind in one.kinds],
-                "nodes": [*one.nodes],
-            }
-            for one in failures
-        ],
+    return _table(
+        "failures",
+        failures,
+        {
+            "error": lambda one: one.error,
+            "resource": lambda one: one.resource,
+            "place": lambda one: one.place,
+            "count": lambda one: len(one.nodes),
+            "first": lambda one: shown(one.first),
+            "last": lambda one: shown(one.last),
+            "outcomes": lambda one: [str(kind) for kind in one.kinds],
+            "nodes": lambda one: [*one.nodes],
+        },
         names=sorted({name for one in failures for name in one.nodes}),
     )
 
 
 def releases_table(releases: Sequence[ReleaseRow]) -> Table:
     """Return releases as a table; the names are those of all their nodes, sorted."""
-    return Table(
-        name="releases",
-        columns=(
-            "release",
-            "count",
-            "bad",
-            "wrong_release",
-            "digests",
-            "last",
-            "staged",
-            "tag",
-            "url",
-            "signed",
-        ),
-        records=[
-            {
-                "release": one.release,
-                "count": len(one.nodes),
-                "bad": one.bad,
-                "wrong_release": one.wrong_release,
-                "digests": [digest for digest, _ in one.digests],
-                "last": shown(one.last),
-                "staged": one.staged,
-                "tag": one.tag,
-                "url": one.url,
-                "signed": one.signed,
-            }
-            for one in releases
-        ],
+    return _table(
+        "releases",
+        releases,
+        {
+            "release": lambda one: one.release,
+            "count": lambda one: len(one.nodes),
+            "bad": lambda one: one.bad,
+            "wrong_release": lambda one: one.wrong_release,
+            "digests": lambda one: [digest for digest, _ in one.digests],
+            "last": lambda one: shown(one.last),
+            "staged": lambda one: one.staged,
+            "tag": lambda one: one.tag,
+            "url": lambda one: one.url,
+            "signed": lambda one: one.signed,
+        },
         names=sorted({name for one in releases for name in one.nodes}),
     )
 
 
 def changes_table(changes: Sequence[ChangeRow]) -> Table:
     """Return the differences between two releases as a table."""
-    return Table(
-        name="changes",
-        columns=("of", "name", "change", "how"),
-        records=[
-            {"of": one.of, "name": one.name, "change": one.change, "how": one.how}
-            for one in changes
-        ],
+    return _table(
+        "changes",
+        changes,
+        {
+            "of": lambda one: one.of,
+            "name": lambda one: one.name,
+            "change": lambda one: one.change,
+            "how": lambda one: one.how,
+        },
         names=[one.name for one in changes],
     )
 
 
 def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
     """Return rollouts as a table; the names are their ids."""
-    return Table(
-        name="rollouts",
-        columns=(
-            "id",
-            "state",
-            "title",
-            "release",
-            "caller",
-            "started_at",
-            "finished_at",
-            "nodes",
-            "counts",
-            "reason",
-            "source",
-        ),
-        records=[
-            {
-                "id": one.id,
-                "state": one.state,
-                "title": one.title,
-                "release": one.release,
-                "caller": one.caller,
-                "started_at": shown(one.started_at),
-                "finished_at": shown(one.finished_at),
-                "nodes": one.nodes,
-                "counts": [f"{state}={count}" for state, count in one.counts],
-                "reason": one.reason,
-                "source": one.source,
-            }
-            for one in rollouts
-        ],
+    return _table(
+        "rollouts",
+        rollouts,
+        {
+            "id": lambda one: one.id,
+            "state": lambda one: one.state,
+            "title": lambda one: one.title,
+            "release": lambda one: one.release,
+            "caller": lambda one: one.caller,
+            "started_at": lambda one: shown(one.started_at),
+            "finished_at": lambda one: shown(one.finished_at),
+            "nodes": lambda one: one.nodes,
+            "counts": lambda one: [f"{state}={count}" for state, count in one.counts],
+            "reason": lambda one: one.reason,
+            "source": lambda one: one.source,
+        },
         names=[one.id for one in rollouts],
     )
 
 
 def runs_table(runs: Sequence[RunResult]) -> Table:
     """Return runs as a table; the names are those of their nodes, sorted."""
-    return Table(
-        name="runs",
-        columns=(
-            *("node", "run", "finished_at", "seconds", "outcome", "release", "cause", "reason"),
-            *("resources", "more"),
-        ),
-        records=[
-            {
-                "node": run.node,
-                "run": run.run,
-                "finished_at": shown(run.at),
-                "seconds": run.seconds,
-                "outcome": str(run.outcome),
-                "release": run.release,
-                "cause": run.cause,
-                "reason": run.reason,
-                "resources": [
-                    f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
-                ],
-                "more": run.more,
-            }
-            for run in runs
-        ],
+    return _table(
+        "runs",
+        runs,
+        {
+            "node": lambda run: run.node,
+            "run": lambda run: run.run,
+            "finished_at": lambda run: shown(run.at),
+            "seconds": lambda run: run.seconds,
+            "outcome": lambda run: str(run.outcome),
+            "release": lambda run: run.release,
+            "cause": lambda run: run.cause,
+            "reason": lambda run: run.reason,
+            "resources": lambda run: [
+                f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
+            ],
+            "more": lambda run: run.more,
+        },
         names=sorted({run.node for run in runs}),
     )
 
@@ -231,20 +203,17 @@ def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
 
 def drift_table(rows: Sequence[NodeDrift]) -> Table:
     """Return the resources that runs corrected as a table; the names are those of the nodes."""
-    return Table(
-        name="drift",
-        columns=("node", "resource", "place", "count", "last", "run"),
-        records=[
-            {
-                "node": row.node,
-                "resource": row.resource,
-                "place": row.place,
-                "count": row.count,
-                "last": shown(row.last),
-                "run": row.run,
-            }
-            for row in rows
-        ],
+    return _table(
+        "drift",
+        rows,
+        {
+            "node": lambda row: row.node,
+            "resource": lambda row: row.resource,
+            "place": lambda row: row.place,
+            "count": lambda row: row.count,
+            "last": lambda row: shown(row.last),
+            "run": lambda row: row.run,
+        },
         names=sorted({row.node for row in rows}),
     )
 
