@@ -1,6 +1,7 @@
 """Queries about nodes: the query languages, and the evaluation of a query.
 
 decides: `functions`, `node_facts`, `parts`, `tree`.
-private: `ast_form`, `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`,
-    `hints`, `paging`, `patterns`, `pql`, `puppetdb`, `resource_scope`, `rows`, `syntax`.
+private: `answering`, `ast_form`, `budget`, `client_query`, `columns`, `comparing`, `conditions`,
+    `discovery`, `dotted`, `evaluating`, `fact_filter`, `hints`, `paging`, `patterns`, `pql`,
+    `puppetdb`, `records`, `resource_scope`, `rows`, `syntax`.
 """

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
+from localpuppet.fleet.inventory.query.columns import PARAMETER, check_column
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
 from localpuppet.fleet.inventory.query.resource_scope import check_fields, check_resources
-from localpuppet.fleet.inventory.query.rows import PARAMETER, check_column
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     And,
@@ -83,10 +83,10 @@ def entity_named(name: Json) -> Entity:
     Raises:
         InvalidInputError: The entity is unsupported or unknown.
     """
-    if isinstance(name, str) and name in _KNOWN:
-        return _KNOWN[name]
     if isinstance(name, str) and name in _UNANSWERED:
         raise InvalidInputError(f"{name} is not supported: {_UNANSWERED[name]}")
+    if isinstance(name, str) and name in _KNOWN:
+        return _KNOWN[name]
     shown = repr(name[:40]) if isinstance(name, str) else f"a {type_names[type(name)]}"
     raise InvalidInputError(f"{shown} is not an entity", hint=f"ask {', '.join(sorted(_KNOWN))}")
 

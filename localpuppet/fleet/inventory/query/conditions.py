@@ -13,16 +13,10 @@ from dataclasses import replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query import patterns
+from localpuppet.fleet.inventory.query.columns import NESTED, PARAMETER, TAG
 from localpuppet.fleet.inventory.query.comparing import compare, same
 from localpuppet.fleet.inventory.query.resource_scope import scope_of
-from localpuppet.fleet.inventory.query.rows import (
-    NESTED,
-    PARAMETER,
-    TAG,
-    NodeRows,
-    QueryRow,
-    leaves,
-)
+from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow, leaves
 from localpuppet.fleet.inventory.query.tree import (
     And,
     Compare,

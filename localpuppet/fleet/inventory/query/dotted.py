@@ -6,7 +6,7 @@
 import re
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.query.rows import NESTED, check_column
+from localpuppet.fleet.inventory.query.columns import NESTED, check_column
 from localpuppet.fleet.inventory.query.tree import Entity, Field, Step
 
 MAX_STEPS = 32

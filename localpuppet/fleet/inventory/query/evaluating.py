@@ -21,23 +21,27 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.query import conditions
+from localpuppet.fleet.inventory.query.budget import (
+    MAX_ANSWER,
+    MAX_ROWS,
+    MAX_ROWS_SEEN,
+    AnswerBudget,
+    too_large,
+)
+from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
 from localpuppet.fleet.inventory.query.comparing import sort_key
 from localpuppet.fleet.inventory.query.hints import fact_names, necessary
 from localpuppet.fleet.inventory.query.resource_scope import scope_of
-from localpuppet.fleet.inventory.query.rows import COLUMNS, TIMES, NodeRows, QueryRow, ResourceScope
-from localpuppet.fleet.inventory.query.tree import Count, Entity, Field, InSelect, Select
+from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow, ResourceScope
+from localpuppet.fleet.inventory.query.tree import Aggregate, Entity, Field, InSelect, Select
 from localpuppet.fleet.inventory.reading import Equal, InventoryReader
 
 T = TypeVar("T")
 _FACTS = "facts"
 _sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 Key = tuple[int, Any]
-MAX_ROWS_SEEN = 5_000_000
-MAX_ROWS = 200_000
 # The limit of node names in a query of the index; above it all entries are read.
 MAX_NAMED = 10_000
-# The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
-MAX_ANSWER = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,31 +65,6 @@ class QueryAnswer:
     def rows(self) -> list[dict[str, Json]]:
         """Return the rows of the result, each by column text."""
         return [loads_again(text.encode()) for text in self.texts]
-
-
-class AnswerBudget:
-    """The remaining size of an answer as JSON."""
-
-    def __init__(self) -> None:
-        self._left = MAX_ANSWER
-
-    def take(self, text: str) -> str:
-        """Return a JSON part of the answer after counting its size.
-
-        Raises:
-            InvalidInputError: The answer is too large.
-        """
-        self._left -= len(text) + 1
-        if self._left < 0:
-            raise _too_much()
-        return text
-
-
-def _too_much() -> InvalidInputError:
-    return InvalidInputError(
-        f"the answer has more than {MAX_ANSWER // 1048576} MiB",
-        hint="ask for named facts, or for fewer nodes",
-    )
 
 
 class MatchingRow(NamedTuple):
@@ -143,7 +122,7 @@ class Evaluation:
     def _counted(self, select: Select) -> QueryAnswer:
         groups: dict[tuple[str, ...], dict[str, Json]] = {} if select.group_by else {(): {}}
         counts: Counter[tuple[str, ...]] = Counter()
-        counted = next((one for one in select.columns or () if isinstance(one, Count)), None)
+        counted = next((one for one in select.columns or () if isinstance(one, Aggregate)), None)
         names = set()
         room = AnswerBudget()
         for hit in self.hits(select):
@@ -219,7 +198,7 @@ def _relieved(select: Select, kept: list[_Kept]) -> tuple[list[_Kept], int]:
     if 2 * len(first) > MAX_ROWS:
         _check_rows(len(kept))
     if 2 * weight > MAX_ANSWER:
-        raise _too_much()
+        raise too_large(MAX_ANSWER)
     return first, weight
 
 
@@ -241,7 +220,7 @@ def _check_rows(count: int) -> None:
 
 
 def _counts(select: Select) -> bool:
-    return any(isinstance(column, Count) for column in select.columns or ())
+    return any(isinstance(column, Aggregate) for column in select.columns or ())
 
 
 def _order_of(index: int) -> Callable[[_Kept], Key]:
@@ -283,7 +262,7 @@ def _columns(select: Select, row: QueryRow) -> list[Field]:
         return [column for column in select.columns if type(column) is Field]
     # A class has only its name, even if exported resources have more columns.
     has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
-    return [Field(column=column, text=column) for column in has]
+    return [Field(column=column, text=column) for column in has if column not in OF_REPORTS]
 
 
 def _value(row: QueryRow, one: Field) -> Json:

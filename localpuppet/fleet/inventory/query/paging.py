@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.columns import NUMBERS
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
+    Aggregate,
+    AggregateFunction,
     Condition,
-    Count,
     Entity,
     Field,
     Select,
@@ -18,7 +20,8 @@ from localpuppet.fleet.inventory.query.tree import (
 MAX_FIELDS = 100
 # No answer has more rows.
 MAX_COUNT = 1_000_000_000
-_FUNCTIONS = ("avg", "sum", "min", "max", "to_string")
+_OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVERAGE)
+_FUNCTIONS = {"count": AggregateFunction.COUNT}
 
 
 class QueryClauses:
@@ -31,7 +34,7 @@ class QueryClauses:
     def __init__(self, entity: Entity) -> None:
         self._entity = entity
         self._seen: set[str] = set()
-        self._columns: tuple[Field | Count, ...] | None = None
+        self._columns: tuple[Field | Aggregate, ...] | None = None
         self._group_by: tuple[Field, ...] = ()
         self._order: tuple[SortOrder, ...] = ()
         self._limit: int | None = None
@@ -75,10 +78,13 @@ class QueryClauses:
         columns = self._columns or ()
         grouped = {one.text for one in self._group_by}
         loose = [one.text for one in columns if isinstance(one, Field) and one.text not in grouped]
-        counts = sum(isinstance(one, Count) for one in columns)
-        if counts > 1:
-            raise InvalidInputError("the result has two counts")
-        if loose and (counts or self._group_by):
+        called = [one.function for one in columns if isinstance(one, Aggregate)]
+        twice = next((one for one in called if called.count(one) > 1), None)
+        if twice is not None:
+            raise InvalidInputError(
+                f"the result has {twice.value}() twice", hint="a result has one key per function"
+            )
+        if loose and (called or self._group_by):
             raise InvalidInputError(
                 f"the field {loose[0]} is neither grouped nor counted", hint=f"group by {loose[0]}"
             )
@@ -117,8 +123,8 @@ class QueryClauses:
                 raise InvalidInputError(
                     "'order_by' requires fields, or pairs of a field and asc or desc"
                 )
-            if name == "count":
-                field = Field(column="count", text="count")
+            if name in _FUNCTIONS:
+                field = Field(column=name, text=name)
             else:
                 field = parse_field(name, self._entity)
             found.append(SortOrder(field=field, descending=direction == "desc"))
@@ -144,7 +150,7 @@ def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
     return plain
 
 
-def fields_of(names: Json, entity: Entity) -> tuple[Field | Count, ...]:
+def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
     """Parse the columns of a result from one name or a list of names and functions.
 
     Raises:
@@ -153,7 +159,7 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Count, ...]:
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:
         raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields")
-    found: list[Field | Count] = []
+    found: list[Field | Aggregate] = []
     for one in listed:
         if isinstance(one, str):
             found.append(parse_field(one, entity))
@@ -164,13 +170,19 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Count, ...]:
     return tuple(found)
 
 
-def _function(arguments: Sequence[Json], entity: Entity) -> Count:
+def _function(arguments: Sequence[Json], entity: Entity) -> Aggregate:
     name = arguments[0] if arguments else None
-    if name in _FUNCTIONS:
-        raise InvalidInputError(f"the function {name} is not supported")
-    if name != "count" or len(arguments) > 2:
-        raise InvalidInputError("use count()")
+    function = _FUNCTIONS.get(name) if isinstance(name, str) else None
+    if function is None:
+        shown = repr(name[:40]) if isinstance(name, str) else "without a name"
+        raise InvalidInputError(
+            f"the function {shown} is not supported", hint=f"use {', '.join(_FUNCTIONS)}"
+        )
+    if len(arguments) > 2 or (len(arguments) == 1 and function is not AggregateFunction.COUNT):
+        raise InvalidInputError(f"{name}() has {len(arguments) - 1} arguments")
     if len(arguments) == 1:
-        return Count(field=None)
+        return Aggregate(function=function, field=None)
     (field,) = plain_fields(arguments[1], entity)
-    return Count(field=field)
+    if function in _OF_NUMBERS and field.column not in NUMBERS:
+        raise InvalidInputError(f"{name}() requires a field with numbers, not {field.text}")
+    return Aggregate(function=function, field=field)

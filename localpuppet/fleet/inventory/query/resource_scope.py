@@ -13,12 +13,13 @@ from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.inventory.query.rows import CLASS, OF_EXPORTED, TAG, ResourceScope
+from localpuppet.fleet.inventory.query.columns import TAG
+from localpuppet.fleet.inventory.query.rows import CLASS, OF_EXPORTED, ResourceScope
 from localpuppet.fleet.inventory.query.tree import (
+    Aggregate,
     And,
     Compare,
     Condition,
-    Count,
     Entity,
     Field,
     InSelect,
@@ -65,7 +66,9 @@ def check_fields(select: Select) -> Select:
     if select.entity is Entity.RESOURCES:
         columns = select.columns or ()
         named = [one for one in columns if isinstance(one, Field)]
-        named += [one.field for one in columns if isinstance(one, Count) and one.field is not None]
+        named += [
+            one.field for one in columns if isinstance(one, Aggregate) and one.field is not None
+        ]
         named += [*select.group_by, *(one.field for one in select.order)]
         if any(one.column == TAG for one in named):
             raise InvalidInputError(

@@ -1,17 +1,13 @@
-"""Present a node's entry as rows of PuppetDB's entities.
-
-- A column or resource type that the inventory does not have is rejected by name when a query is
-  parsed. It never looks like an empty one.
-"""
+"""Present a node's entry as rows of PuppetDB's entities."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
+from localpuppet.fleet.inventory.query.columns import PARAMETER, TAG
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
@@ -20,61 +16,8 @@ CLASS = "Class"
 # The limit of rows per node: one large entry must not slow down the queries of others.
 MAX_OF_NODE = 100_000
 
-COLUMNS: Mapping[Entity, tuple[str, ...]] = {
-    Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
-    Entity.NODES: (
-        "certname",
-        "deactivated",
-        "expired",
-        "facts_environment",
-        "catalog_environment",
-        "facts_timestamp",
-        "catalog_timestamp",
-    ),
-    Entity.FACTS: ("certname", "name", "value", "environment"),
-    Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
-    Entity.RESOURCES: (
-        "certname",
-        "type",
-        "title",
-        "exported",
-        "environment",
-        "tags",
-        "file",
-        "line",
-        "parameters",
-    ),
-}
-# A column for conditions only: one of the row's tags.
-TAG = "tag"
-# A column for conditions in AST form: a whole parameter; `parameters.x` may be a part of one.
-PARAMETER = "parameter"
-# Columns with JSON values, which dotted fields may enter.
-NESTED = frozenset({"facts", "trusted", "parameters"})
 # Columns of exported resources that classes do not have.
-OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER})
-# Publication times, whose change is not a new answer.
-TIMES = frozenset({"timestamp", "facts_timestamp", "catalog_timestamp"})
-
-_OF_REPORTS = (
-    "report_timestamp",
-    "report_environment",
-    "latest_report_status",
-    "latest_report_noop",
-    "latest_report_noop_pending",
-    "latest_report_corrective_change",
-    "latest_report_hash",
-    "latest_report_job_id",
-    "cached_catalog_status",
-)
-_ABSENT: Mapping[Entity, Mapping[str, str]] = {
-    Entity.NODES: {
-        **dict.fromkeys(_OF_REPORTS, "reports are not in the inventory"),
-        "expires_facts": "facts do not expire in localpuppet",
-        "expires_facts_updated": "facts do not expire in localpuppet",
-    },
-    Entity.RESOURCES: {"resource": "it is a hash that only PuppetDB computes"},
-}
+OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER, "resource"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,23 +195,6 @@ def leaves(
         else:
             found += 1
             yield place, one
-
-
-def check_column(entity: Entity, column: str) -> str:
-    """Return a column's name if the entity has it.
-
-    Raises:
-        InvalidInputError: The column is unsupported or unknown.
-    """
-    if column in COLUMNS[entity] or (column == TAG and entity is Entity.RESOURCES):
-        return column
-    reason = _ABSENT.get(entity, {}).get(column)
-    if reason is not None:
-        raise InvalidInputError(f"the field {column} of {entity.value} is not supported: {reason}")
-    raise InvalidInputError(
-        f"{column[:40]!r} is not a field of {entity.value}",
-        hint=f"it has {', '.join(COLUMNS[entity])}",
-    )
 
 
 def capitalized(name: str) -> str:

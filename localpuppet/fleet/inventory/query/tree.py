@@ -1,7 +1,7 @@
 """A query about nodes as a tree, the result of every query language.
 
 - A query selects rows of an *entity*. A node has one row of `inventory` and `nodes`, and many of
-  `facts`, `fact_contents` and `resources`.
+  `facts`, `fact_contents` and `resources`. `columns` lists the columns of each entity.
 - A condition is true, false or unknown, as in SQL: a comparison with a missing value is unknown,
   and `Not` keeps that unknown. Only rows with a true condition match.
 - Query size is limited. `evaluating` evaluates a query.
@@ -29,7 +29,18 @@ class Entity(Enum):
     NODES = "nodes"
     FACTS = "facts"
     FACT_CONTENTS = "fact_contents"
+    FACTSETS = "factsets"
     RESOURCES = "resources"
+    ENVIRONMENTS = "environments"
+    FACT_NAMES = "fact_names"
+    FACT_PATHS = "fact_paths"
+    PRODUCERS = "producers"
+    REPORTS = "reports"
+    EVENTS = "events"
+    EVENT_COUNTS = "event_counts"
+    AGGREGATE_EVENT_COUNTS = "aggregate_event_counts"
+    CATALOGS = "catalogs"
+    EDGES = "edges"
 
 
 class Operator(Enum):
@@ -224,14 +235,26 @@ def equal(column: str, value: Json) -> Compare:
     return Compare(field=Field(column=column, text=column), operator=Operator.EQUAL, value=value)
 
 
+class AggregateFunction(Enum):
+    """The functions over the rows of a group, with PuppetDB's names."""
+
+    COUNT = "count"
+    SUM = "sum"
+    AVERAGE = "avg"
+    LEAST = "min"
+    GREATEST = "max"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """A column with the number of rows in a group.
+class Aggregate:
+    """A column with the result of a function over the rows of a group.
 
     Attributes:
-        field: Count only rows with a value in this field; `None` counts all.
+        function: The function; its name is the key in the result.
+        field: The values of the function; `None` counts all rows.
     """
 
+    function: AggregateFunction
     field: Field | None
 
 
@@ -264,7 +287,7 @@ class Select:
 
     entity: Entity
     where: Condition = ALL
-    columns: tuple[Field | Count, ...] | None = None
+    columns: tuple[Field | Aggregate, ...] | None = None
     group_by: tuple[Field, ...] = ()
     order: tuple[SortOrder, ...] = ()
     limit: int | None = None

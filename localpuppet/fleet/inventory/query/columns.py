@@ -1,0 +1,206 @@
+"""The columns of each entity, as PuppetDB 7.12 and 8 have them, and how entities are related.
+
+- A column that localpuppet does not have is rejected by name when a query is parsed. It never looks
+  like an empty one.
+"""
+
+from collections.abc import Mapping
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.inventory.query.tree import Entity
+
+# The columns of `nodes` that come from reports and not from an entry.
+OF_REPORTS = (
+    "report_timestamp",
+    "report_environment",
+    "latest_report_status",
+    "latest_report_noop",
+    "latest_report_noop_pending",
+    "latest_report_corrective_change",
+    "latest_report_hash",
+    "latest_report_job_id",
+    "cached_catalog_status",
+)
+_COUNTED = ("failures", "successes", "noops", "skips")
+COLUMNS: Mapping[Entity, tuple[str, ...]] = {
+    Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
+    Entity.NODES: (
+        "certname",
+        "deactivated",
+        "expired",
+        "facts_environment",
+        "catalog_environment",
+        "facts_timestamp",
+        "catalog_timestamp",
+        *OF_REPORTS,
+    ),
+    Entity.FACTS: ("certname", "name", "value", "environment"),
+    Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
+    Entity.FACTSETS: (
+        "certname",
+        "environment",
+        "timestamp",
+        "producer_timestamp",
+        "producer",
+        "facts",
+        "hash",
+    ),
+    Entity.RESOURCES: (
+        "certname",
+        "type",
+        "title",
+        "exported",
+        "environment",
+        "tags",
+        "file",
+        "line",
+        "parameters",
+        "resource",
+    ),
+    Entity.ENVIRONMENTS: ("name",),
+    Entity.FACT_NAMES: ("name",),
+    Entity.FACT_PATHS: ("path", "name", "type"),
+    Entity.PRODUCERS: ("name",),
+    Entity.REPORTS: (
+        "hash",
+        "certname",
+        "environment",
+        "status",
+        "noop",
+        "noop_pending",
+        "corrective_change",
+        "puppet_version",
+        "report_format",
+        "configuration_version",
+        "start_time",
+        "end_time",
+        "producer_timestamp",
+        "receive_time",
+        "producer",
+        "transaction_uuid",
+        "catalog_uuid",
+        "code_id",
+        "job_id",
+        "cached_catalog_status",
+        "type",
+        "metrics",
+        "logs",
+        "resource_events",
+    ),
+    Entity.EVENTS: (
+        "certname",
+        "report",
+        "environment",
+        "configuration_version",
+        "run_start_time",
+        "run_end_time",
+        "report_receive_time",
+        "timestamp",
+        "status",
+        "corrective_change",
+        "resource_type",
+        "resource_title",
+        "property",
+        "name",
+        "old_value",
+        "new_value",
+        "message",
+        "file",
+        "line",
+        "containment_path",
+        "containing_class",
+    ),
+    Entity.EVENT_COUNTS: ("subject_type", "subject", *_COUNTED),
+    Entity.AGGREGATE_EVENT_COUNTS: ("summarize_by", *_COUNTED, "total"),
+    Entity.CATALOGS: (
+        "certname",
+        "version",
+        "hash",
+        "transaction_uuid",
+        "catalog_uuid",
+        "code_id",
+        "job_id",
+        "environment",
+        "producer_timestamp",
+        "producer",
+        "resources",
+        "edges",
+    ),
+    Entity.EDGES: (
+        "certname",
+        "relationship",
+        "source_type",
+        "source_title",
+        "target_type",
+        "target_title",
+    ),
+}
+# A column for conditions only: one of the row's tags.
+TAG = "tag"
+# A column for conditions in AST form: a whole parameter; `parameters.x` may be a part of one.
+PARAMETER = "parameter"
+# Whether a row is of the newest report of its node.
+LATEST = "latest_report?"
+# Columns that conditions can use and results do not have.
+_CONDITION_ONLY: Mapping[Entity, tuple[str, ...]] = {
+    Entity.RESOURCES: (TAG,),
+    Entity.FACT_PATHS: ("depth",),
+    Entity.REPORTS: (LATEST,),
+    Entity.EVENTS: (LATEST,),
+}
+# Columns that results have and conditions cannot use.
+_RESULT_ONLY: Mapping[Entity, tuple[str, ...]] = {
+    Entity.FACTSETS: ("facts",),
+    Entity.REPORTS: ("metrics", "logs", "resource_events"),
+    Entity.CATALOGS: ("resources", "edges"),
+}
+# Columns with JSON values, which dotted fields may enter.
+NESTED = frozenset({"facts", "trusted", "parameters"})
+# Columns with lists, whose elements conditions compare.
+LISTS = frozenset({"tags", "containment_path"})
+# Columns with times in the form of `show_epoch`. The change of a time is not a new answer.
+TIMES = frozenset(
+    {
+        "timestamp",
+        "facts_timestamp",
+        "catalog_timestamp",
+        "report_timestamp",
+        "producer_timestamp",
+        "expired",
+        "start_time",
+        "end_time",
+        "receive_time",
+        "run_start_time",
+        "run_end_time",
+        "report_receive_time",
+    }
+)
+# Columns with numbers, and facts, whose values may be numbers.
+NUMBERS = frozenset({"line", "report_format", "depth", "value", *_COUNTED, "total"})
+
+_WITHOUT_EXPIRY = "facts do not expire in localpuppet"
+_ABSENT: Mapping[Entity, Mapping[str, str]] = {
+    Entity.RESOURCES: {"resource": "it is a hash that only PuppetDB computes"},
+    Entity.NODES: {
+        **dict.fromkeys(OF_REPORTS, "reports are not in the inventory"),
+        "expires_facts": _WITHOUT_EXPIRY,
+        "expires_facts_updated": _WITHOUT_EXPIRY,
+    },
+}
+
+
+def check_column(entity: Entity, column: str) -> str:
+    """Return a column's name if the entity has it.
+
+    Raises:
+        InvalidInputError: The column is unsupported or unknown.
+    """
+    reason = _ABSENT.get(entity, {}).get(column)
+    if reason is not None:
+        raise InvalidInputError(f"the field {column} of {entity.value} is not supported: {reason}")
+    if column in COLUMNS[entity] or column in _CONDITION_ONLY.get(entity, ()):
+        return column
+    raise InvalidInputError(
+        f"{column[:40]!r} is not a field of {entity.value}",
+        hint=f"it has {', '.join(COLUMNS[entity])}",
+    )

@@ -1,0 +1,86 @@
+"""The port for rows that do not come from the inventory's entries: reports, events, catalogs.
+
+- A source yields *candidates*: the evaluator applies the whole condition to every row. A hint only
+  lets a source read less.
+- Rows of `nodes` have the column `certname` and those of `columns.OF_REPORTS`, for every node with
+  a report, sorted by certname. The evaluator adds them to the rows of entries. A node without an
+  entry is a row with the columns of reports only.
+- Rows of other entities have all columns of `columns.COLUMNS`, and `latest_report?` where
+  conditions can use it. A column outside of `RecordHint.columns` may be missing.
+- Hidden facts and sensitive values are not in a row. What the evaluator sees, a client can find by
+  filters.
+
+Example: `source.rows(Entity.REPORTS, RecordHint(equal={"certname": ["web1"]}))`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.tree import Entity, SortOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordHint:
+    """What a source may use to read less.
+
+    Attributes:
+        equal: The values by column, one of which every row of the answer has.
+        since: The earliest time by column, inclusive, in seconds since 1970, UTC.
+        until: The latest time by column, inclusive.
+        exact: Whether `equal` is the whole condition. Only then may a source apply `limit`.
+        columns: The columns that the query uses.
+        order: The sort criteria; empty for any order.
+        limit: The limit of rows after `offset`; `None` for all.
+        offset: The number of rows to skip.
+        total: Whether the query needs `RecordRows.total`.
+    """
+
+    equal: Mapping[str, Collection[Json]] = field(default_factory=dict)
+    since: Mapping[str, float] = field(default_factory=dict)
+    until: Mapping[str, float] = field(default_factory=dict)
+    exact: bool = False
+    columns: frozenset[str] = frozenset()
+    order: tuple[SortOrder, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    total: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRows:
+    """The rows of a source.
+
+    Attributes:
+        rows: The rows, by column.
+        ordered: Whether they are in the order of the hint.
+        cut: Whether the source applied the hint's condition, order, offset and limit.
+        total: The number of rows without `offset` and `limit`, if the source applied them.
+    """
+
+    rows: Iterable[Mapping[str, Json]]
+    ordered: bool = False
+    cut: bool = False
+    total: int | None = None
+
+
+class RecordSource(Protocol):
+    """Rows of entities that entries do not have."""
+
+    @property
+    def entities(self) -> Collection[Entity]:
+        """Return the entities of this source; `NODES` for the reports of nodes."""
+        ...
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return rows of an entity.
+
+        Args:
+            entity: One of `entities`.
+            hint: What the query needs.
+
+        Raises:
+            UnavailableError: The rows cannot be read now: a node does not answer, for example.
+        """
+        ...
