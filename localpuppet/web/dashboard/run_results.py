@@ -1,8 +1,8 @@
 """The end of a run in the dashboard's memory, and what the run did to resources."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from localpuppet.fleet.history.run_summary import ResourceSummary, RunSummary
+from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind, kind_of
 from localpuppet.node.puppet.fault import FailureCause
@@ -22,32 +22,60 @@ class RunResource:
 
     Attributes:
         resource: Type and title.
-        place: File and line of the declaration; empty if unknown.
         result: The result.
         drift: Whether the run corrected it: Puppet reports that, or the run before had applied the
             same release.
+        file: The file of the declaration; empty if unknown.
+        line: The line in the file; `None` if unknown.
     """
 
     resource: str
-    place: str
     result: ResourceResult
     drift: bool
+    file: str = ""
+    line: int | None = None
 
     @classmethod
     def of(cls, summary: ResourceSummary) -> "RunResource":
         """Return a resource of a run summary."""
-        line = "" if summary.line is None else f":{summary.line}"
         return cls(
             resource=f"{summary.type}[{summary.title}]",
-            place=f"{summary.file}{line}" if summary.file else "",
             result=summary.status,
             drift=summary.corrective_change,
+            file=summary.file,
+            line=summary.line,
         )
+
+    @property
+    def place(self) -> str:
+        """Return file and line of the declaration; empty if unknown."""
+        return place_of(self.file, self.line)
 
     @property
     def word(self) -> str:
         """Return the result in words."""
         return "corrected" if self.drift else self.result.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """What only a run summary has.
+
+    Attributes:
+        commit: The commit of the release, or empty.
+        environment: Puppet's environment, or empty.
+        noop: Whether the run changed nothing by request.
+        corrective: Whether Puppet restored an earlier value.
+        refusal: The class of the refusal; empty for a run.
+        counts: Resources by result.
+    """
+
+    commit: str = ""
+    environment: str = ""
+    noop: bool = False
+    corrective: bool = False
+    refusal: str = ""
+    counts: RunCounts = field(default_factory=RunCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +92,7 @@ class RunResult:
         failure_cause: The key of its failure cause, see `NodeRow.failure_cause`, or empty.
         cause: What led to the run, or empty.
         seconds: Its duration; `None` without a run summary.
+        details: The rest of its run summary; `None` without one.
         resources: Resources that failed, changed, would change or were skipped.
         more: How many further such resources there are.
     """
@@ -77,6 +106,7 @@ class RunResult:
     failure_cause: str = ""
     cause: str = ""
     seconds: int | None = None
+    details: RunDetails | None = None
     resources: tuple[RunResource, ...] = ()
     more: int = 0
 
@@ -111,6 +141,14 @@ class RunResult:
             failure_cause=row.failure_cause,
             cause=summary.cause,
             seconds=round(summary.finished_at - summary.started_at),
+            details=RunDetails(
+                commit=summary.commit or "",
+                environment=summary.environment,
+                noop=summary.noop,
+                corrective=summary.corrective_change,
+                refusal=summary.refusal or "",
+                counts=summary.counts,
+            ),
             resources=tuple(map(RunResource.of, summary.resources)),
             more=summary.more,
         )
@@ -134,3 +172,8 @@ class RunResult:
 def part_of(kind: Kind) -> str:
     """Return the part of a chart that a result counts for: `GOOD`, `CHANGED` or `BAD`."""
     return BAD if kind.bad else CHANGED if kind in (Kind.CHANGED, Kind.CORRECTED) else GOOD
+
+
+def place_of(file: str, line: int | None) -> str:
+    """Return a file and a line as one text; empty without a file."""
+    return file if not file or line is None else f"{file}:{line}"

@@ -12,7 +12,8 @@ from tests.web.dashboard.site import Site, run_id
 
 MOTD = RunResource(
     resource="File[/etc/motd]",
-    place="profile/manifests/motd.pp:3",
+    file="profile/manifests/motd.pp",
+    line=3,
     result=ResourceResult.CHANGED,
     drift=False,
 )

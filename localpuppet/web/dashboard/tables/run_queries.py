@@ -7,28 +7,31 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
+from typing import Any
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
 from localpuppet.web.dashboard.tables.dated import parts_of, run_of
-from localpuppet.web.dashboard.tables.run_table import MILLI, RESULTS
+from localpuppet.web.dashboard.tables.run_table import COUNTS, MILLI, RESULTS
 
 # Pairs of a node and a resource that drift, those that drift most.
 MOST_DRIFTING = 10_000
 _FOUND = """
-SELECT node.text, runs.day, moment, at, outcome.text, release.text, reason.text, cause.text,
-    seconds, more FROM {} AS runs
-JOIN texts AS node ON node.id = runs.node JOIN texts AS outcome ON outcome.id = runs.outcome
-JOIN texts AS release ON release.id = runs.release JOIN texts AS reason ON reason.id = runs.reason
-JOIN texts AS cause ON cause.id = runs.cause
+SELECT node.text, runs.day, moment, at, outcome, release, reason.text, cause.text, seconds, more,
+    commit_id, environment, noop, corrective, refusal, counts.text FROM {} AS runs
+JOIN texts AS node ON node.id = runs.node JOIN profiles ON profiles.id = runs.profile
+JOIN texts AS reason ON reason.id = runs.reason JOIN texts AS cause ON cause.id = runs.cause
+LEFT JOIN texts AS counts ON counts.id = runs.counts
 """
 _ALL = _FOUND.format("runs")
 
-_Found = tuple[str, int, int, int, str, str, str, str, int | None, int]
-# The numbers of the texts in a JSON array.
-_IDS = "SELECT id FROM texts WHERE text IN (SELECT value FROM json_each({}))"
+_Found = tuple[Any, ...]
+# The numbers of the texts in a JSON array, and of the profiles with the outcomes in one.
+IDS = "SELECT id FROM texts WHERE text IN (SELECT value FROM json_each({}))"
+OUTCOMES = "SELECT id FROM profiles WHERE outcome IN (SELECT value FROM json_each({}))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +148,10 @@ def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[Ru
         (int(asked.since // 3600), int(asked.until // 3600), json.dumps([*asked.kinds])),
     )
     ended = {day for (day,) in hours}
-    some = "" if asked.nodes is None else f" AND node IN ({_IDS.format('?5')})"
+    some = "" if asked.nodes is None else f" AND node IN ({IDS.format('?5')})"
     inner = (
         f"(SELECT * FROM runs WHERE day = ?1 AND at >= ?2 AND at < ?3"  # noqa: S608
-        f" AND outcome IN ({_IDS.format('?4')}){some} ORDER BY at DESC LIMIT ?6)"
+        f" AND profile IN ({OUTCOMES.format('?4')}){some} ORDER BY at DESC LIMIT ?6)"
     )
     runs: list[RunResult] = []
     for day in range(day_of(asked.until), day_of(asked.since) - 2, -1):
@@ -175,8 +178,8 @@ def days_of(
 ) -> Mapping[tuple[int, Kind], int]:
     """Return counts of a node's runs by the day on which they ended and by result."""
     found = connection.execute(
-        "SELECT runs.day + at / 86400000, outcome.text, count(*) FROM runs"
-        " JOIN texts AS outcome ON outcome.id = runs.outcome"
+        "SELECT runs.day + at / 86400000, outcome, count(*) FROM runs"
+        " JOIN profiles ON profiles.id = runs.profile"
         " WHERE runs.day IN (SELECT value FROM json_each(?))"
         " AND node = (SELECT id FROM texts WHERE text = ?) GROUP BY 1, 2",
         (json.dumps([days[0] - 1, *days]), node),
@@ -204,13 +207,14 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
     return [
         NodeDrift(
             node=node,
-            resource=text.partition("\t")[2],
-            place=text.partition("\t")[0],
+            resource=resource,
+            place=place_of(file, line),
             count=count,
             last=last / MILLI,
             run=run_of(day, moment),
         )
         for node, text, count, last, day, moment in found
+        for resource, file, line in (_declared(text),)
     ]
 
 
@@ -224,17 +228,25 @@ def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...
     )
     return tuple(
         RunResource(
-            resource=text.partition("\t")[2],
-            place=text.partition("\t")[0],
+            resource=resource,
+            file=file,
+            line=line,
             result=RESULTS[number >> 1],
             drift=bool(number & 1),
         )
         for text, number in found
+        for resource, file, line in (_declared(text),)
     )
 
 
+def _declared(text: str) -> tuple[str, str, int | None]:
+    """Return a resource, its file and its line; a long text was cut when it was stored."""
+    line, file, resource, *_ = *text.split("\t", 2), "", ""
+    return resource, file, int(line) if line else None
+
+
 def _ended(found: _Found) -> RunResult:
-    node, day, moment, at, outcome, release, reason, cause, seconds, more = found
+    node, day, moment, at, outcome, release, reason, cause, seconds, more, *details = found
     return RunResult(
         node=node,
         run=run_of(day, moment),
@@ -244,5 +256,20 @@ def _ended(found: _Found) -> RunResult:
         reason=reason,
         cause=cause,
         seconds=seconds,
+        details=None if details[-1] is None else _details(*details),
         more=more,
+    )
+
+
+def _details(
+    commit: str, environment: str, noop: int, corrective: int, refusal: str, counts: str
+) -> RunDetails:
+    numbers = map(int, counts.split(",")) if counts else ()
+    return RunDetails(
+        commit=commit,
+        environment=environment,
+        noop=bool(noop),
+        corrective=bool(corrective),
+        refusal=refusal,
+        counts=RunCounts(**dict(zip(COUNTS, numbers, strict=False))),
     )

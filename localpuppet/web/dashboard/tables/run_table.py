@@ -1,20 +1,24 @@
 """The tables of runs in the dashboard's memory.
 
-- Each text (a node's name, an outcome, a release, a reason) is stored once. Runs are clustered by
-  day, so that a day is written and deleted together; a text is deleted with the last day that uses
-  it.
+- Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
+  once. Runs are clustered by day, so that a day is written and deleted together; a text or profile
+  is deleted with the last day that uses it.
+- Triggers keep the number of runs by the day on which they ended (`tallies`), and each node's
+  newest run (`latest`).
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
   new entries a second does not fill the file.
 - Every function takes a connection in a transaction.
 """
 
+from dataclasses import fields
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 from localpuppet.web.dashboard.tables.dated import parts_of
 
 # Runs of a node and a day, the newest.
@@ -30,12 +34,39 @@ CREATE TABLE IF NOT EXISTS texts (
     id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS texts_by_day ON texts (day);
+CREATE TABLE IF NOT EXISTS profiles (
+    id INTEGER PRIMARY KEY, outcome TEXT NOT NULL, release TEXT NOT NULL, environment TEXT NOT NULL,
+    commit_id TEXT NOT NULL, noop INTEGER NOT NULL, corrective INTEGER NOT NULL,
+    refusal TEXT NOT NULL, day INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS profiles_by_value ON profiles
+    (outcome, release, environment, commit_id, noop, corrective, refusal);
 CREATE TABLE IF NOT EXISTS runs (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at INTEGER NOT NULL,
-    outcome INTEGER NOT NULL, release INTEGER NOT NULL, reason INTEGER NOT NULL,
+    profile INTEGER NOT NULL, counts INTEGER, reason INTEGER NOT NULL,
     cause INTEGER NOT NULL, seconds INTEGER, more INTEGER NOT NULL,
     PRIMARY KEY (day, node, moment)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS long_runs ON runs (day) WHERE at >= 172800000;
+CREATE TABLE IF NOT EXISTS tallies (
+    day INTEGER NOT NULL, profile INTEGER NOT NULL, runs INTEGER NOT NULL,
+    PRIMARY KEY (day, profile)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest (
+    node INTEGER PRIMARY KEY, day INTEGER NOT NULL, moment INTEGER NOT NULL, ended INTEGER NOT NULL
+) STRICT;
+CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
+    INSERT INTO tallies VALUES (new.day + new.at / 86400000, new.profile, 1)
+        ON CONFLICT DO UPDATE SET runs = runs + 1;
+    INSERT INTO latest VALUES (new.node, new.day, new.moment, new.day * 86400000 + new.at)
+        ON CONFLICT DO UPDATE SET day = excluded.day, moment = excluded.moment,
+        ended = excluded.ended WHERE excluded.ended >= ended;
+END;
+CREATE TRIGGER IF NOT EXISTS run_deleted AFTER DELETE ON runs BEGIN
+    UPDATE tallies SET runs = runs - 1
+        WHERE day = old.day + old.at / 86400000 AND profile = old.profile;
+    DELETE FROM latest WHERE node = old.node AND day = old.day AND moment = old.moment;
+END;
 CREATE TABLE IF NOT EXISTS resources (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
@@ -48,9 +79,26 @@ RESULTS = (
     ResourceResult.WOULD_CHANGE,
     ResourceResult.SKIPPED,
 )
+# Milliseconds from the beginning of its day that a run of two days or more ends: `long_runs` has
+# those, refusals in a row.
+LONG = 172_800_000
 # Milliseconds a second: `at` counts them from the beginning of the run's day, in four bytes.
 MILLI = 1000
+COUNTS = tuple(field.name for field in fields(RunCounts))
 _KEY = "day = ? AND node = ? AND moment = ?"
+_PROFILE = "outcome, release, environment, commit_id, noop, corrective, refusal"
+_IS_KNOWN = f"SELECT 1 FROM profiles WHERE ({_PROFILE}) = (?, ?, ?, ?, ?, ?, ?) AND day >= ?"  # noqa: S608
+_USE_PROFILE = (
+    f"INSERT INTO profiles ({_PROFILE}, day) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+    f" ON CONFLICT ({_PROFILE}) DO UPDATE SET day = max(day, excluded.day) RETURNING id"
+)
+_USE_TEXT = (
+    "INSERT INTO texts (text, day) VALUES (?, ?) ON CONFLICT (text) DO UPDATE"
+    " SET day = max(day, excluded.day) RETURNING id"
+)
+# Values by column of a run's profile, and those of a profile that says only the outcome.
+_Profile = tuple[str | int, ...]
+_NO_PROFILE = ("", "", "", 0, 0, "")
 _GOOD = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 
@@ -73,7 +121,7 @@ class RunTableWriter:
         self._connection = connection
         self._most = most
         self._most_resources = most_resources
-        self._known: dict[str, tuple[int, int]] = {}
+        self._known: dict[str | _Profile, tuple[int, int]] = {}
 
     def add(self, one: RunResult) -> bool:
         """Add an end of a run, or what a summary adds to a known one.
@@ -84,39 +132,31 @@ class RunTableWriter:
         day, moment = parts_of(RunId(one.run))
         key = day, self._number(one.node, day), moment
         known = self._connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
-        if known is not None:
-            if one.seconds not in (None, known[0]):
-                self._enrich(key, one)
+        if known is not None and one.seconds in (None, known[0]):
             return False
         oldest = self._oldest_of_full(*key[:2])
-        if oldest is not None and moment < oldest:
+        full = oldest is not None
+        if known is not None:
+            self._delete("runs", key)  # it was known without its summary, or of an earlier one
+        elif oldest is not None and moment < oldest:
             return False
-        outcome = self._number(str(one.outcome), day)
-        number = self._number if oldest is None else self._known_number
-        texts = [number(text, day) for text in (one.release, one.reason, one.cause)]
-        at = round((one.at - day * DAY) * MILLI)
+        number = self._known_number if full else self._number
+        counts = None if one.details is None else number(_counts_text(one.details.counts), day)
+        texts = [number(text, day) for text in (one.reason, one.cause)]
+        at = max(0, round((one.at - day * DAY) * MILLI))
         self._connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, at, outcome, *texts, one.seconds, one.more),
+            (*key, at, self._profile(one, day, full=full), counts, *texts, one.seconds, one.more),
         )
-        if oldest is None:
+        if known is not None or oldest is None:
             self._add_resources(key, one)
-            return True
+            return known is None
         for table in ("runs", "resources"):
-            away = f"DELETE FROM {table} WHERE {_KEY}"  # noqa: S608
-            self._connection.execute(away, (*key[:2], oldest))
+            self._delete(table, (*key[:2], oldest))
         return False
 
-    def _enrich(self, key: tuple[int, int, int], one: RunResult) -> None:
-        """Complete a run that was known without its summary, or of an earlier one."""
-        texts = [self._known_number(text, key[0]) for text in (one.reason, one.cause)]
-        if self._oldest_of_full(*key[:2]) is None:
-            texts = [self._number(text, key[0]) for text in (one.reason, one.cause)]
-        self._connection.execute(
-            f"UPDATE runs SET at = ?, reason = ?, cause = ?, seconds = ?, more = ? WHERE {_KEY}",  # noqa: S608
-            (round((one.at - key[0] * DAY) * MILLI), *texts, one.seconds, one.more, *key),
-        )
-        self._add_resources(key, one)
+    def _delete(self, table: str, key: tuple[int, int, int]) -> None:
+        self._connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
 
     def _add_resources(self, key: tuple[int, int, int], one: RunResult) -> None:
         """Add the resources of a run that still fit its day."""
@@ -133,7 +173,7 @@ class RunTableWriter:
                 (
                     *key,
                     number,
-                    self._number(f"{part.place}\t{part.resource}", key[0]),
+                    self._number(_resource_text(part), key[0]),
                     2 * RESULTS.index(part.result)
                     + (part.drift or (repeats and part.result is ResourceResult.CHANGED)),
                 )
@@ -147,8 +187,8 @@ class RunTableWriter:
         """Return whether the node's run before had already applied the release of a run."""
         day, node, moment = key
         last = (
-            "SELECT release, (SELECT text FROM texts WHERE id = outcome) FROM runs"
-            " WHERE day = ? AND node = ? AND moment {} ?"
+            "SELECT release, outcome FROM runs JOIN profiles ON profiles.id = profile"
+            " WHERE runs.day = ? AND node = ? AND moment {} ?"
         )
         release = self._connection.execute(last.format("="), key).fetchone()[0]
         for earlier in range(day, day - REPEATED_WITHIN, -1):
@@ -169,6 +209,16 @@ class RunTableWriter:
         ).fetchone()
         return None if found is None else found[0]
 
+    def _profile(self, one: RunResult, day: int, *, full: bool) -> int:
+        """Return the number of a run's profile; on a full day of a known one, or of its outcome."""
+        details = one.details or RunDetails()
+        texts = map(_cut, (one.release, details.environment, details.commit))
+        flags = int(details.noop), int(details.corrective)
+        profile: _Profile = (str(one.outcome), *texts, *flags, details.refusal)
+        if full and not self._connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
+            profile = (str(one.outcome), *_NO_PROFILE)
+        return self._used(profile, day, _USE_PROFILE, (*profile, day))
+
     def _known_number(self, text: str, day: int) -> int:
         """Return the number of a text that this or a later day uses, else of the empty text."""
         found: tuple[int] | None = self._connection.execute(
@@ -179,20 +229,29 @@ class RunTableWriter:
     def _number(self, text: str, day: int) -> int:
         """Return the number of a text; add it if unknown, and extend its use to the day."""
         text = _cut(text)
-        number, until = self._known.get(text, (0, -1))
+        return self._used(text, day, _USE_TEXT, (text, day))
+
+    def _used(
+        self, key: "str | _Profile", day: int, statement: str, values: tuple[str | int, ...]
+    ) -> int:
+        number, until = self._known.get(key, (0, -1))
         if until >= day:
             return number
-        found: tuple[int] = self._connection.execute(
-            "INSERT INTO texts (text, day) VALUES (?, ?) ON CONFLICT (text) DO UPDATE"
-            " SET day = max(day, excluded.day) RETURNING id",
-            (text, day),
-        ).fetchone()
-        self._known[text] = found[0], day
+        found: tuple[int] = self._connection.execute(statement, values).fetchone()
+        self._known[key] = found[0], day
         return found[0]
 
 
 def _cut(text: str) -> str:
     return text.encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
+
+
+def _counts_text(counts: RunCounts) -> str:
+    return ",".join(str(getattr(counts, name)) for name in COUNTS)
+
+
+def _resource_text(part: RunResource) -> str:
+    return f"{'' if part.line is None else part.line}\t{part.file}\t{part.resource}"
 
 
 def first_day(connection: Connection) -> int | None:
@@ -220,5 +279,7 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
     for table in ("resources", "runs"):
         away = connection.execute(f"DELETE FROM {table} WHERE day = ?{some}", (day, *values))  # noqa: S608
     if beyond is None:
-        connection.execute("DELETE FROM texts WHERE day <= ?", (day,))
+        for table in ("texts", "profiles"):
+            connection.execute(f"DELETE FROM {table} WHERE day <= ?", (day,))  # noqa: S608
+        connection.execute("DELETE FROM tallies WHERE runs = 0")
     return int(away.rowcount)

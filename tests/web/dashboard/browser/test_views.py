@@ -128,7 +128,7 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     def tell() -> None:
         site.tell(said)
         site.list_(listed)
-        bad = RunResource(resource=EVIL, place=EVIL, result=ResourceResult.CHANGED, drift=True)
+        bad = RunResource(resource=EVIL, file=EVIL, result=ResourceResult.CHANGED, drift=True)
         summarise(site, summary("evil", site.now() - 9, cause=EVIL, reason=EVIL, resources=(bad,)))
 
     resource: Json = {

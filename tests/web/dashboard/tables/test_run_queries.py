@@ -18,7 +18,8 @@ from tests.web.dashboard.site import run_id
 NOW = 1_795_000_000.0
 MOTD = RunResource(
     resource="File[/etc/motd]",
-    place="profile/manifests/motd.pp:3",
+    file="profile/manifests/motd.pp",
+    line=3,
     result=ResourceResult.CHANGED,
     drift=False,
 )
@@ -121,7 +122,7 @@ def test_a_node_has_counts_of_runs_by_day(table: sqlite3.Connection) -> None:
 
 
 def test_a_change_drifts_if_the_release_was_already_applied(table: sqlite3.Connection) -> None:
-    ssh = replace(MOTD, resource="Service[ssh]", place="")
+    ssh = replace(MOTD, resource="Service[ssh]", file="", line=None)
     corrective = replace(ssh, drift=True)
     write(
         table,

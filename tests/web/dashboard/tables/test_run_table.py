@@ -2,13 +2,15 @@
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.run_results import RunDetails, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id
@@ -67,7 +69,7 @@ def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
         writing.add(ended(NOW + number, why=f"why {number}"))
         writing.add(ended(NOW, why=f"another why {number}"))
         writing.add(ended(NOW - 1 - number, why=f"late {number}"))
-    assert words(table) == {"a", "changed", "web/tags/r1", "why 0", "why 1", "late 0", ""}
+    assert words(table) == {"a", "why 0", "why 1", "late 0", ""}
     writing.add(ended(NOW + 30, why="why 1"))
     found = [(one.at - NOW, one.reason) for one in run_queries.of_node(table, "a", limit=9)]
     assert found == [(30, "why 1"), (29, ""), (28, "")]
@@ -93,8 +95,75 @@ def test_a_word_goes_with_the_last_day_that_had_it(table: sqlite3.Connection) ->
     assert run_table.take_away(table, until=day_of(NOW), most=1) == 1
     assert {"b", "once"} <= words(table)
     assert run_table.take_away(table, until=day_of(NOW), most=1) == 1
-    assert words(table) == {"a", "changed", "web/tags/r1", "both", ""}
+    assert words(table) == {"a", "both", ""}
     assert run_table.take_away(table, until=day_of(NOW), most=1) == 0
     assert run_queries.of_node(table, "a", limit=9) == [days[2]]
     assert run_table.take_away(table, most=9) == 1
     assert words(table) == set()
+
+
+DETAILS = RunDetails(
+    commit="c" * 40,
+    environment="production",
+    noop=True,
+    corrective=True,
+    refusal="",
+    counts=RunCounts(total=9, changed=2, failed=1, skipped=3, out_of_sync=2, corrective=1),
+)
+
+
+def test_a_summary_adds_its_details_to_a_run_that_was_known_without(
+    table: sqlite3.Connection,
+) -> None:
+    writing = RunTableWriter(table)
+    writing.add(ended(NOW))
+    assert run_queries.of_node(table, "a", limit=9)[0].details is None
+    told = replace(ended(NOW), seconds=5, details=DETAILS)
+    writing.add(told)
+    writing.add(ended(NOW))
+    assert run_queries.of_node(table, "a", limit=9) == [told]
+    assert tallies(table) == {(day_of(NOW), "changed"): 1}
+
+
+def test_a_full_day_keeps_the_outcome_of_a_run_with_an_unknown_profile(
+    table: sqlite3.Connection,
+) -> None:
+    writing = RunTableWriter(table, most=2)
+    for number in range(9):
+        release = f"web/tags/r{number}"
+        writing.add(replace(ended(NOW + number), release=release, seconds=1, details=DETAILS))
+    assert table.execute("SELECT count(*) FROM profiles").fetchone() == (3,)
+    found = run_queries.of_node(table, "a", limit=9)
+    assert [(one.outcome, one.release) for one in found] == [(Kind.CHANGED, "")] * 2
+
+
+def test_numbers_of_runs_and_the_newest_run_follow_every_change(table: sqlite3.Connection) -> None:
+    writing = RunTableWriter(table, most=3)
+    for number in range(5):
+        writing.add(ended(NOW + number))
+        writing.add(ended(NOW - DAY + number, "b"))
+    # A later version of a run: it ended on the next day.
+    writing.add(replace(ended(NOW + 4), at=NOW + DAY, seconds=5, details=DETAILS))
+    assert tallies(table) == {
+        (day_of(NOW) - 1, "changed"): 3,
+        (day_of(NOW), "changed"): 2,
+        (day_of(NOW) + 1, "changed"): 1,
+    }
+    newest = "SELECT text, ended FROM latest JOIN texts ON id = node"
+    assert dict(table.execute(newest).fetchall()) == {
+        "a": round((NOW + DAY) * 1000),
+        "b": round((NOW - DAY + 4) * 1000),
+    }
+    run_table.take_away(table, until=day_of(NOW), most=99)
+    assert [node for node, _ in table.execute(newest)] == ["a"]
+    run_table.take_away(table, most=99)
+    assert tallies(table) == {}
+    assert table.execute("SELECT count(*) FROM profiles").fetchone() == (0,)
+
+
+def tallies(table: sqlite3.Connection) -> dict[tuple[int, str], int]:
+    found = table.execute(
+        "SELECT tallies.day, outcome, sum(runs) FROM tallies JOIN profiles ON id = profile"
+        " WHERE runs > 0 GROUP BY 1, 2"
+    )
+    return {(day, outcome): runs for day, outcome, runs in found}
