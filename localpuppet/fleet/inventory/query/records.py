@@ -5,6 +5,7 @@
 - Rows of `nodes` have the column `certname` and those of `columns.OF_REPORTS`, for every node with
   a report, sorted by certname. The evaluator adds them to the rows of entries. A node without an
   entry is a row with the columns of reports only.
+- Times in rows are whole milliseconds, so a range of times can be exact: `< T` is `<= T - 1 ms`.
 - Rows of other entities have all columns of `columns.COLUMNS`, and `latest_report?` where
   conditions can use it. A column outside of `RecordHint.columns` may be missing.
 - Hidden facts and sensitive values are not in a row. What the evaluator sees, a client can find by
@@ -27,25 +28,29 @@ class RecordHint:
 
     Attributes:
         equal: The values by column, one of which every row of the answer has.
-        since: The earliest time by column, inclusive, in seconds since 1970, UTC.
+        since: The earliest time by column, inclusive, in milliseconds since 1970, UTC.
         until: The latest time by column, inclusive.
-        exact: Whether `equal` is the whole condition. Only then may a source apply `limit`.
+        exact: Whether `equal`, `since` and `until` are the whole condition. Only then may a source
+            apply `limit`, or count.
         columns: The columns that the query uses.
         order: The sort criteria; empty for any order.
         limit: The limit of rows after `offset`; `None` for all.
         offset: The number of rows to skip.
         total: Whether the query needs `RecordRows.total`.
+        count_by: The columns of `group_by`, if the query only counts rows: its columns are among
+            these and `count` without a field. `None` for any other query.
     """
 
     equal: Mapping[str, Collection[Json]] = field(default_factory=dict)
-    since: Mapping[str, float] = field(default_factory=dict)
-    until: Mapping[str, float] = field(default_factory=dict)
+    since: Mapping[str, int] = field(default_factory=dict)
+    until: Mapping[str, int] = field(default_factory=dict)
     exact: bool = False
     columns: frozenset[str] = frozenset()
     order: tuple[SortOrder, ...] = ()
     limit: int | None = None
     offset: int = 0
     total: bool = False
+    count_by: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +62,16 @@ class RecordRows:
         ordered: Whether they are in the order of the hint.
         cut: Whether the source applied the hint's condition, order, offset and limit.
         total: The number of rows without `offset` and `limit`, if the source applied them.
+        counted: Whether the source counted: each row has the columns of `RecordHint.count_by` and
+            the number of its rows as `count`. Several rows may be of one group. Only for an exact
+            hint; the evaluator adds, orders and limits the groups.
     """
 
     rows: Iterable[Mapping[str, Json]]
     ordered: bool = False
     cut: bool = False
     total: int | None = None
+    counted: bool = False
 
 
 class RecordSource(Protocol):
