@@ -6,7 +6,7 @@
 
 Each round runs them in turn; medians on the clock, and of processors (of the agent, too; without
 PuppetDB's and PostgreSQL's own) are printed with the bars. PuppetDB needs what `scripts/puppetdb`
-installs; `--terminus` says where its terminus is.
+unpacks; `--terminus` says where its terminus is.
 
     benchmarks/exports_runs.py [--nodes 200] [--rounds 3] [--terminus DIRECTORY]
 """

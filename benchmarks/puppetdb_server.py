@@ -1,7 +1,7 @@
 """A real PuppetDB of Debian with its PostgreSQL, in a directory of their own on loopback.
 
-Needs `apt-get install puppetdb postgresql`, and root: PostgreSQL must not be run by root, so its
-files belong to the user postgres.
+Needs PuppetDB's packages, which `scripts/puppetdb` unpacks below `UNPACKED`, an installed
+PostgreSQL, and root: PostgreSQL must not run as root, so its files belong to the user postgres.
 """
 
 import json
@@ -34,6 +34,10 @@ from tests.doubles.inventory import MemoryInventory
 START = 300.0
 CALL = 60.0
 STAMP = "2026-11-22T04:00:00.000Z"
+UNPACKED = Path("/var/cache/localpuppet/puppetdb")
+_JARS = ":".join(
+    map(str, (UNPACKED / "usr/share/puppetdb/puppetdb.jar", UNPACKED / "usr/share/java/*"))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,10 @@ class PuppetDb:
     def replace_facts(self, payload: dict[str, Json]) -> None:
         """Give it a node's facts; return when it holds them."""
         self._command("replace facts", 5, payload)
+
+    def store_report(self, payload: dict[str, Json]) -> None:
+        """Give it a report; return when it has stored the report."""
+        self._command("store report", 8, payload)
 
     def ask(self, query: Json) -> list[dict[str, Json]] | str:
         """Return the rows of an answer, or why there is none."""
@@ -221,7 +229,7 @@ def _started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     settings = directory / "conf.d"
     settings.mkdir()
-    shutil.copy("/etc/puppetdb/conf.d/auth.conf", settings)
+    shutil.copy(UNPACKED / "etc/puppetdb/conf.d/auth.conf", settings)
     (settings / "puppetdb.ini").write_text(
         f"[global]\nvardir = {directory}/var\n"
         f"[database]\nsubname = //127.0.0.1:{database}/puppetdb\nusername = puppetdb\n"
@@ -233,9 +241,9 @@ def _started(
     with (directory / "puppetdb.log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *("java", "-Xmx512m", "-cp", "/usr/share/puppetdb/puppetdb.jar", "clojure.main"),
+                *("java", "-Xmx512m", "-cp", f"{_JARS}:/usr/share/java/*", "clojure.main"),
                 *("-m", "puppetlabs.puppetdb.core", "services", "--config", str(settings)),
-                *("--bootstrap-config", "/etc/puppetdb/bootstrap.cfg"),
+                *("--bootstrap-config", str(UNPACKED / "etc/puppetdb/bootstrap.cfg")),
             ],
             stdout=log,
             stderr=log,
