@@ -18,13 +18,13 @@ from pathlib import Path
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
-from localpuppet.fleet.exports.bringing import MAX_TOGETHER, ExportsBaggage
+from localpuppet.fleet.exports.bringing import MAX_TOGETHER, exports_writer
 from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.document import pack, read, unpack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
-from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from tests.fleet.inventory.entries import entry
 
@@ -114,13 +114,13 @@ async def publishing(directory: Path) -> None:
         changed = [resource(round_, 1), *resources]
         with watch.once():
             packed = pack(changed)
-            outbox = ExportsOutbox(directory / "state")
-            outbox.write(packed)
+            outbox = ChunkOutbox(directory / "state" / "exports")
+            outbox.write(packed.data)
             summary = ExportsSummary(
                 count=packed.count, digest=packed.digest, size=len(packed.data)
             )
             said = entry(name, at=time.time(), exports=summary)
-            baggage = ExportsBaggage(name, outbox)
+            baggage = exports_writer(name, outbox)
             await baggage.bring(kv, said, None)
             baggage.landed(said)
     watch.show(f"publish {MANY} resources ({len(packed.data) // 1024} KiB packed)", "bar: 300 ms")

@@ -29,11 +29,11 @@ from overhead import Took, timed
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.exports.bringing import ExportsBaggage
+from localpuppet.fleet.exports.bringing import exports_writer
 from localpuppet.fleet.exports.document import pack
 from localpuppet.fleet.exports.held import FILE, HeldExports
-from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.trust.keys import TrustedKeys
@@ -68,8 +68,8 @@ async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path)
         for number, peer in enumerate(peers):
             name = NodeName(peer.name)
             TrustedKeys(member.root / "trusted").pin(SignerName(name), peer.key.public_key())
-            packed, outbox = pack(exported(number)), ExportsOutbox(directory / name)
-            outbox.write(packed)
+            packed, outbox = pack(exported(number)), ChunkOutbox(directory / name)
+            outbox.write(packed.data)
             summary = ExportsSummary(
                 count=packed.count, digest=packed.digest, size=len(packed.data)
             )
@@ -77,7 +77,7 @@ async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path)
                 node=name,
                 signer=peer.signer,
                 verifier=trusted,
-                baggage=ExportsBaggage(name, outbox),
+                baggage=exports_writer(name, outbox),
             )
             said = entry(name, at=time.time(), exports=summary)
             await publish(kv, said.to_payload(), voice)

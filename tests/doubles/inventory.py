@@ -57,7 +57,9 @@ class MemoryInventory:
 class NoBaggage:
     """A `Baggage` of a node that exports nothing."""
 
-    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
+    async def bring(
+        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
+    ) -> None:
         return
 
     def landed(self, entry: InventoryEntry) -> None:

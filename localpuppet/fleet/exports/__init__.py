@@ -2,6 +2,6 @@
 
 decides: `choosing`, `document`, `guarding`, `proposing`, `resource`, `search`, `servers`.
 acts: `bringing`, `collecting`, `recording`.
-touches the world: `held`, `outbox`.
+touches the world: `held`.
 private: `policy`.
 """

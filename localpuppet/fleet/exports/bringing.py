@@ -1,9 +1,5 @@
-"""Transfer exports over the bus: as chunks, with the digest in the node's signed inventory entry.
+"""Transfer exports over the bus: in chunks that a node's signed inventory entry names.
 
-- The chunks are in one of two slots, `/localpuppet/exports/NODE/SLOT/N`. Each chunk starts with the
-  digest of the whole.
-- A node writes all chunks into the slot that its entry on the bus does not name, then publishes the
-  entry. So a reader gets the old or the new exports whole, even if the writer dies.
 - A reader stores fetched bytes only if they have the digest of the accepted entry. Otherwise it
   keeps the stored exports of this node and logs the reason; other nodes are not affected.
 - If the bus denies a read or does not answer, the follower tries again at the next update. A
@@ -25,20 +21,12 @@ from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import exports_of
-from localpuppet.fleet.exports.document import (
-    CHUNK,
-    MAX_PACKED,
-    PackedResources,
-    chunks_of,
-    digest_of,
-    unpack,
-)
+from localpuppet.fleet.exports.document import MAX_PACKED, unpack
 from localpuppet.fleet.exports.held import NO_ROOM, HeldExports, NodeExports
-from localpuppet.fleet.exports.outbox import ExportsOutbox
-from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
+from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.view import View
 
-SLOTS = ("a", "b")
 # Nodes whose exports are fetched at the same time, and nodes stored in one transaction.
 AT_ONCE = 16
 MAX_TOGETHER = 256
@@ -52,55 +40,11 @@ SELDOM = 3600.0
 _CHANCE = SystemRandom()
 
 
-class ExportsBaggage:
-    """Writes this node's chunks to the bus before its entry; the inventory's `EntryAttachments`.
-
-    Args:
-        node: This node.
-        outbox: The exports to publish.
-    """
-
-    def __init__(self, node: NodeName, outbox: ExportsOutbox) -> None:
-        self._node = node
-        self._outbox = outbox
-        self._slot = SLOTS[0]
-
-    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
-        """Write the chunks that the bus lacks; see `EntryAttachments`."""
-        digest = entry.exports.digest
-        if digest is None:
-            return
-        data = self._outbox.read(digest)
-        self._slot = await self._slot_for(kv, digest, on_bus)
-        for number, chunk in enumerate(
-            PackedResources(data=data, digest=digest, count=entry.exports.count).chunks
-        ):
-            key, value = _key(self._node, self._slot, number), _value(digest, chunk)
-            found = await _get(kv, key)
-            if found != value:
-                await kv.put(key, value)
-
-    def landed(self, entry: InventoryEntry) -> None:
-        """Record the slot that the entry on the bus names; see `EntryAttachments`."""
-        if entry.exports.digest is not None:
-            self._outbox.note_landed(self._slot, entry.exports.digest)
-
-    async def _slot_for(self, kv: KeyValue, digest: str, on_bus: str | None) -> str:
-        """Return the slot that holds these exports, or else a slot that the entry does not name."""
-        found = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
-        # If the bus denies the read, use the slot that this node recorded.
-        slot, landed = self._outbox.landed() or ("", "")
-        if slot in SLOTS and not found[slot]:
-            found[slot] = landed
-        named = on_bus or landed
-        for slot in SLOTS:
-            if found[slot] == digest:
-                return slot
-        return next(slot for slot in SLOTS if not named or found[slot] != named)
-
-    async def _digest_in(self, kv: KeyValue, slot: str) -> str:
-        found = await _get(kv, _key(self._node, slot, 0))
-        return "" if found is None else found.partition(b"\n")[0].decode("ascii", "replace")
+def exports_writer(node: NodeName, outbox: ChunkOutbox) -> ChunkWriter:
+    """Return the writer of a node's exports."""
+    return ChunkWriter(
+        prefix=exports_of(node), outbox=outbox, named=lambda entry: entry.exports.digest
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,43 +203,14 @@ class ExportsFollower:
         if entry is None or entry.exports.digest != digest:
             return None  # the entry changed: the next round fetches the new exports
         try:
-            data = await _chunks(kv, NodeName(node), entry.exports)
+            data = await fetch_chunks(
+                kv,
+                exports_of(NodeName(node)),
+                digest=digest,
+                size=entry.exports.size,
+                most=MAX_PACKED,
+            )
         except (InvalidInputError, UnavailableError) as error:
             await asyncio.to_thread(self._refuse, node, digest, error)
             return error if isinstance(error, UnavailableError) else None
         return _Fetched(node=node, summary=entry.exports, data=data)
-
-
-async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> bytes:
-    """Return the bytes that an entry names; raise `InvalidInputError` if the bus lacks them."""
-    if summary.digest is None or not 0 < summary.size <= MAX_PACKED:
-        raise InvalidInputError(f"{summary.size} bytes; 1 to {MAX_PACKED} are allowed")
-    numbers = range(chunks_of(summary.size))
-    for slot in SLOTS:
-        parts = []
-        for number in numbers:
-            found = await kv.get(_key(node, slot, number))
-            head, _, chunk = (b"" if found is None else found.value).partition(b"\n")
-            if head != summary.digest.encode("ascii", "replace") or len(chunk) > CHUNK:
-                break
-            parts.append(chunk)
-        data = b"".join(parts)
-        if digest_of(data) == summary.digest:
-            return data
-    raise InvalidInputError("the bus does not hold the bytes that the node's entry names")
-
-
-async def _get(kv: KeyValue, key: str) -> bytes | None:
-    try:
-        found = await kv.get(key)
-    except UnavailableError:
-        return None  # read access may be denied; if the bus is unreachable, the write fails as well
-    return None if found is None else found.value
-
-
-def _key(node: NodeName, slot: str, number: int) -> str:
-    return f"{exports_of(node)}{slot}/{number}"
-
-
-def _value(digest: str, chunk: bytes) -> bytes:
-    return digest.encode("ascii") + b"\n" + chunk

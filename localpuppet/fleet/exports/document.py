@@ -1,7 +1,7 @@
-"""Pack all exports of a node into chunks under one digest, and unpack them.
+"""Pack all exports of a node under one digest, and unpack them.
 
-- The resources are ASCII JSON, sorted by type and title, compressed with zlib and cut into chunks
-  of `CHUNK` bytes.
+- The resources are ASCII JSON, sorted by type and title, compressed with zlib; `inventory.chunks`
+  transfers them.
 - The node's signed inventory entry contains the digest and the size of the packed bytes; the bytes
   are unpacked only after the digest is verified.
 - Limits: `MAX_RESOURCES` resources, `MAX_VALUES` JSON values, `MAX_PACKED` bytes packed,
@@ -11,7 +11,6 @@
 Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
 """
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -22,8 +21,8 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.chunks import digest_of
 
-CHUNK = 256 * 1024
 MAX_PACKED = 4 * 1024 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
 MAX_RESOURCES = 10_000
@@ -47,16 +46,6 @@ class PackedResources:
     data: bytes
     digest: str
     count: int
-
-    @property
-    def chunks(self) -> list[bytes]:
-        """Return the packed bytes cut into chunks, in order."""
-        return [self.data[at : at + CHUNK] for at in range(0, len(self.data), CHUNK)]
-
-
-def chunks_of(size: int) -> int:
-    """Return the number of chunks for a number of packed bytes."""
-    return -(-size // CHUNK)
 
 
 def pack(resources: Iterable[ExportedResource]) -> PackedResources:
@@ -102,11 +91,6 @@ def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
             raise InvalidInputError("is a duplicate", where=resource.ref)
         found[(resource.type, resource.title)] = resource
     return tuple(found.values())
-
-
-def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of packed bytes, hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def aged(

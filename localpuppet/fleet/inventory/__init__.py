@@ -2,7 +2,7 @@
 
 decides: `awaited_entry`, `component`, `entry_brief`, `entry`, `facts`, `index`, `node_row`,
     `presence`, `reading`, `run_kind`, `server`, `summary`, `timetable`, `tombstone`.
-acts: `admission`, `following`, `outbox`, `presence_following`, `publishing`.
+acts: `admission`, `chunks`, `following`, `outbox`, `presence_following`, `publishing`.
 touches the world: `view`.
 packages: `query`.
 private: `claims`, `received_entry`, `stored`, `text_cache`.

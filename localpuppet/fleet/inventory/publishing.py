@@ -36,14 +36,15 @@ _CHANCE = SystemRandom().random
 class EntryAttachments(Protocol):
     """Publishes what an entry points to."""
 
-    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
+    async def bring(
+        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
+    ) -> None:
         """Publish what an entry points to, before the entry itself.
 
         Args:
             kv: The bus.
             entry: The entry.
-            on_bus: The digest of the exports of the entry on the bus, which readers may still
-                fetch.
+            on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
 
         Raises:
             StateError: The data to publish is unreadable.
@@ -151,9 +152,8 @@ async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> boo
     except UnavailableError:
         found = None  # the node may have write access only; otherwise the write fails too
     there = None if found is None else _ours(found.value, voice)
-    on_bus = None if there is None else _exports_in(there)
     entry = InventoryEntry.parse(payload)
-    await voice.baggage.bring(kv, entry, on_bus)
+    await voice.baggage.bring(kv, entry, None if there is None else _parsed(there))
     if there == payload:
         return False
     await kv.put(key, voice.signer.sign(payload, MessageKind.INVENTORY))
@@ -161,9 +161,9 @@ async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> boo
     return True
 
 
-def _exports_in(payload: bytes) -> str | None:
+def _parsed(payload: bytes) -> InventoryEntry | None:
     try:
-        return InventoryEntry.parse(payload).exports.digest
+        return InventoryEntry.parse(payload)
     except InvalidInputError:
         return None  # of another version
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.agent.export_calls import ExportCalls
     from localpuppet.fleet.agent.request_service import Lend
-    from localpuppet.fleet.exports.bringing import ExportsBaggage, ExportsFollower
+    from localpuppet.fleet.exports.bringing import ExportsFollower
     from localpuppet.fleet.exports.collecting import CollectorService
     from localpuppet.fleet.exports.held import HeldExports
-    from localpuppet.fleet.exports.outbox import ExportsOutbox
     from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.exports.resource import ExportedResource
+    from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter
     from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
     from localpuppet.fleet.inventory.server import ExportedServer
     from localpuppet.fleet.inventory.view import View
@@ -51,11 +51,11 @@ class ExportsWiring:
 
         return ExportsFollower(view, self.held(), log=log)
 
-    def baggage(self, name: "NodeName") -> "ExportsBaggage":
+    def writer(self, name: "NodeName") -> "ChunkWriter":
         """Return the service that publishes this node's exports."""
-        from localpuppet.fleet.exports.bringing import ExportsBaggage
+        from localpuppet.fleet.exports.bringing import exports_writer
 
-        return ExportsBaggage(name, self._outbox())
+        return exports_writer(name, self._outbox())
 
     def offered(
         self, run: "RunDirectory", before: "InventoryEntry | None", *, now: float
@@ -77,7 +77,8 @@ class ExportsWiring:
 
         resources = aged(read_exports(run), self._exported(before), now=now)
         packed = pack(resources)
-        self._outbox().write(packed)
+        if packed.count:
+            self._outbox().write(packed.data)
         summary = ExportsSummary(
             count=packed.count, digest=packed.digest or None, size=len(packed.data)
         )
@@ -119,10 +120,10 @@ class ExportsWiring:
             clock=self._node.clock,
         )
 
-    def _outbox(self) -> "ExportsOutbox":
-        from localpuppet.fleet.exports.outbox import ExportsOutbox
+    def _outbox(self) -> "ChunkOutbox":
+        from localpuppet.fleet.inventory.chunks import ChunkOutbox
 
-        return ExportsOutbox(self._node.settings.state)
+        return ChunkOutbox(self._node.settings.state / "exports")
 
     def _exported(self, before: "InventoryEntry | None") -> "tuple[ExportedResource, ...]":
         from localpuppet.fleet.exports.document import unpack

@@ -208,6 +208,7 @@ class PublishingWiring:
             view.close()
 
     def _voice(self) -> "PublisherIdentity":
+        from localpuppet.fleet.inventory.chunks import Attachments
         from localpuppet.fleet.inventory.publishing import PublisherIdentity
 
         fleet = self._fleet
@@ -215,7 +216,7 @@ class PublishingWiring:
             node=fleet.name,
             signer=fleet.signer,
             verifier=fleet.verifier,
-            baggage=self._exports.baggage(fleet.name),
+            baggage=Attachments((self._exports.writer(fleet.name),)),
         )
 
 

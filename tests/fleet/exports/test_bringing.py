@@ -11,11 +11,11 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.layout import exports_of
-from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsBaggage, ExportsFollower
-from localpuppet.fleet.exports.document import CHUNK, PackedResources, digest_of, pack
+from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsFollower, exports_writer
+from localpuppet.fleet.exports.document import PackedResources, pack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
-from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
@@ -53,7 +53,7 @@ class Rig:
         self.directory.mkdir(exist_ok=True)
         self.kv = MemoryKeyValue(self.store)
         self.verifier = verifier(self.directory, WEB)
-        self.outbox = ExportsOutbox(self.directory / "writer")
+        self.outbox = ChunkOutbox(self.directory / "writer" / "exports")
         self.view = View(self.directory / "reader" / "view.sqlite", now=lambda: self.at)
         self.held = HeldExports(self.directory / "reader" / "held.sqlite")
         self.follower = ExportsFollower(self.view, self.held, log=self.log)
@@ -64,8 +64,11 @@ class Rig:
             node=NAME,
             signer=WEB.signer,
             verifier=self.verifier,
-            baggage=ExportsBaggage(NAME, self.outbox),
+            baggage=self.writer(),
         )
+
+    def writer(self) -> ChunkWriter:
+        return exports_writer(NAME, self.outbox)
 
     def entry_for(self, packed: PackedResources) -> InventoryEntry:
         self.at += 1
@@ -78,7 +81,8 @@ class Rig:
         self, resources: list[ExportedResource], *, kv: KeyValue | None = None
     ) -> InventoryEntry:
         packed = pack(resources)
-        self.outbox.write(packed)
+        if packed.count:
+            self.outbox.write(packed.data)
         said = self.entry_for(packed)
         await publish(kv or self.kv, said.to_payload(), self.voice())
         self.arrive(said)
@@ -182,9 +186,9 @@ async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -
     await rig.publish([resource("Host", "older")], kv=blind)
     old = await rig.publish(OLD, kv=blind)
     packed = pack(NEW)
-    rig.outbox.write(packed)
+    rig.outbox.write(packed.data)
     # All chunks are there, and the entry is not yet.
-    await ExportsBaggage(NAME, rig.outbox).bring(blind, rig.entry_for(packed), None)
+    await rig.writer().bring(blind, rig.entry_for(packed), None)
     rig.arrive(old)
     assert await rig.read() == ["old"]
 
@@ -370,12 +374,21 @@ async def test_many_nodes_are_held_together(rig: Rig) -> None:
     assert wrote == [3, 3, 2]
 
 
+async def test_chunks_that_no_entry_names_any_more_are_removed(rig: Rig) -> None:
+    await rig.publish(NEW)
+    await rig.publish([])
+    assert rig.chunks()  # readers of the entry before may still fetch them
+    await rig.publish([])
+    assert rig.chunks() == []
+    assert rig.outbox.landed() is None
+
+
 def test_the_outbox_keeps_what_it_is_told(tmp_path: Path) -> None:
-    outbox = ExportsOutbox(tmp_path)
+    outbox = ChunkOutbox(tmp_path / "exports")
     assert outbox.landed() is None
     old, new = pack(OLD), pack(NEW)
-    for one in (old, new, pack([])):
-        outbox.write(one)
+    for one in (old, new):
+        outbox.write(one.data)
     outbox.keep({new.digest})
     assert outbox.read(new.digest) == new.data
     assert [path.name for path in (tmp_path / "exports" / "offered").iterdir()] == [new.digest]

@@ -11,11 +11,11 @@ from itertools import count
 from pathlib import Path
 
 from localpuppet.fleet.bus.layout import INVENTORY, exports_of
-from localpuppet.fleet.exports.bringing import SLOTS, ExportsFollower
-from localpuppet.fleet.exports.document import PackedResources, digest_of, pack
+from localpuppet.fleet.exports.bringing import ExportsFollower
+from localpuppet.fleet.exports.document import PackedResources, pack
 from localpuppet.fleet.exports.held import HeldExports
-from localpuppet.fleet.exports.outbox import ExportsOutbox
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.chunks import SLOTS, ChunkOutbox, chunks_of, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
@@ -42,7 +42,7 @@ class Publishing:
         self.fleet, self.member = fleet, member
         self.numbers = count(1)
         self.at = time.time() - 3600
-        self.outboxes = Outbox(member.node.state), ExportsOutbox(member.node.state)
+        self.outboxes = Outbox(member.node.state), ChunkOutbox(member.node.state / "exports")
         self.view = View(directory / "view.sqlite", now=time.time)
         self.held = HeldExports(directory / "held.sqlite")
         self.log = FakeLog()
@@ -52,8 +52,8 @@ class Publishing:
         """Have other exports wait, of several chunks; return how their titles begin."""
         word = f"version{next(self.numbers)}"
         packed = pack(_large(word, number) for number in range(EACH))
-        assert len(packed.chunks) == CHUNKS
-        self.outboxes[1].write(packed)
+        assert chunks_of(len(packed.data)) == CHUNKS
+        self.outboxes[1].write(packed.data)
         self.at += 1
         said = entry(self.member.name, at=self.at, exports=_summary(packed))
         assert self.outboxes[0].offer(said, refresh=3600)

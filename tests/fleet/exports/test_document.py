@@ -9,18 +9,15 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.exports.document import (
-    CHUNK,
     MAX_INFLATED,
     MAX_PACKED,
     MAX_RESOURCES,
-    PackedResources,
     aged,
-    chunks_of,
-    digest_of,
     pack,
     unpack,
 )
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.chunks import CHUNK, chunks_of, cut, digest_of
 from tests.fleet.exports.offers import random_text, resource
 
 ONE, TWO = resource("File", "/a", content="x"), resource("Host", "b", ip="10.0.0.1")
@@ -35,9 +32,9 @@ def test_what_is_packed_is_unpacked_whatever_the_order() -> None:
 
 
 def test_chunks_are_the_bytes() -> None:
-    packed = PackedResources(data=os.urandom(2 * CHUNK + 1), digest="", count=1)
-    assert b"".join(packed.chunks) == packed.data
-    assert [len(chunk) for chunk in packed.chunks] == [CHUNK, CHUNK, 1]
+    data = os.urandom(2 * CHUNK + 1)
+    assert b"".join(cut(data)) == data
+    assert [len(chunk) for chunk in cut(data)] == [CHUNK, CHUNK, 1]
     assert [chunks_of(size) for size in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, 1, 2]
 
 

@@ -13,8 +13,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.exports.choosing import CollectorResult
 from localpuppet.fleet.exports.collecting import CollectorService
-from localpuppet.fleet.exports.document import PackedResources, digest_of
+from localpuppet.fleet.exports.document import PackedResources
 from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.publishing import publish
 from tests.fleet.exports.offers import resource
 from tests.fleet.exports.test_bringing import NAME, OLD, Rig
@@ -33,7 +34,7 @@ class TakenOver(Rig):
         """Publish what our own code would not."""
         data = zlib.compress(json.dumps({"schema": 1, "resources": resources}).encode())
         packed = PackedResources(data=data, digest=digest_of(data), count=len(resources))
-        self.outbox.write(packed)
+        self.outbox.write(packed.data)
         said = self.entry_for(packed)
         await publish(self.kv, said.to_payload(), self.voice())
         self.arrive(said)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from localpuppet.fleet.exports.document import pack
-from localpuppet.fleet.exports.outbox import ExportsOutbox
+from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import ExportsSummary
 from localpuppet.fleet.inventory.outbox import Outbox
 from tests.fleet.exports.offers import resource
@@ -71,7 +71,7 @@ def test_a_changed_fact_starts_a_run_that_knows_it(any_fleet: Fleet) -> None:
 def offer(root: Path, name: str, address: str) -> None:
     """Leave what a good run of a server that exports itself would."""
     packed = pack([resource("Server", "web", ipaddress=address)])
-    ExportsOutbox(root / "var").write(packed)
+    ChunkOutbox(root / "var" / "exports").write(packed.data)
     exports = ExportsSummary(count=1, digest=packed.digest, size=len(packed.data))
     said = entry(name, at=time.time(), exports=exports, paths=((),))
     Outbox(root / "var").offer(said, refresh=0)

@@ -1,0 +1,242 @@
+"""Data that an entry names by its digest, transferred over the bus in chunks: exports, catalogs.
+
+- The chunks are in one of two slots, `PREFIX/SLOT/N`, where `PREFIX` has the kind of data and the
+  node. Each chunk starts with the digest of the whole.
+- A node writes all chunks into the slot that its entry on the bus does not name, then publishes the
+  entry. So a reader gets the old or the new data whole, even if the writer dies.
+- Chunks that the bus has already are not written again.
+- If neither the entry nor the one on the bus names data of a kind, its chunks are removed.
+- On disk, `offered/DIGEST` has the data, and `landed` the slot and digest that the entry on the bus
+  names. A file is written before the inventory's outbox names it, and kept while the outbox does.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.machine.files import (
+    disk_errors,
+    list_names,
+    make_private,
+    remove,
+    write_durably,
+)
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.inventory.entry import InventoryEntry
+
+CHUNK = 256 * 1024
+SLOTS = ("a", "b")
+
+
+def cut(data: bytes) -> list[bytes]:
+    """Return data in chunks, in order."""
+    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+
+
+def chunks_of(size: int) -> int:
+    """Return the number of chunks for a number of bytes."""
+    return -(-size // CHUNK)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of data, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class ChunkOutbox:
+    """The data of one kind that this node offers, on disk.
+
+    Args:
+        directory: The directory of this kind in the state directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "offered"
+        self._landed = directory / "landed"
+
+    def write(self, data: bytes) -> str:
+        """Write data to the file of its digest; return the digest."""
+        digest = digest_of(data)
+        path = self._directory / digest
+        if not path.exists():
+            make_private(self._directory)
+            write_durably(path, data)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """Return data; raise `StateError` if its file is missing or damaged."""
+        path = self._directory / digest
+        with disk_errors(path):
+            data = path.read_bytes()
+        if digest_of(data) != digest:
+            raise StateError(
+                "is damaged", where=str(path), hint="the next successful run rewrites it"
+            )
+        return data
+
+    def note_landed(self, slot: str, digest: str) -> None:
+        """Record the slot and the digest that the entry on the bus names."""
+        make_private(self._landed.parent)
+        write_durably(self._landed, f"{slot} {digest}".encode("ascii"))
+
+    def note_removed(self) -> None:
+        """Record that the bus has no chunks."""
+        remove(self._landed)
+
+    def landed(self) -> tuple[str, str] | None:
+        """Return the recorded slot and digest; `None` if there is no readable record."""
+        try:
+            slot, _, digest = self._landed.read_text("ascii").partition(" ")
+        except (OSError, ValueError):
+            return None
+        return slot, digest
+
+    def keep(self, digests: Collection[str]) -> None:
+        """Remove all files except those of `digests`."""
+        for name in list_names(self._directory):
+            if name not in digests:
+                remove(self._directory / name)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ChunkWriter:
+    """Writes this node's chunks of one kind to the bus.
+
+    Attributes:
+        prefix: The prefix of the chunks of this node.
+        outbox: The data to publish.
+        named: Returns the digest that an entry names; `None` for none.
+    """
+
+    prefix: str
+    outbox: ChunkOutbox
+    named: Callable[[InventoryEntry], str | None]
+    _slot: str = SLOTS[0]
+
+    async def bring(
+        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
+    ) -> None:
+        """Write the chunks that the bus lacks; see `EntryAttachments`."""
+        digest = self.named(entry)
+        before = None if on_bus is None else self.named(on_bus)
+        if digest is None:
+            if before is None and self.outbox.landed() is not None:
+                await remove_chunks(kv, self.prefix)
+                self.outbox.note_removed()
+            return
+        data = self.outbox.read(digest)
+        self._slot = await self._slot_for(kv, digest, before)
+        for number, chunk in enumerate(cut(data)):
+            key, value = chunk_key(self.prefix, self._slot, number), chunk_value(digest, chunk)
+            if await _get(kv, key) != value:
+                await kv.put(key, value)
+
+    def landed(self, entry: InventoryEntry) -> None:
+        """Record the slot that the entry on the bus names; see `EntryAttachments`."""
+        digest = self.named(entry)
+        if digest is not None:
+            self.outbox.note_landed(self._slot, digest)
+
+    async def _slot_for(self, kv: KeyValue, digest: str, on_bus: str | None) -> str:
+        """Return the slot that holds this data, or else a slot that the entry does not name."""
+        found = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
+        # If the bus denies the read, use the slot that this node recorded.
+        slot, landed = self.outbox.landed() or ("", "")
+        if slot in SLOTS and not found[slot]:
+            found[slot] = landed
+        named = on_bus or landed
+        for slot in SLOTS:
+            if found[slot] == digest:
+                return slot
+        return next(slot for slot in SLOTS if not named or found[slot] != named)
+
+    async def _digest_in(self, kv: KeyValue, slot: str) -> str:
+        found = await _get(kv, chunk_key(self.prefix, slot, 0))
+        return "" if found is None else found.partition(b"\n")[0].decode("ascii", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """Writes the chunks of all kinds; the inventory's `EntryAttachments`.
+
+    Attributes:
+        writers: One for each kind.
+    """
+
+    writers: Sequence[ChunkWriter]
+
+    async def bring(
+        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
+    ) -> None:
+        """Write the chunks that the bus lacks; see `EntryAttachments`."""
+        for one in self.writers:
+            await one.bring(kv, entry, on_bus)
+
+    def landed(self, entry: InventoryEntry) -> None:
+        """Record that the bus has the entry; see `EntryAttachments`."""
+        for one in self.writers:
+            one.landed(entry)
+
+
+async def fetch_chunks(
+    kv: KeyValue, prefix: str, *, digest: str | None, size: int, most: int
+) -> bytes:
+    """Return the data that a node's entry names.
+
+    Args:
+        kv: The bus.
+        prefix: The prefix of the node's chunks.
+        digest: The digest in the entry.
+        size: The number of bytes in the entry.
+        most: The largest size that the caller accepts.
+
+    Raises:
+        InvalidInputError: The size is not accepted, or the bus lacks the data.
+        UnavailableError: The bus is unreachable, or denies the read.
+    """
+    if digest is None or not 0 < size <= most:
+        raise InvalidInputError(f"{size} bytes; 1 to {most} are allowed")
+    for slot in SLOTS:
+        parts = []
+        for number in range(chunks_of(size)):
+            found = await kv.get(chunk_key(prefix, slot, number))
+            head, _, chunk = (b"" if found is None else found.value).partition(b"\n")
+            if head != digest.encode("ascii", "replace") or len(chunk) > CHUNK:
+                break
+            parts.append(chunk)
+        data = b"".join(parts)
+        if digest_of(data) == digest:
+            return data
+    raise InvalidInputError("the bus does not hold the bytes that the node's entry names")
+
+
+async def remove_chunks(kv: KeyValue, prefix: str) -> None:
+    """Remove a node's chunks of one kind, as far as the bus allows it."""
+    for slot in SLOTS:
+        number = 0
+        with suppress(UnavailableError):  # read access may be denied
+            while (found := await kv.get(chunk_key(prefix, slot, number))) is not None:
+                if not await kv.remove_if_revision(found.key, found.revision):
+                    break
+                number += 1
+
+
+def chunk_key(prefix: str, slot: str, number: int) -> str:
+    """Return the key of a chunk."""
+    return f"{prefix}{slot}/{number}"
+
+
+def chunk_value(digest: str, chunk: bytes) -> bytes:
+    """Return the value of a chunk."""
+    return digest.encode("ascii") + b"\n" + chunk
+
+
+async def _get(kv: KeyValue, key: str) -> bytes | None:
+    try:
+        found = await kv.get(key)
+    except UnavailableError:
+        return None  # read access may be denied; if the bus is unreachable, the write fails as well
+    return None if found is None else found.value
