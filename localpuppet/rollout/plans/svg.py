@@ -122,7 +122,8 @@ def _box(box: Box, middle: Point, node_page: str) -> str:
         line = _text(place, text, "line" if row else "title")
         page = escape(node_page + quote(node or "", safe=""))
         parts.append(f'<a href="{page}">{line}</a>' if node and node_page else line)
-    return _group(("box", *box.kinds), (box.title, *box.nodes, *box.lines), parts)
+    untitled = [node for node in box.nodes if not box.title.startswith(node)]
+    return _group(("box", *box.kinds), (box.title, *untitled, *box.lines), parts)
 
 
 def _curve(points: list[Point]) -> str:

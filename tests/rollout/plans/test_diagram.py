@@ -187,6 +187,14 @@ def test_roles_nodes_and_cycles_are_named() -> None:
     assert sum(MARKED in edge.kinds for edge in diagram.edges) == 2
 
 
+def test_a_tooltip_has_a_node_once() -> None:
+    diagram = of_plan(site(a_1=part("x", gives="p"), a_2=part("y", needs="p")))
+    titles = [one for one in elements(draw_svg(diagram)) if one.tag == f"{SVG}title"]
+    tooltips = [(one.text or "").splitlines() for one in titles]
+    assert {tooltip[0] for tooltip in tooltips} >= {"x", "y"}
+    assert all(len(set(tooltip)) == len(tooltip) for tooltip in tooltips)
+
+
 def test_nodes_without_a_role_are_one_box_where_their_neighbours_are_equal() -> None:
     diagram = kick_diagram(
         of(
