@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
 from localpuppet.node.cli.command import options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
@@ -91,4 +92,5 @@ def _one_group(
     if nodes:
         found.append(frozenset(names_in(nodes)))
     title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
-    return one_group(frozenset.intersection(*found), title=title or "nodes without an order")
+    names = frozenset.intersection(*found)
+    return one_group(names, title=title or shown_names(sorted(names)))
