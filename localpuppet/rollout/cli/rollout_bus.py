@@ -77,7 +77,7 @@ def show_head(
         render.emit(render.hanging("", f"rollout {found.rollout} of {ended.title}{noop}"))
         why = f": {ended.reason}" if ended.reason else ""
         render.emit(
-            render.hanging("", f"{coloured(ended.ending)}{why} ({show_counts(ended.counts)})")
+            render.hanging("", f"{coloured(ended.word)}{why} ({show_counts(ended.counts)})")
         )
         render.say("# from the bus: its journal has the result of each node", err=True)
     else:
@@ -128,7 +128,7 @@ def summary(found: RolloutCheckpoint) -> dict[str, Any]:
             "id": found.rollout,
             "title": found.summary.title,
             "release": found.summary.release,
-            "state": str(found.summary.ending),
+            "state": found.summary.word,
             "reason": found.summary.reason,
             "started_at": found.summary.started_at,
             "finished_at": found.summary.finished_at,

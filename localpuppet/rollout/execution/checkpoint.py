@@ -24,7 +24,7 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import Event, RolloutBegan, RolloutEnding
-from localpuppet.rollout.execution.progress_states import ProgressState
+from localpuppet.rollout.execution.progress_states import ProgressState, word_of_ending
 from localpuppet.rollout.execution.report import RolloutReport
 
 MAX_PACKED = 320 * 1024
@@ -98,6 +98,11 @@ class Summary:
             counts=dict(counts),
             release=shortened(raw["release"], MAX_TEXT),
         )
+
+    @property
+    def word(self) -> str:
+        """Why it is over, in words."""
+        return word_of_ending(self.ending, self.counts)
 
     @property
     def succeeded(self) -> bool:

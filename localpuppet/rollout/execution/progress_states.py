@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.rollout.execution.events import NodeResult, NodeRun
+from localpuppet.rollout.execution.events import NodeResult, NodeRun, RolloutEnding
 from localpuppet.rollout.execution.state import RolloutState
 
 
@@ -123,6 +123,12 @@ class ProgressStates:
 def of_group(states: Collection[ProgressState]) -> ProgressState:
     """Return the state of a group from the states of its node runs, at least one."""
     return next(state for state in _OF_GROUP if state in states)
+
+
+def word_of_ending(ending: RolloutEnding, counts: Mapping[str, int]) -> str:
+    """Return why a rollout is over, in words: it is `done` only if no node failed."""
+    failed = ending is RolloutEnding.DONE and ProgressState.FAILED in counts
+    return f"{ending} with failures" if failed else str(ending)
 
 
 def count_states(states: Collection[ProgressState]) -> dict[str, int]:

@@ -32,6 +32,7 @@ from localpuppet.rollout.execution.progress_states import (
     ProgressStates,
     count_states,
     of_group,
+    word_of_ending,
 )
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -104,11 +105,13 @@ class RolloutReport:
             if decision := _decision(event):
                 decisions.append((at, decision))
         word = INTERRUPTED if state.overtaken is None else OVERTAKEN
-        if taken:
+        if state.over is not None:
+            word = word_of_ending(state.over.ending, ProgressStates(state).counts())
+        elif taken:
             word = PAUSED if state.waits else RUNNING
         return cls(
             state=state,
-            word=word if state.over is None else str(state.over.ending),
+            word=word,
             began=events[0][0],
             ended=None if state.over is None else ended,
             started_at=started_at,

@@ -90,7 +90,7 @@ class RolloutRow:
         why = f": {told.reason}" if told.reason else ""
         return cls(
             id=str(rollout),
-            state=str(told.ending),
+            state=told.word,
             title=told.title,
             caller=caller,
             reason=f"it ended on another machine{why}",
