@@ -17,8 +17,8 @@ from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
     ChecksEnded,
-    DurationsMeasured,
     Event,
+    LastRunsReported,
     NodeRun,
     NodeRunEnded,
     NodeRunsStarted,
@@ -39,7 +39,7 @@ from localpuppet.rollout.plans.check import Check, parse_check, to_json
 _KINDS: Mapping[type[Event], str] = {
     RolloutBegan: "rollout_began",
     RolloutResumed: "rollout_resumed",
-    DurationsMeasured: "durations_measured",
+    LastRunsReported: "last_runs_reported",
     NodesSkipped: "nodes_skipped",
     StagingEnded: "staging_ended",
     NodeRunsStarted: "node_runs_started",

@@ -118,10 +118,16 @@ class RolloutResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DurationsMeasured:
-    """Node → the durations of its last good runs in seconds, the newest first."""
+class LastRunsReported:
+    """What nodes report of their runs before they take part.
+
+    Attributes:
+        durations: Node → the durations of its last good runs in seconds, the newest first.
+        releases: Release → how many nodes ran it last, the most frequent first.
+    """
 
     durations: Mapping[NodeName, tuple[float, ...]]
+    releases: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +296,7 @@ class RolloutEnded:
 Event = (
     RolloutBegan
     | RolloutResumed
-    | DurationsMeasured
+    | LastRunsReported
     | NodesSkipped
     | StagingEnded
     | NodeRunsStarted

@@ -21,7 +21,6 @@ from localpuppet.rollout.execution.commands.command import SentCommand, meaning,
 from localpuppet.rollout.execution.deciding import NextAction, decide
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
-    DurationsMeasured,
     Event,
     NodeResult,
     NodeRun,
@@ -173,8 +172,9 @@ class Execution:
         left = [node for node, result in self.state.results().items() if result is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
-        if lasted := self.nodes.durations():
-            self._note(DurationsMeasured(durations=dict(sorted(lasted.items()))))
+        reported = self.nodes.last_runs()
+        if reported.durations or reported.releases:
+            self._note(reported)
         if not self._skip(problems):
             return await self._refuse(problems, resume=resume, held=resume)
         self._holding = True

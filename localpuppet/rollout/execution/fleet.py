@@ -6,7 +6,8 @@ has (changes, entries, confirmations, a failure's reason) is requested from the 
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -28,7 +29,13 @@ from localpuppet.fleet.trust.signing import Verifier, claimed_payload
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.node.runs.hold import rollout_owner
 from localpuppet.rollout.execution.deliveries import Deliveries, claim_of
-from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan
+from localpuppet.rollout.execution.events import (
+    LastRunsReported,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    RolloutBegan,
+)
 from localpuppet.rollout.execution.nodes import (
     HOLD,
     NodeRunAnswer,
@@ -41,6 +48,7 @@ from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, pr
 AGAIN = 0.5  # seconds between attempts to watch an unreachable bus
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
+MAX_RELEASES = 20
 UNTOLD = "cannot predict its changes: its agent has 'run_cmd'"
 STALE = "too much time passed between its noop run and its run, several times"
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -71,6 +79,7 @@ class FleetNodes:
         self._steps = {step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)}
         self._producers = {node for need in began.needs for node in need.producers}
         self._durations: dict[NodeName, tuple[float, ...]] = {}
+        self._releases: dict[NodeName, str] = {}
         self._tell: set[NodeName] = set()  # nodes that can report what a run would change
         self._await: set[NodeName] = set()  # nodes that can wait for entries of others
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -85,6 +94,7 @@ class FleetNodes:
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
         self._durations |= {node: _durations(found[str(node)]) for node in nodes}
+        self._releases |= {node: _release(found[str(node)]) for node in nodes}
         self._await |= {node for node in nodes if _can(found[str(node)], "awaits_entries")}
         self._tell |= {node for node in nodes if _can(found[str(node)], "reports_changes")}
         problems = {node: self._unready(found[str(node)]) for node in nodes}
@@ -97,9 +107,14 @@ class FleetNodes:
             problems |= await self._deliveries.unready(able)
         return problems
 
-    def durations(self) -> Mapping[NodeName, tuple[float, ...]]:
-        """Return the durations of the nodes' last good runs; see `RolloutNodes`."""
-        return {node: seconds for node, seconds in self._durations.items() if seconds}
+    def last_runs(self) -> LastRunsReported:
+        """Return what the nodes report of their last runs; see `RolloutNodes`."""
+        durations = {node: self._durations[node] for node in sorted(self._durations)}
+        releases = Counter(filter(None, self._releases.values())).most_common(MAX_RELEASES)
+        return LastRunsReported(
+            durations={node: seconds for node, seconds in durations.items() if seconds},
+            releases=dict(releases),
+        )
 
     def _unready(self, answer: NodeAnswer) -> str:
         if answer.reply is None or not answer.ok:
@@ -334,6 +349,12 @@ def _foreseen(told: Json) -> tuple[PredictedChanges | None, str]:
         return PredictedChanges.from_dict(raw), ""
     except InvalidInputError as error:
         return None, line(str(error))
+
+
+def _release(answer: NodeAnswer) -> str:
+    """Return the release of the last run that a node reports; empty without one."""
+    told = answer.reply.result if answer.reply is not None and answer.ok else {}
+    return line(mapping_of(told.get("last_run")).get("release"))
 
 
 def _durations(answer: NodeAnswer) -> tuple[float, ...]:

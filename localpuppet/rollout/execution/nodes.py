@@ -10,7 +10,7 @@ from typing import Protocol
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.events import NodeRun, NodeRunEnded
+from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, NodeRunEnded
 
 Problems = Mapping[NodeName, str]
 HOLD = 600.0  # seconds until a hold expires that is not renewed
@@ -72,10 +72,10 @@ class RolloutNodes(Protocol):
         """Return the nodes that cannot take part, each with the reason; nothing changes."""
         ...
 
-    def durations(self) -> Mapping[NodeName, tuple[float, ...]]:
-        """Return the durations of the last good runs, in seconds, of nodes that `ready` asked.
+    def last_runs(self) -> LastRunsReported:
+        """Return what the nodes that `ready` asked report of their last runs.
 
-        The newest first, up to five. Nodes without good runs or reports are left out.
+        Up to five durations of a node. Nodes without good runs or reports are left out.
         """
         ...
 

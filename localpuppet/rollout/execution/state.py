@@ -6,7 +6,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -19,8 +19,8 @@ from localpuppet.rollout.execution.events import (
     ChangesApproved,
     ChangesPredicted,
     ChecksEnded,
-    DurationsMeasured,
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -54,6 +54,7 @@ class RolloutState:
         self._nodes = frozenset(node for group in began.groups for node in group)
         self.skipped: dict[NodeName, str] = {}
         self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
+        self.previous: Mapping[str, int] = {}  # release → nodes that ran it before the rollout
         self.usual: dict[NodeName, float] = {}  # their median
         self.until = began.options.until
         self.serials: dict[NodeName, int] = {}  # of the release's assignments, once all have it
@@ -271,8 +272,9 @@ class RolloutState:
                 for turn in self.started
                 if not (self.settled(turn) or self.looks(turn) or turn.step == self.step_back)
             )
-        elif isinstance(event, DurationsMeasured):
+        elif isinstance(event, LastRunsReported):
             self.durations.update(event.durations)
+            self.previous = self.previous or event.releases
             self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
 
     def _take_look(self, event: ChangesPredicted | ChangesApproved | NodeRunsWithdrawn) -> None:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from localpuppet.rollout.cli.rollout_text import how_far, outcome
 from localpuppet.rollout.execution.events import (
-    DurationsMeasured,
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -26,7 +26,7 @@ FIRST, SECOND = NodeRun(1, node(1)), NodeRun(1, node(2))
 def test_how_far_it_is() -> None:
     state = RolloutState(began([1, 2], [3]))
     assert how_far(state) == "asking whether all are ready"
-    state.take(DurationsMeasured(durations=dict.fromkeys(state.nodes, (2.0,))))
+    state.take(LastRunsReported(durations=dict.fromkeys(state.nodes, (2.0,))))
     state.take(NodeRunsStarted(node_runs=(FIRST, SECOND)))
     assert how_far(state, on={FIRST: 1.0, SECOND: 1.0}) == (
         "group 1 of 2, 0 of 3 runs ended, about 4.0s left, 2 on (n01.example.com, n02.example.com)"

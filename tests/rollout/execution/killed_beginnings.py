@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.rollout.execution.events import DurationsMeasured, Event
+from localpuppet.rollout.execution.events import Event, LastRunsReported
 from localpuppet.rollout.execution.journals import Journals
 from tests.rollout.execution.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"
 BEGAN = began([1, 2])
-ELSEWHERE: list[tuple[str, Event]] = [(AT, BEGAN), (AT, DurationsMeasured(durations={}))]
+ELSEWHERE: list[tuple[str, Event]] = [(AT, BEGAN), (AT, LastRunsReported(durations={}))]
 MOST = 100
 _NAMES = ("open", "sqlite3.connect", "os.mkdir", "os.link", "os.rename", "os.remove")
 

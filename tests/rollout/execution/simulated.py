@@ -22,6 +22,7 @@ from localpuppet.rollout.execution.commands.command import (
 )
 from localpuppet.rollout.execution.events import (
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -195,8 +196,8 @@ class SimulatedNodes:
         silent = {one: "did not answer" for one in nodes if one in self.silent}
         return silent | {one: why for one, why in self.unready.items() if one in nodes}
 
-    def durations(self) -> dict[NodeName, tuple[float, ...]]:
-        return self.lasted
+    def last_runs(self) -> LastRunsReported:
+        return LastRunsReported(durations=self.lasted)
 
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import (
-    DurationsMeasured,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -18,7 +18,7 @@ from localpuppet.rollout.execution.events import (
 from localpuppet.rollout.execution.state import RolloutState
 from tests.rollout.execution.simulated import began, node
 
-LASTED = DurationsMeasured(durations={node(n): (1000.0, 10.0 * n, 0.0) for n in range(1, 6)})
+LASTED = LastRunsReported(durations={node(n): (1000.0, 10.0 * n, 0.0) for n in range(1, 6)})
 
 
 def rollout(*groups: list[int], **options: object) -> RolloutState:

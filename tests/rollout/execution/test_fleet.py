@@ -61,7 +61,19 @@ async def test_how_long_runs_took(
 ) -> None:
     nodes, _ = fleet(replied({"denied": {}, "holds": [], "durations": told}), tmp_path)
     await nodes.ready([node(1)])
-    assert nodes.durations() == ({} if durations is None else {node(1): durations})
+    assert nodes.last_runs().durations == ({} if durations is None else {node(1): durations})
+
+
+@pytest.mark.parametrize(
+    ("last_run", "releases"),
+    [({"release": "shop/tags/r6"}, {"shop/tags/r6": 1}), ({"release": 6}, {}), (None, {})],
+)
+async def test_which_release_a_node_ran_last(
+    last_run: Json, releases: dict[str, int], tmp_path: Path
+) -> None:
+    nodes, _ = fleet(replied({"denied": {}, "holds": [], "last_run": last_run}), tmp_path)
+    await nodes.ready([node(1)])
+    assert nodes.last_runs().releases == releases
 
 
 @pytest.mark.parametrize(

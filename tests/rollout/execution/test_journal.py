@@ -19,8 +19,8 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
-    DurationsMeasured,
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -69,7 +69,7 @@ EVENTS: list[Event] = [
         parent=RolloutId("20261122T100000Z-0000"),
     ),
     RolloutResumed(),
-    DurationsMeasured(durations={node(1): (12.5, 10.0)}),
+    LastRunsReported(durations={node(1): (12.5, 10.0)}),
     NodesSkipped(reasons={node(1): "on hold"}),
     NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)),
     NodeRunEnded(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.rollout.execution.events import DurationsMeasured, NodeRun, RolloutEnding
+from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, RolloutEnding
 from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.until import late, parse_until
 from tests.doubles.simulated_loop import run_simulated
@@ -67,7 +67,7 @@ def test_what_is_not_a_moment(text: str, message: str) -> None:
 def state(until: datetime, *seconds: float) -> RolloutState:
     found = RolloutState(began(range(len(seconds) + 1), until=until))
     lasted = {node(number): (took, 1.0) for number, took in enumerate(seconds)}
-    found.take(DurationsMeasured(durations=lasted))
+    found.take(LastRunsReported(durations=lasted))
     return found
 
 

@@ -30,6 +30,7 @@ _TONES = {
     "failures": _BAD,
     "damaged": _BAD,
     "interrupted": _BAD,
+    "done with failures": _WARN,
     "rolled back": _WARN,
     "not reached": _WARN,
     "skipped": _WARN,
@@ -179,10 +180,23 @@ class RolloutView:
             waiting=_waiting(report),
         )
 
+    @property
+    def previous(self) -> Mapping[str, int]:
+        """The other releases that nodes ran before it, with the number of nodes."""
+        before = self.report.state.previous
+        return {release: nodes for release, nodes in before.items() if release != self.release}
+
+    @property
+    def change(self) -> str:
+        """The release that it delivers, after the previous ones: `r1, r2 → r3`; may be empty."""
+        if not self.release or not self.previous:
+            return self.release
+        return f"{shown_names([*self.previous])} → {self.release}"
+
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield what an operator wants to know first: names and texts."""
         report, began = self.report, self.report.state.began
-        yield "Release", self.release or "none: each node runs what it has"
+        yield "Release", self.change or "none: each node runs what it has"
         yield "By", began.caller
         yield "Began", show_moment(parse_time(report.began))
         if report.ended is not None:

@@ -13,8 +13,8 @@ from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
-    DurationsMeasured,
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -187,7 +187,7 @@ def test_a_result_that_never_arrived_is_a_failure_and_not_unreached() -> None:
 
 def test_what_a_rollout_waits_for_and_how_long_it_takes() -> None:
     turn = NodeRun(1, node(1))
-    measured = DurationsMeasured(durations={node(1): (60.0,), node(2): (60.0,)})
+    measured = LastRunsReported(durations={node(1): (60.0,), node(2): (60.0,)})
     running = view(measured, NodeRunsStarted(node_runs=(turn,)), first=began([1], [2]))
     assert (running.seconds, running.left) == (80.0, "about 2m left")
     paused = RolloutPaused(reason="1 node failed", since=NOON)
@@ -203,6 +203,24 @@ def test_what_a_rollout_waits_for_and_how_long_it_takes() -> None:
     assert left.left == ""
     names = dict(left.facts())
     assert (names["By"], names["Elapsed"]) == ("choria=alice", "1m 10s")
+
+
+def test_a_release_is_shown_with_the_ones_before_it() -> None:
+    before = {"shop/tags/r6": 3, "shop/tags/r7": 1}
+    reported = LastRunsReported(durations={}, releases=before)
+    later = LastRunsReported(durations={}, releases={"shop/tags/r5": 4})
+    found = view(reported, later, first=began([1], delivery=RELEASE))
+    assert found.previous == {"shop/tags/r6": 3}
+    assert dict(found.facts())["Release"] == "shop/tags/r6 → shop/tags/r7"
+    assert view(reported, first=began([1])).change == ""
+
+
+def test_a_rollout_with_an_allowed_failure_is_not_simply_done() -> None:
+    turns = [NodeRun(1, node(number)) for number in (1, 2)]
+    over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
+    runs = [ended(turns[0], NodeResult.FAILED), ended(turns[1], NodeResult.SUCCEEDED)]
+    assert view(*runs, over, first=began([1, 2])).report.word == "done with failures"
+    assert view(runs[1], over, first=began([2])).report.word == "done"
 
 
 def test_every_option_has_words() -> None:
