@@ -242,10 +242,11 @@ def is_older(release: str, than: str) -> bool:
     """
     source, tags, tag = release.partition(TAGS)
     wanted, _, limit = than.rpartition(TAGS)
-    return bool(tags) and wanted in ("", source) and _natural(tag) < _natural(limit)
+    return bool(tags) and wanted in ("", source) and tag_order(tag) < tag_order(limit)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def tag_order(name: str) -> list[tuple[int, str]]:
+    """Return the key by which names of tags are sorted: r9 before r10."""
     texts = _NUMBER.split(name)
     numbers = [0, *(int(number[:MAX_DIGITS]) for number in _NUMBER.findall(name))]
     return [*zip(numbers, texts, strict=True)]

@@ -70,8 +70,7 @@ class RolloutState:
         self.cleared: set[NodeRun] = set()  # node runs whose changes are approved
         self.looked: dict[NodeRun, int] = {}  # the step of the last comparison before each run
         self._looks: Counter[NodeRun] = Counter()
-        # of nodes that ran, in the order of their ends
-        self.entries: dict[NodeName, AwaitedEntry] = {}
+        self.entries: dict[NodeName, AwaitedEntry] = {}  # of nodes that ran, by their ends
         self.checked: set[NodeRun] = set()
         self.failed: dict[NodeName, NodeRunEnded] = {}
         self.accepted: frozenset[NodeName] = frozenset()  # failed nodes that an operator accepted

@@ -17,7 +17,7 @@ from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.drift import DAYS as DRIFT_DAYS
 from localpuppet.web.dashboard.lists.drift import drift_groups
 from localpuppet.web.dashboard.lists.exporting import Table
-from localpuppet.web.dashboard.lists.failures import failures
+from localpuppet.web.dashboard.lists.failures import FailureGroup, failures
 from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
@@ -74,6 +74,7 @@ class NodeLists:
                 template="failures.html",
                 rows=self._failures,
                 table=exporting.failures_table,
+                complete=self.with_last_good,
             ),
             _List(
                 form=forms.RELEASES,
@@ -91,7 +92,7 @@ class NodeLists:
                 form=forms.RUNS,
                 template="runs.html",
                 rows=self._runs,
-                table=exporting.runs_table,
+                table=lambda runs: exporting.runs_table(kept.memory.history.with_resources(runs)),
                 complete=kept.memory.history.with_resources,
             ),
             _List(
@@ -143,11 +144,14 @@ class NodeLists:
         rows = await list_.rows(asked, names)
         last_updated = self._kept.fleet.last_updated
         # Ten thousand rows take long to write: others have their turn meanwhile.
-        text = await asyncio.to_thread(
-            lambda: written(list_.table(list_.complete(rows)), last_updated)
-        )
+        text = await asyncio.to_thread(lambda: written(list_.table(rows), last_updated))
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+
+    def with_last_good(self, groups: Sequence[FailureGroup]) -> Sequence[FailureGroup]:
+        """Return failures with the last good run of each one's newest node; reads the disk."""
+        worked = self._kept.memory.history.last_good(group.newest[0] for group in groups)
+        return [replace(group, worked=worked.get(group.newest[0])) for group in groups]
 
     async def listed(self, asked: ListQuery) -> Sequence[NodeRow]:
         """Return all nodes that a list shows; raises if the expression cannot be evaluated."""

@@ -39,7 +39,7 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 6
+_VERSION = 7
 _DAMAGED = "move the file away: the dashboard creates a new one"
 _TABLES = (
     run_table.TABLES

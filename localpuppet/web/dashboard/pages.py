@@ -35,6 +35,7 @@ from localpuppet.web.dashboard.lists.list_query import (
     ListQuery,
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from localpuppet.web.dashboard.lists.releases import sources_in_use
 from localpuppet.web.dashboard.lists.rollouts import (
     RolloutRow,
     active_rollouts,
@@ -104,17 +105,20 @@ class Pages:
         standing = NodeStandings() if problem else parts.fleet.standing
         found = overview(standing, names=names, now=now)
         worst = ListQuery.parse({}, FAILURES)
-        found_failures = failures(standing, worst, names=names, seen={})
+        groups = failures(standing, worst, names=names, seen={})
         rollouts = await asyncio.to_thread(self._rollouts)
+        sources = sources_in_use(standing, names)[:MOST]
         chart = await self.history.chart(range_of(asked.range_), rollouts, now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
-            failures=found_failures,
-            most_failures=MOST,
+            failures=await asyncio.to_thread(self.lists.with_last_good, groups[:MOST]),
+            all_failures=len(groups),
             rollouts=active_rollouts(rollouts, found.rollout_holds),
             most_names=MOST_NAMES,
+            sources=sources,
+            first_runs=await self.history.first_runs([one.newest for one in sources]),
             chart=chart,
             ranges=RANGES,
             problem=problem,
@@ -138,12 +142,15 @@ class Pages:
         runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
+        is_bad = row is not None and row.outcome.bad
+        worked = await asyncio.to_thread(self._parts.memory.history.last_good, [name] * is_bad)
         return self._showing.page(
             "node.html",
             row=row or NodeRow(node=name),
             entry=entry,
             tree=None if entry is None else tree_of(entry.facts, wanted),
             wanted=wanted,
+            worked=worked.get(name),
             days=await self.history.days(name, self._now()),
             runs=runs[:RUNS],
             more=runs[RUNS - 1].run if len(runs) > RUNS else "",

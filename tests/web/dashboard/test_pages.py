@@ -31,6 +31,31 @@ def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None
         assert len(listed(text(visitor, url.replace("&amp;", "&")))) == int(count), url
 
 
+def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: TestClient) -> None:
+    now = site.now()
+    site.tell(status("x1", now - 7200, last_run={"release": "web/tags/r6", "outcome": "changed"}))
+    site.tell(status("x1", now - 60, last_run={"release": "web/tags/r7", "outcome": "failed"}))
+    site.tell(status("x2", now - 7200, last_run={"outcome": "changed"}))
+    site.tell(status("x2", now - 60, last_run={"outcome": "failed", "reason": "disk full"}))
+    link = "/releases/difference?from=web/tags/r6&amp;to=web/tags/r7"
+    for url in ("/", "/failures", "/nodes/x1"):
+        assert link in text(visitor, url), url
+    assert "with the same release" in re.sub(r"\s+", " ", text(visitor, "/nodes/x2"))
+    assert "Last worked" not in text(visitor, "/nodes/web01")
+
+
+def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestClient) -> None:
+    now = site.now()
+    site.tell(status("x1", now - 7200, last_run={"release": "shop/tags/r9"}))
+    site.tell(status("x2", now - 3600, last_run={"release": "shop/tags/r10"}))
+    site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r10"}))
+    (part,) = re.findall(r'<section id="releases".*?</section>', text(visitor, "/"), re.DOTALL)
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", part))
+    assert "shop/tags/r10 newest 2 nodes in use since" in words
+    assert "shop/tags/r9 1 behind x1 last run" in words
+    assert "(1 hour ago)" in words
+
+
 def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
     site: Site, visitor: TestClient
 ) -> None:

@@ -17,6 +17,9 @@ from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
+# Seconds for which the time of a release's first run is used again.
+FIRST_FOR = 60.0
+
 
 class HistoryViews:
     """The views.
@@ -33,6 +36,7 @@ class HistoryViews:
         self._parts = parts
         self._showing = showing
         self._together = together
+        self._first: dict[str, tuple[float, float | None]] = {}
 
     async def chart(
         self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
@@ -45,6 +49,17 @@ class HistoryViews:
             return time_chart(counts, rollouts, range_=range_, now=now, since=since)
 
         return await asyncio.to_thread(read)
+
+    async def first_runs(self, releases: Sequence[str]) -> Mapping[str, float | None]:
+        """Return when each release ran first, as known up to a minute ago."""
+        now, first = self._parts.clock.monotonic(), self._parts.memory.history.first_of_release
+        fresh = {one: self._first[one] for one in releases if one in self._first}
+        fresh = {one: known for one, known in fresh.items() if known[0] > now}
+        for release in releases:
+            if release not in fresh:
+                fresh[release] = now + FIRST_FOR, await asyncio.to_thread(first, release)
+        self._first = fresh
+        return {release: at for release, (_, at) in fresh.items()}
 
     async def days(self, node: str, now: float) -> Sequence[DayCell]:
         """Return the last days of a node."""

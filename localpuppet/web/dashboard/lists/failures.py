@@ -10,6 +10,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from localpuppet.web.dashboard.run_results import RunResult
 
 # When a failure was seen first and last: seconds since 1970.
 Seen = Mapping[str, tuple[float, float]]
@@ -27,9 +28,11 @@ class FailureGroup:
         kinds: The results of the runs.
         nodes: The nodes, sorted.
         newest: The node whose run ended last, and that run.
+        release: The release of that run, or empty.
         since: When the first of these nodes began to fail: seconds since 1970.
         first: When it was seen first: seconds since 1970.
         last: When it was seen last.
+        worked: The last good run of the newest node; `None` if unknown.
     """
 
     failure_cause: str
@@ -39,9 +42,11 @@ class FailureGroup:
     kinds: tuple[Kind, ...]
     nodes: tuple[str, ...]
     newest: tuple[str, str]
+    release: str
     since: float
     first: float
     last: float
+    worked: RunResult | None = None
 
 
 def failures(
@@ -87,6 +92,7 @@ def _failure(cause: str, group: list[NodeRow], seen: tuple[float, float] | None)
         kinds=tuple(kind for kind in Kind if kind in kinds),
         nodes=tuple(sorted(row.node for row in group)),
         newest=(newest.node, newest.run),
+        release=newest.release,
         since=min([row.failing_since for row in group if row.failing_since] or ends),
         first=min(*ends, seen[0]) if seen else min(ends),
         last=max(*ends, seen[1]) if seen else max(ends),

@@ -1,11 +1,11 @@
 """The list of releases: the nodes that run them, their results, and what is staged here."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, tag_order
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.lists.list_query import ListQuery
@@ -66,6 +66,46 @@ class ReleaseListContext:
     staged: Iterable[StagedRelease]
     signed: Mapping[str, str] = field(default_factory=dict)
     previous: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceInUse:
+    """The tags of a source that nodes ran last.
+
+    Attributes:
+        newest: The release with the newest tag; each node with another one is behind.
+        nodes: The number of nodes that ran it last.
+        behind: The nodes of each other release with the end of its last run, newest tag first.
+    """
+
+    newest: str
+    nodes: int
+    behind: Sequence[tuple[str, Sequence[str], float | None]]
+
+    @property
+    def late_nodes(self) -> int:
+        """Return the number of nodes that are behind."""
+        return sum(len(nodes) for _, nodes, _ in self.behind)
+
+
+def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> list[SourceInUse]:
+    """Return the sources whose tags nodes ran last, those with most nodes behind first.
+
+    Args:
+        standing: All nodes.
+        names: Only these nodes; `None` for all.
+    """
+    tallies = standing.tallies if names is None else _tallies(standing.some(names))
+    sources: dict[str, list[str]] = {}
+    for release in tallies:
+        if TAGS in release:
+            sources.setdefault(release.partition(TAGS)[0], []).append(release)
+    found = []
+    for releases in sources.values():
+        newest, *older = sorted(releases, key=tag_order, reverse=True)
+        behind = [(one, tallies[one].nodes, tallies[one].last) for one in older]
+        found.append(SourceInUse(newest=newest, nodes=len(tallies[newest].nodes), behind=behind))
+    return sorted(found, key=lambda one: (-one.late_nodes, one.newest))
 
 
 def releases(

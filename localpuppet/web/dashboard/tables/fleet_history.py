@@ -10,6 +10,7 @@ from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import audit_table, run_queries
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, NodeAuditRecord
 from localpuppet.web.dashboard.tables.run_queries import NodeDrift, RunFilter
+from localpuppet.web.dashboard.tables.run_table import GOOD_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,19 @@ class FleetHistory:
         """Return runs with their resources."""
         with self.snapshot() as connection:
             return run_queries.with_resources(connection, runs)
+
+    def last_good(self, nodes: Iterable[str]) -> Mapping[str, RunResult]:
+        """Return the last run of each node that was no failure and no noop run, if there is one."""
+        with self.snapshot() as connection:
+            runs = [
+                run_queries.of_node(connection, node, limit=1, kinds=GOOD_KINDS) for node in nodes
+            ]
+        return {run.node: run for found in runs for run in found}
+
+    def first_of_release(self, release: str) -> float | None:
+        """Return when a release ran first; see `run_queries.first_of_release`."""
+        with self.snapshot() as connection:
+            return run_queries.first_of_release(connection, release)
 
     def days(self, node: str, days: Sequence[int]) -> Mapping[tuple[int, Kind], int]:
         """Return counts of a node's runs; see `run_queries.days_of`."""

@@ -73,7 +73,12 @@ class NodeDrift:
 
 
 def of_node(
-    connection: Connection, node: str, *, limit: int, before: RunId | None = None
+    connection: Connection,
+    node: str,
+    *,
+    limit: int,
+    before: RunId | None = None,
+    kinds: Collection[Kind] = tuple(Kind),
 ) -> list[RunResult]:
     """Return runs of a node, newest first.
 
@@ -82,6 +87,7 @@ def of_node(
         node: The node.
         limit: Maximum number.
         before: Only older ones than this run; `None` for all.
+        kinds: The results.
     """
     number = connection.execute("SELECT id FROM texts WHERE text = ?", (node,)).fetchone()
     # Each by itself: SQLite looks at the index for one, and at every run for both.
@@ -94,9 +100,9 @@ def of_node(
     found: list[_Found] = []
     for day in range(min(begin, last + 1), first - 1, -1):
         found += connection.execute(
-            f"{_ALL} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"
-            " ORDER BY moment DESC LIMIT ?5",
-            (day, *number, begin, moment, limit - len(found)),
+            f"{_ALL} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"  # noqa: S608
+            " AND outcome IN (SELECT value FROM json_each(?6)) ORDER BY moment DESC LIMIT ?5",
+            (day, *number, begin, moment, limit - len(found), json.dumps([*kinds])),
         )
         if len(found) == limit:
             break
@@ -163,6 +169,17 @@ def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[Ru
             runs += map(_ended, connection.execute(_FOUND.format(inner), values))
     runs.sort(key=lambda run: (-run.at, run.node))
     return runs[:limit]
+
+
+def first_of_release(connection: Connection, release: str) -> float | None:
+    """Return when the first known run with a release ended, or `None`: seconds since 1970."""
+    ((day, at),) = connection.execute(
+        "SELECT day, min(at) FROM runs"
+        " WHERE day = (SELECT min(first) FROM profiles WHERE release = ?1)"
+        " AND profile IN (SELECT id FROM profiles WHERE release = ?1)",
+        (release,),
+    )
+    return None if at is None else float(day * DAY + at / MILLI)
 
 
 def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:

@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS texts_by_day ON texts (day);
 CREATE TABLE IF NOT EXISTS profiles (
     id INTEGER PRIMARY KEY, outcome TEXT NOT NULL, release TEXT NOT NULL, environment TEXT NOT NULL,
     commit_id TEXT NOT NULL, noop INTEGER NOT NULL, corrective INTEGER NOT NULL,
-    refusal TEXT NOT NULL, day INTEGER NOT NULL
+    refusal TEXT NOT NULL, day INTEGER NOT NULL, first INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS profiles_by_value ON profiles
     (outcome, release, environment, commit_id, noop, corrective, refusal);
@@ -89,17 +89,18 @@ _KEY = "day = ? AND node = ? AND moment = ?"
 _PROFILE = "outcome, release, environment, commit_id, noop, corrective, refusal"
 _IS_KNOWN = f"SELECT 1 FROM profiles WHERE ({_PROFILE}) = (?, ?, ?, ?, ?, ?, ?) AND day >= ?"  # noqa: S608
 _USE_PROFILE = (
-    f"INSERT INTO profiles ({_PROFILE}, day) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-    f" ON CONFLICT ({_PROFILE}) DO UPDATE SET day = max(day, excluded.day) RETURNING id"
+    f"INSERT INTO profiles ({_PROFILE}, day, first) VALUES (?, ?, ?, ?, ?, ?, ?, ?8, ?8)"  # noqa: S608
+    f" ON CONFLICT ({_PROFILE}) DO UPDATE SET day = max(day, excluded.day),"
+    " first = min(first, excluded.first) RETURNING id, first, day"
 )
 _USE_TEXT = (
     "INSERT INTO texts (text, day) VALUES (?, ?) ON CONFLICT (text) DO UPDATE"
-    " SET day = max(day, excluded.day) RETURNING id"
+    " SET day = max(day, excluded.day) RETURNING id, 0, day"
 )
 # Values by column of a run's profile, and those of a profile that says only the outcome.
 _Profile = tuple[str | int, ...]
 _NO_PROFILE = ("", "", "", 0, 0, "")
-_GOOD = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
+GOOD_KINDS = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 
 class RunTableWriter:
@@ -121,7 +122,7 @@ class RunTableWriter:
         self._connection = connection
         self._most = most
         self._most_resources = most_resources
-        self._known: dict[str | _Profile, tuple[int, int]] = {}
+        self._known: dict[str | _Profile, tuple[int, range]] = {}
 
     def add(self, one: RunResult) -> bool:
         """Add an end of a run, or what a summary adds to a known one.
@@ -166,7 +167,7 @@ class RunTableWriter:
             "SELECT count(*) FROM resources WHERE day = ? AND node = ?", key[:2]
         ).fetchone()
         some = one.resources[: max(0, self._most_resources - used)]
-        repeats = one.outcome in _GOOD and self._repeats(key)
+        repeats = one.outcome in GOOD_KINDS and self._repeats(key)
         self._connection.executemany(
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?)",
             [
@@ -197,7 +198,7 @@ class RunTableWriter:
                 last.format("<") + " ORDER BY moment DESC LIMIT 1", (earlier, node, before)
             ).fetchone()
             if found is not None:
-                return found[0] == release and found[1] in _GOOD
+                return found[0] == release and found[1] in GOOD_KINDS
         return False
 
     def _oldest_of_full(self, day: int, node: int) -> int | None:
@@ -234,11 +235,11 @@ class RunTableWriter:
     def _used(
         self, key: "str | _Profile", day: int, statement: str, values: tuple[str | int, ...]
     ) -> int:
-        number, until = self._known.get(key, (0, -1))
-        if until >= day:
+        number, days = self._known.get(key, (0, range(0)))
+        if day in days:
             return number
-        found: tuple[int] = self._connection.execute(statement, values).fetchone()
-        self._known[key] = found[0], day
+        found: tuple[int, int, int] = self._connection.execute(statement, values).fetchone()
+        self._known[key] = found[0], range(found[1], found[2] + 1)
         return found[0]
 
 

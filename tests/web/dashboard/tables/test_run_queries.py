@@ -104,6 +104,19 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     assert found(until=NOW) == everything[1:]
 
 
+def test_the_last_good_run_and_the_first_one_with_a_release_are_known(
+    table: sqlite3.Connection,
+) -> None:
+    good, bad = ended(NOW - 9 * DAY), ended(NOW, outcome=Kind.FAILED, release="web/tags/r2")
+    write(table, bad, ended(NOW - 60, outcome=Kind.NOOP_CLEAN), good, ended(NOW - 10 * DAY))
+    kinds = run_table.GOOD_KINDS
+    assert run_queries.of_node(table, "a", limit=1, kinds=kinds) == [good]
+    assert run_queries.of_node(table, "b", limit=1, kinds=kinds) == []
+    assert run_queries.first_of_release(table, "web/tags/r2") == NOW
+    assert run_queries.first_of_release(table, "web/tags/r1") == NOW - 10 * DAY
+    assert run_queries.first_of_release(table, "web/tags/r3") is None
+
+
 def test_a_node_has_counts_of_runs_by_day(table: sqlite3.Connection) -> None:
     today = day_of(NOW)
     write(
