@@ -7,12 +7,13 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from itertools import cycle, islice
 from subprocess import Popen
+from types import MappingProxyType
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -111,41 +112,50 @@ class OpenPages:
         return path if b"data-live" in main else "/bus"
 
     async def _page(self, path: str, again: str) -> None:
-        changed = asyncio.Event()
+        changed, seen = asyncio.Event(), dict[str, str]()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen(changed, path))
-            group.create_task(self._look(changed, again))
+            group.create_task(self._listen(changed, seen, path, live=path == again))
+            group.create_task(self._look(changed, seen, again))
 
-    async def _listen(self, changed: asyncio.Event, path: str) -> None:
+    async def _listen(
+        self, changed: asyncio.Event, seen: dict[str, str], path: str, *, live: bool
+    ) -> None:
         subject = re.match(r"/nodes/([^/?]+)", path)
         async with self._asked("/events") as (reader, _):
             changed.set()  # as after `onopen`
+            number = ""
             while line := await reader.readline():
+                if line.startswith(b"id:"):
+                    number = line[3:].decode().strip()
                 if line.startswith(b"data:"):
                     nodes = json.loads(line[5:])["nodes"]
-                    if subject is None or nodes is None or subject[1] in nodes:
+                    seen["Last-Event-ID"] = number
+                    if nodes is None or (live and (subject is None or subject[1] in nodes)):
                         changed.set()
 
-    async def _look(self, changed: asyncio.Event, path: str) -> None:
+    async def _look(self, changed: asyncio.Event, seen: dict[str, str], path: str) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await changed.wait()
             changed.clear()
             looked = loop.time()
-            async with self._asked(path) as (reader, length):
+            async with self._asked(path, seen) as (reader, length):
                 await reader.readexactly(length)
             self.looks += 1
             await asyncio.sleep(looked + QUIET - loop.time())
 
     @asynccontextmanager
-    async def _asked(self, path: str) -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
+    async def _asked(
+        self, path: str, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
         """Ask, and lend the answer's body and its length."""
         visitor = self._visitor
         reader, writer = await asyncio.open_connection("127.0.0.1", visitor.port)
         try:
             host = f"{visitor.host}:{visitor.port}"
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode())
-            writer.write(f"Cookie: {visitor.cookie}\r\n\r\n".encode())
+            more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            writer.write(f"Cookie: {visitor.cookie}\r\n{more}\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             assert " 200 " in head.partition("\r\n")[0], head
             length = re.search(r"content-length: (\d+)", head)

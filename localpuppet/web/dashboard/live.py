@@ -1,22 +1,24 @@
 """Changes as server-sent events: the number of the change and the changed nodes.
 
-- A page that receives an event loads itself again.
+- A page that receives an event loads itself again, if it shows one of the nodes.
+- All pages receive an event together, so that they share answers, at most every `PAUSE` seconds.
 - After a pause or a lost connection a page sends the last number that it received
   (`Last-Event-ID`), and gets the missed changes at once.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.web.dashboard.fleet import ChangeLog
 
-# Seconds that changes are gathered for, and at most between two lines.
+# Seconds that changes are gathered for, at least between two events, and at most between two lines.
 GATHER = 0.2
+PAUSE = 2.0
 ALIVE = 15.0
 # Names in an event; for more, the event means that anything may have changed.
-MOST_NAMES = 50
+MOST_NAMES = 200
 MOST_STREAMS = 300
 
 
@@ -27,6 +29,7 @@ class Live:
     Attributes:
         changes: The changes of the fleet.
         leave: Set when the dashboard ends.
+        pause: Minimum seconds between two events.
         alive: Maximum seconds between two lines.
         most: Maximum number of listeners.
     """
@@ -34,9 +37,12 @@ class Live:
     changes: ChangeLog
     leave: asyncio.Event
     _: KW_ONLY
+    pause: float = PAUSE
     alive: float = ALIVE
     most: int = MOST_STREAMS
     _streams: int = field(default=0, init=False)
+    _gathering: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _sent_at: float = field(default=float("-inf"), init=False)
     _told: tuple[tuple[int, int], str] = field(default=((-1, -1), ""), init=False)
 
     @property
@@ -71,7 +77,7 @@ class Live:
                             return
                         yield ": alive\n\n"
                         continue
-                    await asyncio.sleep(GATHER)
+                    await self._gathered(leaving)
                 if not stays():
                     return
                 text = self._event(at)
@@ -80,6 +86,17 @@ class Live:
         finally:
             leaving.cancel()
             self._streams -= 1
+
+    async def _gathered(self, leaving: "asyncio.Task[bool]") -> None:
+        """Wait until the next event, which is the same moment for all listeners, or the end."""
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather())
+        await asyncio.wait([self._gathering, leaving], return_when=asyncio.FIRST_COMPLETED)
+
+    async def _gather(self) -> None:
+        now = asyncio.get_running_loop().time
+        await asyncio.sleep(max(GATHER, self._sent_at + self.pause - now()))
+        self._sent_at = now()
 
     def _event(self, seen: int) -> str:
         """Return the event after a change, shared by listeners with the same last change."""
@@ -109,3 +126,9 @@ def event(number: int, names: set[str] | None) -> str:
     """
     few = sorted(names) if names is not None and len(names) <= MOST_NAMES else None
     return f"id: {number}\ndata: {json.dumps({'nodes': few})}\n\n"
+
+
+def event_number(headers: Mapping[str, str]) -> int | None:
+    """Return the number of the last event that a page received; `None` without one."""
+    text = headers.get("last-event-id", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

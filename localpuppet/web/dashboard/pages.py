@@ -43,6 +43,7 @@ from localpuppet.web.dashboard.lists.rollouts import (
     groups_of,
     reported_runs,
 )
+from localpuppet.web.dashboard.live import event_number
 from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
@@ -222,10 +223,10 @@ class Pages:
         live = self._parts.live
         if live.full:
             return PlainTextResponse("too many live connections\n", status_code=503)
-        seen = request.headers.get("last-event-id", "")
-        number = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None
         visitor = Visitor.of(request.scope)
-        events = live.events(number, stays=lambda: self._parts.door.knows(visitor))
+        events = live.events(
+            event_number(request.headers), stays=lambda: self._parts.door.knows(visitor)
+        )
         return StreamingResponse(events, media_type="text/event-stream")
 
     def problem(self, error: LocalpuppetError) -> Response:

@@ -1,8 +1,9 @@
 """Shares one rendering of a view between equal requests while nothing has changed.
 
-A change wakes every open page, and each loads itself again: they all get one answer. An answer has
-the state at its beginning. After an answer comes a pause, and requests in between wait for the next
-one, so that no view occupies the server alone.
+An event wakes every open page, and each loads itself again: they all get one answer, as new as the
+event that they name (`Last-Event-ID`). An answer has the state at its beginning. After an answer
+comes a pause, and requests in between wait for the next one, so that no view occupies the server
+alone.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from localpuppet.base.machine.ports import Clock
 from localpuppet.web.dashboard.fleet import ChangeLog
+from localpuppet.web.dashboard.live import event_number
 
 # Seconds, whatever did not change: facts have no number, and ages grow.
 FRESH = 1.0
@@ -50,13 +52,11 @@ class _Answer:
         self.task = asyncio.ensure_future(self._made(make, before))
         self.task.add_done_callback(_heard)
 
-    @property
-    def true(self) -> bool:
-        """Whether the answer is up to date."""
+    def has(self, revision: int) -> bool:
+        """Return whether the answer is recent, and has the state of a revision."""
         if not self._begun:
             return True
-        unchanged = self._revision == self._changes.revision
-        return unchanged and self._until > self._clock.monotonic()
+        return self._revision >= revision and self._until > self._clock.monotonic()
 
     async def _made(
         self, make: Callable[[], Awaitable[Response]], before: "_Answer | None"
@@ -90,7 +90,7 @@ class SharedAnswers:
         """Return the answer of a view, or a shared one that is up to date.
 
         Args:
-            request: The request; only its URL matters.
+            request: The request; only its URL and the number of an event matter.
             view: The view.
 
         Raises:
@@ -98,7 +98,7 @@ class SharedAnswers:
         """
         key = f"{request.url.path}?{request.url.query}"
         known = self._answers.get(key)
-        if known is None or not known.true:
+        if known is None or not known.has(self._wanted(request)):
             known = _Answer(lambda: view(request), known, self._changes, self._clock)
             self._answers[key] = known
             self._answers.move_to_end(key)
@@ -106,6 +106,11 @@ class SharedAnswers:
                 self._answers.popitem(last=False)
         # One who goes away does not take the answer from the others.
         return await asyncio.shield(known.task)
+
+    def _wanted(self, request: Request) -> int:
+        """Return the revision that an answer needs: without the number of an event, the last."""
+        number, last = event_number(request.headers), self._changes.revision
+        return last if number is None else min(number, last)
 
 
 def _heard(task: "asyncio.Task[Response]") -> None:

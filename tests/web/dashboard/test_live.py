@@ -34,7 +34,7 @@ async def test_changes_are_gathered_and_named(site: Site) -> None:
 
 
 async def test_listeners_with_the_same_last_change_share_one_text(site: Site) -> None:
-    live = Live(site.fleet.changes, asyncio.Event())
+    live = Live(site.fleet.changes, asyncio.Event(), pause=0.01)
     site.fleet.answered()
     seen = site.fleet.changes.revision
     site.tell(status("a", site.now()))
@@ -49,6 +49,34 @@ async def test_listeners_with_the_same_last_change_share_one_text(site: Site) ->
     await anext(late)
     assert nodes(await anext(late)) == ["b"]
     assert nodes(await anext(streams[0])) == ["b"]
+
+
+async def test_a_page_receives_its_next_event_after_a_pause_that_the_end_interrupts(
+    site: Site,
+) -> None:
+    now, leave = asyncio.get_running_loop().time, asyncio.Event()
+    live = Live(site.fleet.changes, leave, pause=0.5)
+    site.fleet.answered()
+    events, other = live.events(None), live.events(None)
+    await anext(events)
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    site.tell(status("a", site.now()))
+    assert nodes(await waiting) == ["a"]
+    received = now()
+    await anext(other)
+    waiting = asyncio.ensure_future(anext(other))
+    await asyncio.sleep(0)
+    site.tell(status("b", site.now()))
+    assert nodes(await waiting) == ["b"]
+    assert now() - received >= live.pause
+    assert nodes(await anext(events)) == ["b"]
+    live.pause = 3600.0
+    site.tell(status("c", site.now()))
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    leave.set()
+    assert nodes(await waiting) == ["c"]
 
 
 async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:

@@ -27,9 +27,10 @@ class Views:
             raise InvalidInputError("is bad")
         return Response(str(self.count))
 
-    async def ask(self, query: str = "") -> str:
+    async def ask(self, query: str = "", *, event: str = "") -> str:
         server = ("127.0.0.1", 80)
-        scope = {"type": "http", "path": "/", "query_string": query.encode(), "headers": []}
+        headers = [(b"last-event-id", event.encode())] if event else []
+        scope = {"type": "http", "path": "/", "query_string": query.encode(), "headers": headers}
         request = Request({**scope, "scheme": "http", "server": server, "method": "GET"})
         return bytes((await self.together.answer(request, self.view)).body).decode()
 
@@ -59,6 +60,21 @@ async def test_a_change_or_a_second_makes_another_answer(site: Site) -> None:
     assert await views.ask() == "2"
     site.clock.advance(FRESH)
     assert await views.ask() == "3"
+
+
+async def test_a_page_that_received_an_event_gets_an_answer_as_new_as_the_event(site: Site) -> None:
+    views = Views(site)
+    views.go.set()
+    event = str(site.fleet.changes.revision)
+    assert await views.ask() == "1"
+    site.fleet.stir()
+    assert await views.ask(event=event) == "1"
+    assert await views.ask(event=str(site.fleet.changes.revision)) == "2"
+    # A number of another server, or no number: the last state.
+    for number in ("999999", "no number"):
+        before = views.count
+        site.fleet.stir()
+        assert await views.ask(event=number) == str(before + 1)
 
 
 async def test_changes_while_a_view_rests_are_in_one_answer(site: Site) -> None:

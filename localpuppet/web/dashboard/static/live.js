@@ -116,9 +116,12 @@ button.addEventListener("click", (event) => {
 });
 
 // Fetching.
-// A view that is not live is not fetched again: a node may have to answer for it.
-const address = document.querySelector("main [data-live]") ? location.href : "/bus";
+// A view that is not live is not fetched again: a node may have to answer for it. It shows only
+// whether the bus is reachable, which an event without nodes announces.
+const live = document.querySelector("main [data-live]") !== null;
+const address = live ? location.href : "/bus";
 const subject = document.querySelector("[data-node]")?.dataset.node;
+const headers = { accept: "text/html" };
 const cut = document.getElementById("cut");
 let asking = false;
 let again = false;
@@ -131,7 +134,7 @@ async function look() {
   again = false;
   last = performance.now();
   try {
-    const answer = await fetch(address, { headers: { accept: "text/html" } });
+    const answer = await fetch(address, { headers });
     const text = await answer.text();
     if (answer.status === 403) location.reload();
     if (answer.status === 429) again = true;
@@ -162,7 +165,8 @@ function listen() {
   source = new EventSource("/events");
   source.onmessage = (event) => {
     const { nodes } = JSON.parse(event.data);
-    if (!subject || !nodes || nodes.includes(subject)) soon();
+    headers["last-event-id"] = event.lastEventId; // the page shall not be older
+    if (!nodes || (live && (!subject || nodes.includes(subject)))) soon();
   };
   source.onopen = () => {
     cut.hidden = true;
