@@ -2,4 +2,5 @@
 
 decides: `audit_record`, `day`, `run_summary`.
 acts: `auditing`, `day_log`, `following`, `publishing`, `summarising`.
+private: `backlog`.
 """

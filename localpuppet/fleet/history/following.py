@@ -3,12 +3,14 @@
 - A value is unpacked only after its signature is verified. Its signer must be the node of the key,
   and its day that of the slot; no record may be of the future.
 - A rejected value is logged once for each node and reason, and skipped.
-- A restart reads all days again; the board says which values it has, and these are not verified.
+- A restart lists all days again; the board says which values it has, and these are not verified.
+- Listed days are read in the background, the newest first, with a quarter of a core at most.
+  Changes do not wait for them.
 """
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
@@ -23,6 +25,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.key_value import (
+    Change,
     KeyListing,
     KeyValue,
     KeyValueEntry,
@@ -33,12 +36,14 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import HISTORY, MAX_HISTORY
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.history.audit_record import AuditRecord
+from localpuppet.fleet.history.backlog import HistoryBacklog
 from localpuppet.fleet.history.day import (
     AUDIT,
     RUNS,
     HistoryDay,
     HistoryForm,
     HistoryKind,
+    day_of,
     history_key,
     parse_day,
 )
@@ -48,6 +53,8 @@ from localpuppet.fleet.trust.signing import Verifier
 
 # Values that are verified together, in a thread.
 TOGETHER = 50
+# The rest after listed values were read, as a multiple of the time that this took.
+REST = 3.0
 # Nodes whose last rejection is remembered.
 MAX_REJECTIONS = 1000
 MAX_REASON = 300
@@ -76,6 +83,10 @@ class HistoryBoard(Protocol):
 
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the board has everything in a value; see `is_taken`."""
+        ...
+
+    def note_waiting(self, days: int) -> None:
+        """Note of how many of the last days the history is not complete yet."""
         ...
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
@@ -119,6 +130,8 @@ class HistoryFollower:
     log: Log
     pauses: HistoryPauses = HistoryPauses()
     _after: int | None = field(default=None, init=False)
+    _backlog: HistoryBacklog = field(default_factory=HistoryBacklog, init=False)
+    _listed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _rejections: dict[str, str] = field(default_factory=dict, init=False)
     _reported: str = field(default="", init=False)
 
@@ -128,7 +141,7 @@ class HistoryFollower:
             pause = self.pauses.again
             try:
                 # A separate task: a group that failed leaves its task marked as cancelled.
-                await ours(asyncio.create_task(unending(self._watch(await ours(self.store())))))
+                await ours(asyncio.create_task(self._follow(await ours(self.store()))))
             except* LocalpuppetError as errors:
                 error = first_error(errors)
                 if isinstance(error, RefusedError):
@@ -138,17 +151,51 @@ class HistoryFollower:
                 self._reported = str(error)
             await asyncio.sleep(pause)
 
+    async def _follow(self, kv: KeyValue) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(unending(self._watch(kv)))
+            group.create_task(unending(self._catch_up(kv)))
+
+    async def _catch_up(self, kv: KeyValue) -> None:
+        """Read the listed days, and rest in between."""
+        now = asyncio.get_running_loop().time
+        while True:
+            await self._listed.wait()
+            begun, today = now(), day_of(self.clock.now().timestamp())
+            keys = self._backlog.newest(today, TOGETHER)
+            found = await asyncio.gather(*(ours(kv.get(key)) for key in keys))
+            await self._take([entry for entry in found if entry is not None])
+            for key in keys:
+                self._backlog.discard(key)
+            self.board.note_waiting(self._backlog.days)
+            if not self._backlog.days:
+                self._listed.clear()
+            await asyncio.sleep(REST * (now() - begun))
+
     async def _watch(self, kv: KeyValue) -> None:
         following = kv.watch(HISTORY, after=self._after, largest=MAX_HISTORY, parts=True)
         async with aclosing(following) as changes:
             async for change in changes:
                 self._reported = ""
-                await self._take(entries(change))
+                await self._take(self._left(change))
                 if not (isinstance(change, KeyListing) and change.more):
                     self._after = revision_of(change)
 
+    def _left(self, change: Change) -> Sequence[KeyValueEntry]:
+        """Return the values of a change to read at once: of a listing, those that are no days."""
+        if not isinstance(change, KeyListing):
+            return entries(change)
+        left = [one for one in self._new(change.entries) if not self._backlog.add(one.key)]
+        self.board.note_waiting(self._backlog.days)
+        if self._backlog.days:
+            self._listed.set()
+        return left
+
+    def _new(self, found: Iterable[KeyValueEntry]) -> list[KeyValueEntry]:
+        return [one for one in found if not self.board.is_taken(one.key, _digest(one))]
+
     async def _take(self, found: Sequence[KeyValueEntry]) -> None:
-        new = [one for one in found if not self.board.is_taken(one.key, _digest(one))]
+        new = self._new(found)
         for begin in range(0, len(new), TOGETHER):
             some = new[begin : begin + TOGETHER]
             results = await asyncio.to_thread(lambda: [*map(self._read, some)])  # noqa: B023

@@ -117,6 +117,7 @@ class Fleet:
     Attributes:
         standing: The same nodes, indexed for lists.
         changes: The changes of rows, and of the state of the bus.
+        missing_days: Of how many of the last days the history is not complete yet.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Fleet:
         self._behind = asyncio.Event()
         self.last_updated = last_updated
         self.away = "not connected yet"
+        self.missing_days = 0
 
     @property
     def rows(self) -> Collection[NodeRow]:
@@ -213,6 +215,12 @@ class Fleet:
         """Note that the bus is unreachable."""
         if self.away != reason:
             self.away = reason
+            self.changes.add("")
+
+    def miss_history(self, days: int) -> None:
+        """Note of how many of the last days the history is not complete yet."""
+        if self.missing_days != days:
+            self.missing_days = days
             self.changes.add("")
 
     def stir(self) -> None:

@@ -167,7 +167,7 @@ class FleetFeeder:
             await asyncio.sleep(self.intervals.agent)
 
     async def _follow_history(self) -> None:
-        board = HistoryIntake(self.memory, self.fleet.changes.add)
+        board = HistoryIntake(self.memory, self.fleet.changes.add, self.fleet.miss_history)
         await self.feed.follow_history(board, self.connected_store)
 
     async def _look(self) -> None:

@@ -78,7 +78,12 @@ class TemplateRenderer:
             code: The HTTP status.
             values: The values of the template.
         """
-        bus = {"last_updated": self._fleet.last_updated, "away": self._fleet.away}
+        fleet = self._fleet
+        bus = {
+            "last_updated": fleet.last_updated,
+            "away": fleet.away,
+            "missing_days": fleet.missing_days,
+        }
         now = self._clock.now().timestamp()
         text = self._templates.get_template(template).render(bus=bus, now=now, code=code, **values)
         return HTMLResponse(text, status_code=code)

@@ -14,7 +14,7 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, HistoryForm, history_key
-from localpuppet.fleet.history.following import HistoryFollower, HistoryPauses
+from localpuppet.fleet.history.following import TOGETHER, HistoryFollower, HistoryPauses
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.trust.signing import MAX_PAYLOAD
 from tests.doubles.identities import Person, person, verifier
@@ -38,6 +38,7 @@ class _Board:
         self.audit: dict[tuple[str, str], AuditRecord] = {}
         self.taken: dict[str, bytes] = {}
         self.days = 0
+        self.waiting: list[int] = []
         self._news = asyncio.Event()
 
     def is_taken(self, key: str, digest: bytes) -> bool:
@@ -45,6 +46,10 @@ class _Board:
 
     def note_taken(self, key: str, digest: bytes) -> None:
         self.taken[key] = digest
+        self._news.set()
+
+    def note_waiting(self, days: int) -> None:
+        self.waiting.append(days)
         self._news.set()
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
@@ -133,6 +138,38 @@ async def _has_what_was_and_what_comes(kv: KeyValue, tmp_path: Path) -> None:
 
     assert board.days == days + 1  # the values that it had were not verified again
     assert {node for node, _ in board.runs} == {WEB.name, DB.name}
+
+
+class _BusyBoard(_Board):
+    """Stores runs of WEB only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
+        if any(str(day.node) == WEB.name for day in days):
+            await self.go.wait()
+        await super().take_runs(days)
+
+
+async def test_the_newest_days_come_first_and_changes_do_not_wait_for_them(tmp_path: Path) -> None:
+    kv, board = MemoryKeyValue(MemoryStore()), _BusyBoard()
+    for more in (-3, 0, -7):
+        for number in range(TOGETHER):  # each day is more than one batch
+            node = f"{HISTORY}web{number:02}.example.com/runs/{(TODAY + more) % 8}"
+            await kv.put(node, b"not signed")
+        await _put(kv, WEB, _day(WEB, a_summary(NOW + more * DAY), more=more))
+    async with _following(board, kv, tmp_path):
+        await board.until(lambda: bool(board.waiting))
+        await _put(kv, DB, _day(DB, a_summary(NOW)))
+        await board.until(lambda: len(board.runs) == 1)
+        assert {node for node, _ in board.runs} == {DB.name}
+        board.go.set()
+        await board.until(lambda: board.waiting[-1] == 0)
+    assert [run.at for run in board.runs.values()] == [NOW, NOW, NOW - 3 * DAY, NOW - 7 * DAY]
+    assert board.waiting[0] == 3
+    assert board.waiting == sorted(board.waiting, reverse=True)
 
 
 def _many() -> bytes:

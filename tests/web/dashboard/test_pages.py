@@ -312,6 +312,20 @@ def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
         assert client.post("/").status_code == 405
 
 
+def test_a_history_that_is_still_loading_is_shown_on_each_page(
+    site: Site, visitor: TestClient
+) -> None:
+    site.fleet.answered()
+    for days, words in ((2, "2 days are not complete"), (1, "1 day is not complete")):
+        site.fleet.miss_history(days)
+        for path in ("/", "/runs", "/bus"):
+            page = text(visitor, path)
+            assert "The history is still loading" in page
+            assert words in page
+    site.fleet.miss_history(0)
+    assert "still loading" not in text(visitor, "/runs")
+
+
 def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(
     site: Site, visitor: TestClient
 ) -> None:

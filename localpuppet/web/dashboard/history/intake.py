@@ -24,10 +24,12 @@ class HistoryIntake:
     Attributes:
         memory: The memory.
         changed: Called with each node that has new history.
+        waiting: Called with the number of days whose history is not complete yet.
     """
 
     memory: DashboardStore
     changed: Callable[[str], None]
+    waiting: Callable[[int], None]
     _taken: dict[int, int] | None = field(default=None, init=False)
     _noted: dict[int, int] = field(default_factory=dict, init=False)
 
@@ -42,6 +44,10 @@ class HistoryIntake:
         self._noted[_number(key)] = _signed(digest)
         if self._taken is not None:
             self._taken.update(self._noted)
+
+    def note_waiting(self, days: int) -> None:
+        """Note how many days are not complete yet; see `HistoryBoard`."""
+        self.waiting(days)
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries; see `HistoryBoard`."""
