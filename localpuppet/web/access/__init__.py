@@ -1,6 +1,6 @@
-"""Access to the dashboard: access rules, sessions, TLS, and listening sockets.
+"""Access to the dashboard and the API: access rules, sessions, TLS, and listening sockets.
 
-decides: `certificates`, `connections`, `loopback`, `rules`.
-acts: `sessions`.
-touches the world: `listening`, `serving`, `tls`.
+decides: `certificates`, `connections`, `local_users`, `loopback`, `rules`.
+acts: `middleware`, `sessions`.
+touches the world: `listening`, `serving`, `socket_owner`, `tls`.
 """

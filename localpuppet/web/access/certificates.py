@@ -1,4 +1,4 @@
-"""The access rules over TLS: people on the site's list, with certificates of the CA.
+"""The access rules over TLS: names on one of the site's lists, with certificates of the CA.
 
 - A certificate of the CA is not enough, because every node has one: its name must be on the list.
 - No actions are possible.
@@ -14,9 +14,11 @@ from localpuppet.web.access.rules import (
     METHODS,
     NO_METHOD,
     STATIC,
+    UNAVAILABLE,
     AccessRefusal,
     RequestGate,
     Visitor,
+    unlisted,
 )
 
 HTTPS = 443
@@ -32,6 +34,8 @@ class PeopleDoor:
         holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
             valid.
         monotonic: The monotonic clock, seconds.
+        setting: The key of the list in `localpuppet.yaml`.
+        methods: The HTTP methods.
     """
 
     def __init__(
@@ -42,12 +46,16 @@ class PeopleDoor:
         people: Callable[[], Collection[SignerName]],
         holder: Callable[[bytes], SignerName],
         monotonic: Callable[[], float],
+        setting: str = "web.people",
+        methods: Collection[str] = METHODS,
     ) -> None:
         shown = [f"[{name}]" if ":" in name else name for name in names]
         self.hosts = tuple(f"{name}:{port}" for name in shown)
         if port == HTTPS:
             self.hosts = (*shown, *self.hosts)
         self._people = people
+        self._setting = setting
+        self._methods = methods
         self._holder = holder
         self._threshold = RequestGate(self.hosts, "https", monotonic)
 
@@ -55,6 +63,10 @@ class PeopleDoor:
     def url(self) -> str:
         """Return the address of the dashboard."""
         return f"https://{self.hosts[0]}/"
+
+    def client(self, visitor: Visitor) -> str:
+        """Return the name of a visitor that has access."""
+        return self._holder(visitor.certificate)
 
     def knows(self, visitor: Visitor) -> bool:
         """Return whether a visitor has access."""
@@ -72,7 +84,7 @@ class PeopleDoor:
         refused = self._threshold.refusal(visitor.headers, known=why is None)
         if refused is not None:
             return refused
-        if method not in METHODS:
+        if method not in self._methods:
             return NO_METHOD
         return None if path.startswith(STATIC) else why
 
@@ -82,17 +94,7 @@ class PeopleDoor:
             if name in self._people():
                 return None
         except InvalidInputError:
-            # A client does not learn details about files of this machine.
-            return AccessRefusal(
-                code=503,
-                what="The access list is unavailable: a file of this machine is invalid.",
-                hint="Operator of the dashboard: 'localpuppet check' names the file.",
-            )
+            return UNAVAILABLE
         except LocalpuppetError as error:
             return AccessRefusal(code=403, what=f"No access: {error.what}.", hint=error.hint)
-        return AccessRefusal(
-            code=403,
-            what=f"No access: web.people does not list {name}.",
-            hint="Ask the operator of the dashboard to add the name to web.people in"
-            " localpuppet.yaml; no restart is needed.",
-        )
+        return unlisted(self._setting, name)

@@ -1,4 +1,4 @@
-"""Opens the sockets on which the dashboard listens.
+"""Opens the sockets on which the dashboard and the API listen.
 
 Browsers use `::1` or `127.0.0.1` for `localhost` and each name below it. If the dashboard listens
 on one of them, it takes the port on both; otherwise another user of this machine could receive
@@ -10,7 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError, StateError
 
@@ -24,15 +24,17 @@ _NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """The address and port of the dashboard.
+    """The address and port of the dashboard or the API.
 
     Attributes:
         address: An address of this machine; `0.0.0.0` and `::` are all of them.
         port: The port; 0 for any free one.
+        option: The option that names it, for messages.
     """
 
     address: str
     port: int
+    option: str = field(default="--listen", compare=False)
 
     @property
     def is_loopback(self) -> bool:
@@ -45,11 +47,12 @@ class ListenAddress:
         return self.address in LOCALHOST
 
     @classmethod
-    def parse(cls, text: str) -> "ListenAddress":
+    def parse(cls, text: str, *, option: str = "--listen") -> "ListenAddress":
         """Return the address and port.
 
         Args:
             text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
+            option: The option, for messages.
 
         Raises:
             InvalidInputError: The text has another form.
@@ -58,17 +61,17 @@ class ListenAddress:
         host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
         if not (port.isascii() and port.isdigit() and int(port) < 65536):
             raise InvalidInputError(
-                "is not an address and a port", where="--listen", hint="write 127.0.0.1:8141"
+                "is not an address and a port", where=option, hint="write 127.0.0.1:8141"
             )
         try:
             ipaddress.ip_address(host)
         except ValueError as error:
             raise InvalidInputError(
                 "is not an address of this machine",
-                where="--listen",
+                where=option,
                 hint="write 127.0.0.1:8141, or 0.0.0.0:8443 for people with certificates",
             ) from error
-        return cls(address=host, port=int(port))
+        return cls(address=host, port=int(port), option=option)
 
 
 @contextmanager
@@ -85,7 +88,7 @@ def bound(place: ListenAddress) -> Iterator[list[socket.socket]]:
             raise StateError(
                 f"cannot listen: {error.strerror}",
                 where=f"{place.address}:{place.port}",
-                hint=f"another port: --listen {place.address}:0",
+                hint=f"another port: {place.option} {place.address}:0",
             ) from error
         for one in sockets:
             opened.enter_context(one)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 METHODS = ("GET", "HEAD")
+# Methods of an interface whose queries may be in the body of a request.
+QUERY_METHODS = (*METHODS, "POST")
 STATIC = "/static/"
 # Where in the state of a connection its certificate is.
 CERTIFICATE = "certificate"
@@ -52,10 +54,12 @@ class Visitor:
     Attributes:
         headers: The headers by name in lower case.
         certificate: The client certificate that TLS accepted, DER; empty without TLS.
+        ends: The addresses and ports of the client and of this end; `None` if it has left.
     """
 
     headers: Mapping[str, str]
     certificate: bytes = b""
+    ends: tuple[tuple[str, int], tuple[str, int]] | None = None
 
     @classmethod
     def of(cls, scope: Mapping[str, Any]) -> "Visitor":
@@ -64,7 +68,12 @@ class Visitor:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        return cls(headers=headers, certificate=scope.get("state", {}).get(CERTIFICATE, b""))
+        client, server = scope.get("client"), scope.get("server")
+        return cls(
+            headers=headers,
+            certificate=scope.get("state", {}).get(CERTIFICATE, b""),
+            ends=(tuple(client), tuple(server)) if client and server else None,
+        )
 
 
 class AccessRule(Protocol):
@@ -100,7 +109,28 @@ NO_HOST = AccessRefusal(
 NO_ORIGIN = AccessRefusal(
     code=403, what="The request comes from another site.", hint="Open the dashboard in its own tab."
 )
+UNAVAILABLE = AccessRefusal(
+    # A client does not learn details about files of this machine.
+    code=503,
+    what="The access list is unavailable: a file of this machine is invalid.",
+    hint="Operator of the dashboard: 'localpuppet check' names the file.",
+)
 TOO_MANY = AccessRefusal(code=429, what="Too many requests.", hint="Wait a second.")
+
+
+def unlisted(setting: str, name: str) -> AccessRefusal:
+    """Return the refusal for a name that is not on a list.
+
+    Args:
+        setting: The key of the list in `localpuppet.yaml`.
+        name: The name.
+    """
+    return AccessRefusal(
+        code=403,
+        what=f"No access: {setting} does not list {name}.",
+        hint=f"Ask the operator of the dashboard to add the name to {setting} in"
+        " localpuppet.yaml; no restart is needed.",
+    )
 
 
 class RateLimit:

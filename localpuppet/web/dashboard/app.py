@@ -1,6 +1,4 @@
-"""The dashboard as an ASGI application: access rules, routes, and error responses."""
-
-from collections.abc import Mapping
+"""The dashboard as an ASGI application: routes, and error responses."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -8,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.web.access.loopback import ENTER
-from localpuppet.web.access.rules import HEADERS, METHODS, AccessRule, Visitor
+from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.dashboard.difference_views import PATH as DIFFERENCE
 from localpuppet.web.dashboard.lists.list_query import LISTS
 from localpuppet.web.dashboard.pages import Pages
@@ -71,51 +69,4 @@ def application(parts: ViewContext) -> ASGIApp:
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},
     )
-    return AccessMiddleware(shown, parts.door, pages)
-
-
-class AccessMiddleware:
-    """Rejects requests that the access rule refuses, and adds headers to each response.
-
-    Args:
-        shown: The application behind the access rule.
-        door: The access rule.
-        pages: Shows a refusal.
-    """
-
-    def __init__(self, shown: ASGIApp, door: AccessRule, pages: Pages) -> None:
-        self._shown = shown
-        self._door = door
-        self._pages = pages
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; there are no web sockets."""
-        if scope["type"] == "lifespan":
-            await self._shown(scope, receive, send)
-        if scope["type"] != "http":
-            return
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": _with(message["headers"])}
-            await send(message)
-
-        refusal = self._door.refusal(scope["method"], scope["path"], Visitor.of(scope))
-        if refusal is None:
-            await self._shown(scope, receive, sending)
-            return
-        answer = self._pages.refusal(refusal)
-        if refusal.code == 405:
-            answer.headers["allow"] = ", ".join(METHODS)
-        await answer(scope, receive, sending)
-
-
-def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return headers, with the headers of every response that they lack."""
-    there = {name.lower() for name, _ in headers}
-    ours: Mapping[str, str] = HEADERS
-    return headers + [
-        (name.encode(), value.encode())
-        for name, value in ours.items()
-        if name.encode() not in there
-    ]
+    return AccessMiddleware(shown, parts.door, pages.refusal)

@@ -1,0 +1,57 @@
+"""Puts an access rule in front of an ASGI application."""
+
+from collections.abc import Callable, Mapping
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localpuppet.web.access.rules import HEADERS, METHODS, AccessRefusal, AccessRule, Visitor
+
+
+class AccessMiddleware:
+    """Rejects requests that the access rule refuses, and adds headers to each response.
+
+    Args:
+        shown: The application behind the access rule.
+        door: The access rule.
+        refused: Returns the response to a refused request.
+    """
+
+    def __init__(
+        self, shown: ASGIApp, door: AccessRule, refused: Callable[[AccessRefusal], Response]
+    ) -> None:
+        self._shown = shown
+        self._door = door
+        self._refused = refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self._shown(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": _with(message["headers"])}
+            await send(message)
+
+        refusal = self._door.refusal(scope["method"], scope["path"], Visitor.of(scope))
+        if refusal is None:
+            await self._shown(scope, receive, sending)
+            return
+        answer = self._refused(refusal)
+        if refusal.code == 405:
+            answer.headers["allow"] = ", ".join(METHODS)
+        await answer(scope, receive, sending)
+
+
+def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers, with the headers of every response that they lack."""
+    there = {name.lower() for name, _ in headers}
+    ours: Mapping[str, str] = HEADERS
+    return headers + [
+        (name.encode(), value.encode())
+        for name, value in ours.items()
+        if name.encode() not in there
+    ]
