@@ -1,9 +1,12 @@
-"""`web:` in `localpuppet.yaml`: access to the dashboard over TLS.
+"""`web:` in `localpuppet.yaml`: access to the dashboard over TLS, and to the PuppetDB API.
 
 web:
 people: [alice, bob]                     # people with a certificate of identity.ca
 certificate: ssl/fleet.example.com.pem   # of the dashboard; default: identity.certificate
 key: ssl/fleet.example.com.key
+puppetdb:
+  users: [www-data]                      # local users who may read on loopback
+  names: [puppetboard]                   # certificates of identity.ca that may read over TLS
 """
 
 from dataclasses import dataclass
@@ -15,6 +18,19 @@ from localpuppet.node.settings.files import SettingsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApiReaders:
+    """The readers of the PuppetDB API.
+
+    Attributes:
+        users: Local users besides root and the user of the process: names.
+        names: The names in certificates with access over TLS.
+    """
+
+    users: frozenset[str]
+    names: frozenset[SignerName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
     """The people with access over TLS, and the dashboard's certificate.
 
@@ -22,11 +38,13 @@ class WebSettings:
         people: The names in the certificates of people with access.
         certificate: The dashboard's certificate; `None` for the identity's.
         key: The key of that certificate; `None` as well.
+        puppetdb: The readers of the PuppetDB API.
     """
 
     people: frozenset[SignerName]
     certificate: Path | None
     key: Path | None
+    puppetdb: ApiReaders
 
 
 def web_settings(file: SettingsFile) -> WebSettings:
@@ -44,8 +62,12 @@ def web_settings(file: SettingsFile) -> WebSettings:
         )
     with errors_at(f"{file.path}: web.people"):
         people = frozenset(SignerName.parse(name) for name in body.get("people", ()))
+    readers = body.get("puppetdb", {})
+    with errors_at(f"{file.path}: web.puppetdb.names"):
+        names = frozenset(SignerName.parse(name) for name in readers.get("names", ()))
     return WebSettings(
         people=people,
         certificate=file.root / body["certificate"] if "certificate" in body else None,
         key=file.root / body["key"] if "key" in body else None,
+        puppetdb=ApiReaders(users=frozenset(readers.get("users", ())), names=names),
     )

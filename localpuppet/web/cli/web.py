@@ -1,14 +1,17 @@
-"""`localpuppet web`: show the fleet in a browser."""
+"""`localpuppet web`: show the fleet in a browser, and serve PuppetDB's query API."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 LISTEN = "127.0.0.1:8141"
+PUPPETDB = "127.0.0.1:8080"
 
 
 @click.command(
@@ -34,10 +37,23 @@ LISTEN = "127.0.0.1:8141"
     type=click.Path(path_type=Path),
     help="Show the plan of this site.  [default: the inventory]",
 )
+@click.option(
+    "--puppetdb",
+    metavar="[ADDRESS:PORT]",
+    is_flag=False,
+    flag_value=PUPPETDB,
+    help="Also serve PuppetDB's query API, by default at 127.0.0.1:8080.",
+)
+@click.option("--no-dashboard", is_flag=True, help="Serve only the API of --puppetdb.")
 @click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
-    node: NodeWiring, listen: str, actions: bool, site: Path | None, opens: bool
+    node: NodeWiring,
+    /,
+    opens: bool,
+    no_dashboard: bool,
+    listen: str,
+    **options: Any,  # noqa: ANN401 - the others of `WebOptions`
 ) -> None:
     """Serve the dashboard of the fleet.
 
@@ -48,29 +64,49 @@ def web_command(
     name, and the policies of the nodes decide. On an address other than loopback, it uses TLS and
     is read-only; people in web.people need a certificate of identity.ca.
 
+    With --puppetdb, clients of PuppetDB such as Puppetboard read the fleet: on loopback as root, as
+    the user of this process or as one in web.puppetdb.users; elsewhere over TLS, with a certificate
+    whose name is in web.puppetdb.names. The API is read-only.
+
     Examples:
       localpuppet web                        print a link, valid once
       localpuppet web --open                 and open it in a browser
       localpuppet web --listen 127.0.0.1:0   on a free port
       localpuppet web --actions              allow requests to nodes
       localpuppet web --listen 0.0.0.0:8443  over TLS, for the people in web.people
+      localpuppet web --puppetdb             with PuppetDB's API at port 8080
+      localpuppet web --puppetdb 0.0.0.0:8081 --no-dashboard
+                                             only the API, over TLS
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.web.wiring.dashboard import opening, serve_page
+    from localpuppet.web.wiring.dashboard import opening
+    from localpuppet.web.wiring.serving import WebAddresses, WebOptions, serve_web
 
+    if no_dashboard and (options["puppetdb"] is None or opens or options["actions"]):
+        raise InvalidInputError(
+            "requires --puppetdb, and no --open or --actions", where="--no-dashboard"
+        )
     fleet, log = FleetWiring(node), AgentLog(node.clock, debug=False)
     with opening(node) as open_:
 
-        def opened(address: str, link: str) -> None:
-            if link:
-                render.emit(f"dashboard at {address}; this link works once, for ten minutes:")
-                render.emit(link)
-            else:
-                render.emit(f"dashboard at {address}, for certificates of the people in web.people")
-            if opens and not open_(link or address):
+        def opened(addresses: WebAddresses) -> None:
+            if addresses.link:
+                render.emit(
+                    f"dashboard at {addresses.dashboard}; this link works once, for ten minutes:"
+                )
+                render.emit(addresses.link)
+            elif addresses.dashboard:
+                render.emit(
+                    f"dashboard at {addresses.dashboard}, for certificates of the people in"
+                    " web.people"
+                )
+            if addresses.puppetdb:
+                render.emit(f"PuppetDB API at {addresses.puppetdb}")
+            if opens and not open_(addresses.link or addresses.dashboard):
                 render.say("# found no browser: open the address by hand", err=True)
 
-        run(serve_page(fleet, log, listen, opened, actions=actions, site=site))
+        served = WebOptions(listen=None if no_dashboard else listen, **options)
+        run(serve_web(fleet, log, served, opened))

@@ -1,5 +1,5 @@
-"""Builds a dashboard from the settings.
+"""Builds the dashboard and the PuppetDB API from the settings.
 
-acts: `dashboard`.
-private: `access`, `actions`.
+acts: `dashboard`, `serving`.
+private: `access`, `actions`, `puppetdb`.
 """

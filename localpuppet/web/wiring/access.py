@@ -1,4 +1,8 @@
-"""Builds the access to the dashboard: a link on loopback, certificates over TLS elsewhere."""
+"""Builds the access to the dashboard and to the API.
+
+The dashboard has a link on loopback, and the API a list of local users. Elsewhere both require
+certificates over TLS.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,23 +12,73 @@ from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.web.access.certificates import PeopleDoor
+from localpuppet.web.access.local_users import LocalUserRule
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
+from localpuppet.web.access.rules import METHODS, QUERY_METHODS
 from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
-from localpuppet.web.settings import web_settings
+from localpuppet.web.access.socket_owner import socket_owner
+from localpuppet.web.settings import WebSettings, web_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from localpuppet.base.formats.names import SignerName
     from localpuppet.base.machine.ports import Log
+    from localpuppet.node.wiring.node import NodeWiring
     from localpuppet.web.access.listening import ListenAddress
-    from localpuppet.web.access.rules import AccessRule
+    from localpuppet.web.access.rules import AccessRule, Visitor
     from localpuppet.web.access.tls import Tls
 
 
 # The file of the host name on loopback, in the state directory.
 NAME_FILE = "web/host-name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateList:
+    """A list of names in certificates that may connect over TLS.
+
+    Attributes:
+        setting: Its key in `localpuppet.yaml`.
+        names: Returns the list in the settings.
+        loopback: The option for an address on loopback, in messages.
+        methods: The HTTP methods.
+    """
+
+    setting: str
+    names: "Callable[[WebSettings], Collection[SignerName]]"
+    loopback: str
+    methods: "Collection[str]"
+
+
+PEOPLE = CertificateList(
+    setting="web.people",
+    names=lambda web: web.people,
+    loopback="--listen 127.0.0.1:8141",
+    methods=METHODS,
+)
+API_NAMES = CertificateList(
+    setting="web.puppetdb.names",
+    names=lambda web: web.puppetdb.names,
+    loopback="--puppetdb 127.0.0.1:8080",
+    methods=QUERY_METHODS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiAccess:
+    """The access to the API.
+
+    Attributes:
+        rule: The access rule.
+        client: Returns the name of a client that has access.
+        tls: The TLS settings; `None` on loopback.
+    """
+
+    rule: "AccessRule"
+    client: "Callable[[Visitor], str]"
+    tls: "Tls | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +118,19 @@ def way_in(
     """
     clock, file = fleet.node.clock, fleet.node.settings.state / NAME_FILE
     if not place.is_loopback:
-        return _for_people(fleet, log, actions=actions)
+        if actions:
+            raise InvalidInputError(
+                "--actions works on loopback only",
+                where="--listen",
+                hint="omit --actions or --listen",
+            )
+        secured = _over_tls(fleet, log, PEOPLE)
+
+        def from_elsewhere(port: int) -> DashboardAccess:
+            door, tls = secured(port)
+            return DashboardAccess(door=door, tls=tls)
+
+        return from_elsewhere
 
     def on_loopback(port: int) -> DashboardAccess:
         name = ""
@@ -86,22 +152,82 @@ def way_in(
     return on_loopback
 
 
-def _for_people(
-    fleet: FleetWiring, log: "Log", *, actions: bool
-) -> "Callable[[int], DashboardAccess]":
+def api_way_in(
+    fleet: FleetWiring, log: "Log", place: "ListenAddress"
+) -> "Callable[[int], ApiAccess]":
+    """Return a function that builds the access to the API for a port.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: The log.
+        place: Address and port of the API.
+
+    Raises:
+        InvalidInputError: A setting is missing, or names an unknown user.
+    """
+    node = fleet.node
+    if not place.is_loopback:
+        secured = _over_tls(fleet, log, API_NAMES)
+
+        def from_elsewhere(port: int) -> ApiAccess:
+            door, tls = secured(port)
+            return ApiAccess(rule=door, client=door.client, tls=tls)
+
+        return from_elsewhere
+    users = _local_users(node)
+    users()  # report errors of the list at once
+
+    def on_loopback(port: int) -> ApiAccess:
+        rule = LocalUserRule(
+            place.address, port, users=users, owner=socket_owner, monotonic=node.clock.monotonic
+        )
+        return ApiAccess(rule=rule, client=rule.client)
+
+    return on_loopback
+
+
+def _local_users(node: "NodeWiring") -> "Callable[[], Collection[int]]":
+    """Return a function that returns the current readers on this machine."""
+    import os
+    import pwd
+
+    from localpuppet.base.machine.reloaded_files import ReloadedFiles
+
+    file = node.settings.root / FILE
+
+    def users() -> "frozenset[int]":
+        found = {0, os.geteuid()}
+        for name in node.again().section(web_settings).puppetdb.users:
+            try:
+                found.add(pwd.getpwnam(name).pw_uid)
+            except KeyError as error:
+                raise InvalidInputError(
+                    f"this machine has no user {name!r}",
+                    where=f"{file}: web.puppetdb.users",
+                    hint="create the user, or correct its name",
+                ) from error
+        return frozenset(found)
+
+    return ReloadedFiles([file] if file.exists() else [], users)
+
+
+def _over_tls(
+    fleet: FleetWiring, log: "Log", listed: CertificateList
+) -> "Callable[[int], tuple[PeopleDoor, Tls]]":
+    """Return a function that builds the access with certificates for a port.
+
+    Raises:
+        InvalidInputError: A setting is missing.
+    """
     from localpuppet.base.machine.anchors import server_tls_context
     from localpuppet.base.machine.reloaded_files import ReloadedFiles
     from localpuppet.fleet.trust.authority import read_certificate, server_names
     from localpuppet.web.access.connections import ConnectionTable
     from localpuppet.web.access.tls import Tls
 
-    if actions:
-        raise InvalidInputError(
-            "--actions works on loopback only", where="--listen", hint="omit --actions or --listen"
-        )
     node = fleet.node
     file = node.settings.root / FILE
-    ca, certificate, key = _files(fleet)
+    ca, certificate, key = _files(fleet, listed)
     names = server_names(read_certificate(certificate))
     if not names:
         raise InvalidInputError(
@@ -111,7 +237,7 @@ def _for_people(
         )
 
     def people() -> "frozenset[SignerName]":
-        return node.again().section(web_settings).people
+        return frozenset(listed.names(node.again().section(web_settings)))
 
     renewed = ReloadedFiles([file], people)
     context = ReloadedFiles(
@@ -120,32 +246,37 @@ def _for_people(
     context()  # report errors of the files at once
     verifier = fleet.verifier
 
-    def from_elsewhere(port: int) -> DashboardAccess:
+    def secured(port: int) -> "tuple[PeopleDoor, Tls]":
         door = PeopleDoor(
-            names, port, people=renewed, holder=verifier.holder, monotonic=node.clock.monotonic
+            names,
+            port,
+            people=renewed,
+            holder=verifier.holder,
+            monotonic=node.clock.monotonic,
+            setting=listed.setting,
+            methods=listed.methods,
         )
-        return DashboardAccess(
-            door=door, tls=Tls(context=context, crowd=ConnectionTable(), log=log)
-        )
+        return door, Tls(context=context, crowd=ConnectionTable(), log=log)
 
-    return from_elsewhere
+    return secured
 
 
-def _files(fleet: FleetWiring) -> "tuple[Path, Path, Path]":
+def _files(fleet: FleetWiring, listed: CertificateList) -> "tuple[Path, Path, Path]":
     """Return the CA, the dashboard's certificate and its key.
 
     Raises:
-        InvalidInputError: A setting is missing, or the list of people is empty.
+        InvalidInputError: A setting is missing, or the list of names is empty.
     """
     node = fleet.node
     file = node.settings.root / FILE
     web, identity = node.section(web_settings), peers(node).identity
-    if not web.people:
+    if not listed.names(web):
+        port = listed.loopback.rpartition(":")[2]
         raise InvalidInputError(
-            "lists no person",
-            where=f"{file}: web.people",
-            hint="--listen 127.0.0.1:8141 needs no certificates; from another machine, use"
-            " ssh -L 8141:127.0.0.1:8141 HOST",
+            "lists no name",
+            where=f"{file}: {listed.setting}",
+            hint=f"{listed.loopback} needs no certificates; from another machine, use"
+            f" ssh -L {port}:127.0.0.1:{port} HOST",
         )
     if identity.ca is None:
         raise InvalidInputError(

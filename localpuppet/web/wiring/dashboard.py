@@ -1,12 +1,12 @@
 """Builds the dashboard from the settings: its sources, its requests, its sockets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.machine.extras import require_extra
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
@@ -15,6 +15,7 @@ from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from localpuppet.base.formats.names import NodeName, RunId
     from localpuppet.base.formats.values import Json
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.trust.signing import Verifier
     from localpuppet.rollout.execution.journals import Journals
     from localpuppet.web.dashboard.fleet import Fleet
-    from localpuppet.web.dashboard.fleet_feed import FleetFeed
+    from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
     from localpuppet.web.dashboard.inventory_questions import SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
@@ -36,85 +37,128 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-async def serve_page(
-    fleet: FleetWiring,
-    log: "Log",
-    listen: str,
-    opened: Callable[[str, str], None],
-    *,
-    actions: bool = False,
-    site: "Path | None" = None,
-) -> None:
-    """Serve the dashboard until a signal ends it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSources:
+    """What the dashboard and the API read, from one connection to the bus.
+
+    Attributes:
+        fleet: The parts of a node of a fleet.
+        log: The log.
+        memory: The dashboard's memory.
+        rows: The nodes.
+        inventory: The readers of the inventory.
+        view: This node's copy of the inventory.
+        feeding: Keeps all of them current.
+    """
+
+    fleet: FleetWiring
+    log: "Log"
+    memory: "DashboardStore"
+    rows: "Fleet"
+    inventory: InventoryWiring
+    view: "View"
+    feeding: "FleetFeeder"
+
+    @classmethod
+    def of(cls, fleet: FleetWiring, log: "Log") -> "FleetSources":
+        """Return the sources of a node.
+
+        Raises:
+            InvalidInputError: A setting of the node is invalid.
+        """
+        from localpuppet.web.dashboard.fleet_feed import FleetFeeder
+
+        node = fleet.node
+
+        def now() -> float:
+            return node.clock.now().timestamp()
+
+        memory = _memory(node, now, log)
+        rows = _rows(memory, fleet.verifier, now)
+        inventory = InventoryWiring(node, fleet=fleet)
+        view = inventory.view()
+        return cls(
+            fleet=fleet,
+            log=log,
+            memory=memory,
+            rows=rows,
+            inventory=inventory,
+            view=view,
+            feeding=FleetFeeder(rows, memory, _feed(fleet, inventory, view, log)),
+        )
+
+
+class DashboardWiring:
+    """The dashboard as a service of this process.
 
     Args:
         fleet: The parts of a node of a fleet.
         log: The log.
         listen: Address and port; outside of loopback for people with certificates.
-        opened: Called with the dashboard's URL, and the one-time link (empty over TLS).
         actions: Whether actions are enabled, in the signer's name.
         site: The file of the site whose plan is shown; `None` for the inventory's.
 
     Raises:
-        InvalidInputError: The extra `web` is not installed, or the address or the site is invalid.
-        StateError: The port is taken.
+        InvalidInputError: The address or the site is invalid, or a setting is missing.
     """
-    require_extra("web", where="localpuppet web")
-    from localpuppet.rollout.plans.graphviz import draw_svg
-    from localpuppet.web.access.listening import ListenAddress, bound
-    from localpuppet.web.access.serving import serve
-    from localpuppet.web.dashboard.app import application
-    from localpuppet.web.dashboard.fleet_feed import FleetFeeder
-    from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
-    from localpuppet.web.dashboard.live import Live
-    from localpuppet.web.dashboard.rollouts import Rollouts
-    from localpuppet.web.dashboard.view_context import ViewContext
-    from localpuppet.web.wiring.access import way_in
-    from localpuppet.web.wiring.actions import SigningActor
 
-    node = fleet.node
-    clock = node.clock
-    place = ListenAddress.parse(listen)
-    known = None if site is None else _site(node, site)
-    make_way = way_in(fleet, log, place, actions=actions)
+    def __init__(
+        self, fleet: FleetWiring, log: "Log", listen: str, *, actions: bool, site: "Path | None"
+    ) -> None:
+        from localpuppet.web.access.listening import ListenAddress
+        from localpuppet.web.wiring.access import way_in
 
-    def now() -> float:
-        return clock.now().timestamp()
+        self.place = ListenAddress.parse(listen)
+        self._actions = actions
+        self._site = None if site is None else _site(fleet.node, site)
+        self._way_in = way_in(fleet, log, self.place, actions=actions)
 
-    memory = _memory(node, now, log)
-    verifier, name = fleet.verifier, fleet.name  # their errors come before the link
-    rows = _rows(memory, verifier, now)
-    inventory = InventoryWiring(node, fleet=fleet)
-    view = inventory.view()
-    journals, elsewhere = _rollouts(node)
-    leave = asyncio.Event()
-    feeding = FleetFeeder(rows, memory, _feed(fleet, inventory, view, log))
-    with bound(place) as listening:
-        way = make_way(listening[0].getsockname()[1])
+    def begin(
+        self,
+        group: asyncio.TaskGroup,
+        sources: FleetSources,
+        listening: "Sequence[socket]",
+        leave: asyncio.Event,
+    ) -> tuple[str, str]:
+        """Serve the dashboard; return its URL, and a one-time link (empty over TLS).
+
+        Args:
+            group: The tasks of the process.
+            sources: What the dashboard reads.
+            listening: The sockets.
+            leave: Ends the dashboard.
+        """
+        from localpuppet.rollout.plans.graphviz import draw_svg
+        from localpuppet.web.access.serving import serve
+        from localpuppet.web.dashboard.app import application
+        from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
+        from localpuppet.web.dashboard.live import Live
+        from localpuppet.web.dashboard.rollouts import Rollouts
+        from localpuppet.web.dashboard.view_context import ViewContext
+        from localpuppet.web.wiring.actions import SigningActor
+
+        fleet, rows, store = sources.fleet, sources.rows, sources.feeding.store
+        journals, elsewhere = _rollouts(fleet.node)
+        way = self._way_in(listening[0].getsockname()[1])
         parts = ViewContext(
             fleet=rows,
-            memory=memory,
-            inventory=Inventory(view, inventory.ask, site=known),
-            staged=_staged(node),
-            rollouts=Rollouts(journals, elsewhere, memory),
-            reports=Reports(_tell(fleet, name, feeding.store)),
+            memory=sources.memory,
+            inventory=Inventory(sources.view, sources.inventory.ask, site=self._site),
+            staged=_staged(fleet.node),
+            rollouts=Rollouts(journals, elsewhere, sources.memory),
+            reports=Reports(_tell(fleet, fleet.name, store)),
             live=Live(rows.changes, leave),
             door=way.door,
-            clock=clock,
-            log=log,
+            clock=fleet.node.clock,
+            log=sources.log,
             draw=draw_svg,
             entrance=way.entrance,
-            actor=SigningActor(fleet, feeding.store, journals) if actions else None,
+            actor=SigningActor(fleet, store, journals) if self._actions else None,
         )
-        opened(way.door.url, way.link())
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(parts.rollouts.watch(rows.stir, leave))
-                group.create_task(elsewhere.follow(feeding.store, rows.stir, leave))
-                group.create_task(feeding.run(leave))
-                group.create_task(serve(application(parts), listening, leave, tls=way.tls))
-        finally:
-            view.close()
+        group.create_task(parts.rollouts.watch(rows.stir, leave))
+        group.create_task(elsewhere.follow(store, rows.stir, leave))
+        group.create_task(serve(application(parts), listening, leave, tls=way.tls))
+        return way.door.url, way.link()
 
 
 def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":

@@ -110,7 +110,7 @@ def test_a_session_ends_with_its_process(here: Here) -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"web": {}}, "web.people: lists no person.*ssh -L"),
+        ({"web": {}}, "web.people: lists no name.*ssh -L"),
         ({"identity": {}}, "identity.ca: must name the CA"),
         ({"web": {"people": ["alice"]}}, "web: names no certificate for the dashboard"),
         ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),

@@ -1,7 +1,7 @@
 """Queries about nodes: the query languages, and the evaluation of a query.
 
-decides: `functions`, `node_facts`, `parts`, `tree`.
-private: `answering`, `ast_form`, `budget`, `client_query`, `columns`, `comparing`, `conditions`,
-    `discovery`, `dotted`, `evaluating`, `fact_filter`, `hints`, `paging`, `patterns`, `pql`,
-    `puppetdb`, `records`, `resource_scope`, `rows`, `syntax`.
+decides: `answering`, `ast_form`, `budget`, `client_query`, `functions`, `node_facts`, `parts`,
+    `pql`, `records`, `tree`.
+private: `columns`, `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`,
+    `hints`, `paging`, `patterns`, `puppetdb`, `resource_scope`, `rows`, `syntax`.
 """

@@ -16,6 +16,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
+from localpuppet.fleet.inventory.query.paging import QueryClauses
 from localpuppet.fleet.inventory.query.pql import parse_pql
 from localpuppet.fleet.inventory.query.tree import Entity, Select, check_text
 
@@ -49,11 +50,11 @@ def parse_client_query(parameters: Mapping[str, Json], entity: Entity | None = N
     select = _select(parameters.get("query"), entity)
     limit, offset = _number(parameters, "limit", 1), _number(parameters, "offset", 0)
     orders = _orders(parameters.get("order_by"))
-    paged: list[Json] = ["from", select.entity.value]
-    paged += [["limit", limit]] if limit is not None else []
-    paged += [["offset", offset]] if offset is not None else []
-    paged += [["order_by", orders]] if orders else []
-    paging = parse_array(paged)
+    clauses = QueryClauses(select.entity)
+    for clause in (["limit", limit], ["offset", offset], ["order_by", orders or None]):
+        if clause[1] is not None:
+            clauses.take(clause)
+    paging = clauses.select()
     return ClientQuery(
         select=replace(
             select,

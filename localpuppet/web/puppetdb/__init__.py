@@ -1,0 +1,7 @@
+"""PuppetDB's query API, version 4, read-only: Puppetboard and other clients read the fleet.
+
+It receives ports and plain values, as the dashboard does, and reads no settings.
+
+acts: `answering`, `app`.
+private: `endpoints`, `errors`, `parameters`, `questions`, `turns`.
+"""

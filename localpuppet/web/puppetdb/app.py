@@ -1,0 +1,290 @@
+"""The API as an ASGI application: paths, requests and responses.
+
+- Requests are parsed on the event loop, and queries are evaluated in threads.
+- Only GET and POST read; nothing writes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import IO
+from urllib.parse import parse_qsl, unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.ports import Clock
+from localpuppet.fleet.inventory.query.pql import to_array
+from localpuppet.web.access.middleware import AccessMiddleware
+from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
+from localpuppet.web.puppetdb.answering import Answering, BodyForm, RequestDeadline, WrittenAnswer
+from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
+from localpuppet.web.puppetdb.errors import json_response, refused, response_of
+from localpuppet.web.puppetdb.parameters import RequestParameters, from_body, from_texts
+from localpuppet.web.puppetdb.questions import Question, question_of
+
+# The version of PuppetDB whose queries the API has; clients compare it with their minimum.
+VERSION = "8.8.1"
+QUERY = "/pdb/query/"
+# The limit of a request's body in bytes, and of seconds for it.
+MAX_BODY = 1024 * 1024
+BODY_PATIENCE = 10.0
+CHUNK = 64 * 1024
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_READ_ONLY = (
+    "Permission denied: localpuppet serves queries only. Nodes publish their facts and reports"
+    " themselves ('localpuppet inventory forget NODE' removes one)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiContext:
+    """The data for the responses.
+
+    Attributes:
+        answering: Answers questions.
+        clock: The clock.
+        client: Returns the name of a client, for turns.
+    """
+
+    answering: Answering
+    clock: Clock
+    client: Callable[[Visitor], str]
+
+
+def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        parts: The data for the responses.
+        rule: The access rule.
+    """
+    api, every = _Api(parts), ["GET", "POST"]
+    shown = Starlette(
+        routes=[
+            Route("/pdb/meta/v1/version", api.version),
+            Route("/pdb/meta/v1/version/latest", api.latest),
+            Route("/pdb/meta/v1/server-time", api.server_time),
+            Route(QUERY + "{path:path}", api.query, methods=every),
+            Route("/pdb/cmd/v1", api.command, methods=every),
+            Route("/status/v1/services", api.services),
+            Route("/status/v1/services/puppetdb-status", api.status),
+        ],
+        exception_handlers={LocalpuppetError: _failed, HTTPException: _missing},
+    )
+    return AccessMiddleware(shown, rule, _rejected)
+
+
+def _rejected(refusal: AccessRefusal) -> Response:
+    return refused(refusal.code, f"Permission denied: {refusal.what} {refusal.hint}")
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, LocalpuppetError)  # noqa: S101 - the handler is for these
+    return response_of(error)
+
+
+async def _missing(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - the handler is for these
+    if error.status_code == 405:
+        return refused(400, "PuppetDB queries must be made via GET/POST")
+    return refused(error.status_code, error.detail)
+
+
+class _Api:
+    """The responses.
+
+    Args:
+        parts: The data for them.
+    """
+
+    def __init__(self, parts: ApiContext) -> None:
+        self._parts = parts
+
+    async def version(self, _: Request) -> Response:
+        return json_response({"version": VERSION})
+
+    async def latest(self, _: Request) -> Response:
+        return json_response({"newer": False, "version": VERSION, "link": None})
+
+    async def server_time(self, _: Request) -> Response:
+        return json_response({"server_time": show_epoch(self._parts.clock.now().timestamp())})
+
+    async def services(self, _: Request) -> Response:
+        return json_response({"puppetdb-status": self._status()})
+
+    async def status(self, _: Request) -> Response:
+        return json_response(self._status())
+
+    async def command(self, _: Request) -> Response:
+        return refused(403, _READ_ONLY)
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "service_version": VERSION,
+            "service_status_version": 1,
+            "detail_level": "info",
+            "state": "running",
+            "status": {
+                "maintenance_mode?": False,
+                "queue_depth": 0,
+                "read_db_up?": True,
+                "write_db_up?": True,
+            },
+            "active_alerts": [],
+        }
+
+    async def query(self, request: Request) -> Response:
+        segments = _segments(request)
+        if segments[:1] in (["v1"], ["v2"], ["v3"]):
+            return refused(404, f"The {segments[0]} API has been retired; please use v4")
+        endpoint = endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
+        if endpoint is None:
+            return refused(404, "Not Found")
+        accepted = request.headers.get("accept")
+        if accepted is not None and not _accepts(accepted):
+            return refused(406, f"must accept {_JSON}")
+        parameters = await _parameters(request, endpoint)
+        question = question_of(endpoint, parameters)
+        if parameters.ast_only:
+            return json_response(_array(parameters.query["query"]))
+        return await self._answer(request, question, parameters)
+
+    async def _answer(
+        self, request: Request, question: Question, parameters: RequestParameters
+    ) -> Response:
+        answering = self._parts.answering
+        client = self._parts.client(Visitor.of(request.scope))
+        deadline = answering.deadline(parameters.timeout)
+        gzip = "gzip" in request.headers.get("accept-encoding", "")
+        form = BodyForm(pretty=parameters.pretty, gzip=gzip)
+        working = asyncio.create_task(answering.answer(question, client, deadline, form))
+        answer = await _while_there(request, working, deadline)
+        headers = {
+            "content-type": "application/json; charset=utf-8",
+            "content-length": str(answer.size),
+            "vary": "accept-encoding",
+            "x-last-updated": _last_updated(self._parts.clock, answer.age),
+        }
+        if answer.compressed:
+            headers["content-encoding"] = "gzip"
+        if answer.total is not None:
+            headers["x-records"] = str(answer.total)
+        return _BodyResponse(answer, headers)
+
+
+class _BodyResponse(StreamingResponse):
+    """Sends an answer in parts, and drops it afterwards, also if the client leaves."""
+
+    def __init__(self, answer: WrittenAnswer, headers: dict[str, str]) -> None:
+        super().__init__(_parts(answer.body), headers=headers)
+        self._written = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._written.body.close()
+
+
+async def _parts(body: IO[bytes]) -> AsyncIterator[bytes]:
+    while data := await asyncio.to_thread(body.read, CHUNK):
+        yield data
+
+
+async def _while_there(
+    request: Request, working: "asyncio.Task[WrittenAnswer]", deadline: RequestDeadline
+) -> WrittenAnswer:
+    """Return the result of a query; if the client leaves, end the query.
+
+    Raises:
+        DeadlineError: The client has left.
+    """
+    leaving = asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            deadline.cancelled = True
+        return await working
+    finally:
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _segments(request: Request) -> list[str]:
+    """Return the decoded segments of the path below `QUERY`."""
+    raw = request.scope.get("raw_path") or request.scope["path"].encode()
+    path = raw.decode("latin-1").partition("?")[0]
+    segments = [unquote(one, errors="strict") for one in path.removeprefix(QUERY).split("/")]
+    return segments[:-1] if segments[-1:] == [""] and len(segments) > 1 else segments
+
+
+def _array(query: Json) -> Json:
+    if not isinstance(query, str):
+        return query
+    if query.lstrip().startswith("["):
+        array: Json = loads(query)
+        return array
+    return to_array(query)
+
+
+def _accepts(header: str) -> bool:
+    kinds = {part.partition(";")[0].strip() for part in header.split(",")}
+    return not kinds.isdisjoint(("*/*", "application/*", _JSON))
+
+
+async def _parameters(request: Request, endpoint: ApiEndpoint) -> RequestParameters:
+    if request.method != "POST":
+        return from_texts(_pairs(request.url.query), endpoint)
+    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    if kind not in (_JSON, _FORM):
+        raise HTTPException(415)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise HTTPException(415)
+    body = await _body(request)
+    if kind == _FORM:
+        return from_texts(_pairs(body.decode("utf-8", "replace")), endpoint)
+    try:
+        values = loads(body)
+    except ValueError as error:
+        raise InvalidInputError(f"Malformed JSON in the body: {error}") from error
+    return from_body(values, endpoint)
+
+
+def _pairs(text: str) -> Sequence[tuple[str, str]]:
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
+    except ValueError as error:
+        raise InvalidInputError(f"Malformed query string: {error}") from error
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise HTTPException(413)
+    except (TimeoutError, ClientDisconnect) as error:
+        raise HTTPException(408) from error
+    return body
+
+
+def _last_updated(clock: Clock, age: float) -> str:
+    return show_epoch((clock.now() - timedelta(seconds=age)).timestamp())

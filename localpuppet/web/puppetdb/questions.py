@@ -1,0 +1,99 @@
+"""Build the queries that answer a request, from its endpoint and its parameters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOrder, check_text
+from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
+from localpuppet.web.puppetdb.parameters import RequestParameters
+
+_CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The queries of a request.
+
+    Attributes:
+        select: The query.
+        total: Whether the rows are counted without limit and offset.
+        parents: Queries that must have a row, each with the message if it has none.
+        absent: The message if a single row does not exist; empty if the answer is an array.
+        counts: The parameters of event counts.
+    """
+
+    select: Select
+    total: bool
+    parents: tuple[tuple[Select, str], ...]
+    absent: str
+    counts: Mapping[str, Json]
+
+
+def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Question:
+    """Return the queries of a request.
+
+    Raises:
+        InvalidInputError: The query is malformed, or uses an unsupported feature.
+    """
+    entity = entity_named(endpoint.entity) if endpoint.entity else None
+    query = {} if endpoint.single else dict(parameters.query)
+    if endpoint.only:
+        query["query"] = _only(query.get("query"), endpoint.only)
+    asked = parse_client_query(query, entity)
+    absent = ""
+    if endpoint.single:
+        absent = _unknown(endpoint.single, str(endpoint.only[0][1]))
+    return Question(
+        select=_sorted(asked.select),
+        total=asked.total,
+        parents=tuple(map(_parent, endpoint.parents)),
+        absent=absent,
+        counts=parameters.counts,
+    )
+
+
+def _only(query: Json, only: tuple[tuple[str, Json], ...]) -> Json:
+    """Return a query with the conditions that its path adds.
+
+    Raises:
+        InvalidInputError: The query is malformed.
+    """
+    conditions: list[Json] = [["=", field, value] for field, value in only]
+    if isinstance(query, str):
+        try:
+            query = loads(check_text(query))
+        except ValueError as error:
+            raise InvalidInputError(f"the parameter 'query' is not JSON: {error}") from error
+    if query in (None, []):
+        return ["and", *conditions]
+    if not isinstance(query, list) or query[0] not in ("extract", "from"):
+        return ["and", query, *conditions]
+    # After the fields or the entity, a condition may follow, and then clauses.
+    rest = query[2:]
+    if rest and not (isinstance(rest[0], list) and rest[0][:1] in _CLAUSES):
+        conditions.insert(0, rest.pop(0))
+    return [*query[:2], ["and", *(one for one in conditions if one is not None)], *rest]
+
+
+def _sorted(select: Select) -> Select:
+    """Return a query in the order that PuppetDB has by default."""
+    if select.entity is not Entity.FACT_NAMES or select.order:
+        return select
+    return replace(select, order=(SortOrder(field=Field(column="name", text="name")),))
+
+
+def _parent(parent: Parent) -> tuple[Select, str]:
+    entity = entity_named(parent.entity)
+    columns = (Field(column=parent.field, text=parent.field),)
+    where = parse_condition(["=", parent.field, parent.value], entity)
+    select = Select(entity=entity, where=where, columns=columns, limit=1)
+    return select, _unknown(parent.name, parent.value)
+
+
+def _unknown(name: str, value: str) -> str:
+    return f"No information is known about {name} {value}"

@@ -1,0 +1,144 @@
+"""The API over entries that tests make, on a real socket."""
+
+import asyncio
+import gzip
+import json
+import os
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.records import RecordSource
+from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
+from localpuppet.web.access.listening import ListenAddress, bound
+from localpuppet.web.access.local_users import LocalUserRule
+from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
+from localpuppet.web.access.socket_owner import socket_owner
+from localpuppet.web.puppetdb.answering import Answering, AnswerLimits
+from localpuppet.web.puppetdb.app import ApiContext, application
+from tests.doubles.inventory import MemoryInventory
+from tests.doubles.ports import FakeClock
+
+V4 = "/pdb/query/v4"
+LIMITS = AnswerLimits()
+
+
+@dataclass
+class Answer:
+    """A response of the API."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        packed = self.headers.get("content-encoding") == "gzip"
+        return (gzip.decompress(self.body) if packed else self.body).decode()
+
+    @property
+    def json(self) -> Any:
+        assert self.status == 200, self.text
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> tuple[int, str]:
+        return self.status, self.text
+
+
+class ServedApi:
+    """The API, served by a thread.
+
+    Args:
+        directory: Takes large answers.
+        reader: The entries.
+        records: Reports, events and catalogs.
+        limits: The limits of an answer.
+        patience: The limits of connections.
+        users: The numbers of the users with access.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        reader: InventoryReader | None = None,
+        *,
+        records: RecordSource | None = None,
+        limits: AnswerLimits = LIMITS,
+        patience: ConnectionLimits = PATIENCE,
+        users: Collection[int] = frozenset({os.geteuid()}),
+    ) -> None:
+        self.clock = FakeClock()
+        now = self.clock.now().timestamp()
+        self.reader = reader or MemoryInventory([], current=now)
+        self.users = users
+        self._patience = patience
+        self._answering = Answering(
+            reader=self.reader,
+            records=records,
+            ask=lambda reader, question: must_ask(
+                reader, question, now=self.clock.now().timestamp(), max_stale=900.0
+            ),
+            directory=directory,
+            monotonic=self.clock.monotonic,
+            limits=limits,
+        )
+        self.port = 0
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> "ServedApi":
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._leave.set)
+        self._thread.join(60)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
+        self._leave = asyncio.Event()
+        with bound(ListenAddress(address="127.0.0.1", port=0)) as listening:
+            self.port = listening[0].getsockname()[1]
+            rule = LocalUserRule(
+                "127.0.0.1",
+                self.port,
+                users=lambda: self.users,
+                owner=socket_owner,
+                monotonic=self.clock.monotonic,
+            )
+            context = ApiContext(answering=self._answering, clock=self.clock, client=rule.client)
+            self._ready.set()
+            await serve(application(context, rule), listening, self._leave, patience=self._patience)
+
+    def ask(
+        self,
+        path: str,
+        query: Json = None,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        **parameters: str,
+    ) -> Answer:
+        """Send a request; `query` is sent as JSON if it is no string."""
+        if query is not None:
+            parameters["query"] = query if isinstance(query, str) else json.dumps(query)
+        target = f"{path}?{urlencode(parameters)}" if parameters else path
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, target, body=body, headers=dict(headers or {}))
+            came = connection.getresponse()
+            lower = {name.lower(): value for name, value in came.getheaders()}
+            return Answer(came.status, lower, came.read())
+        finally:
+            connection.close()
