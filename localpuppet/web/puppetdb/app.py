@@ -249,9 +249,11 @@ def _accepts(header: str) -> bool:
 
 
 async def _parameters(request: Request, endpoint: ApiEndpoint) -> RequestParameters:
-    if request.method != "POST":
-        return from_texts(_pairs(request.url.query), endpoint)
     kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    if request.method != "POST":
+        # Clients that use puppetdb-ruby send the parameters of a GET as a form in its body.
+        form = (await _body(request)).decode("utf-8", "replace") if kind == _FORM else ""
+        return from_texts([*_pairs(request.url.query), *_pairs(form)], endpoint)
     if kind not in (_JSON, _FORM):
         raise HTTPException(415)
     if request.headers.get("content-encoding", "identity") != "identity":
