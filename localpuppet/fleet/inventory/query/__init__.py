@@ -3,5 +3,6 @@
 decides: `answering`, `ast_form`, `budget`, `client_query`, `functions`, `node_facts`, `parts`,
     `pql`, `records`, `tree`.
 private: `columns`, `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`,
-    `hints`, `paging`, `patterns`, `puppetdb`, `resource_scope`, `rows`, `syntax`.
+    `grouping`, `hints`, `paging`, `patterns`, `puppetdb`, `resource_scope`, `rows`, `scanning`,
+    `shaping`, `syntax`.
 """

@@ -14,27 +14,11 @@
 Example: `elements(answer(select, reader=view, records=source).rows)` is the body of a response.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from localpuppet.fleet.inventory.query.budget import QueryLimits
-from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.evaluating import ClientAnswer, Evaluation
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Select
 from localpuppet.fleet.inventory.reading import InventoryReader
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientAnswer:
-    """The answer to a query.
-
-    Attributes:
-        rows: The rows, each as JSON text.
-        total: The number of rows without `limit` and `offset`; `None` if it was not requested.
-    """
-
-    rows: Iterator[str]
-    total: int | None
 
 
 def answer(
@@ -59,5 +43,4 @@ def answer(
         QueryDeadlineError: It took too long.
         UnavailableError: A source cannot be read now.
     """
-    evaluated = Evaluation(reader).answer(select)
-    return ClientAnswer(rows=iter(evaluated.texts), total=len(evaluated.texts) if total else None)
+    return Evaluation(reader, records, limits).stream(select, total=total)

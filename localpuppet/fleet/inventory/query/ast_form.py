@@ -9,10 +9,19 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.query.columns import PARAMETER, check_column
+from localpuppet.fleet.inventory.query.columns import (
+    LISTS,
+    NESTED,
+    NUMBERS,
+    PARAMETER,
+    TIMES,
+    check_column,
+    check_in_condition,
+    related_columns,
+)
+from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
-from localpuppet.fleet.inventory.query.resource_scope import check_fields, check_resources
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     And,
@@ -28,6 +37,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Or,
     RelatedCondition,
     Select,
+    TimeValue,
     check_nesting,
     check_size,
     equal,
@@ -35,21 +45,11 @@ from localpuppet.fleet.inventory.query.tree import (
 
 _KNOWN = {entity.value: entity for entity in Entity}
 _UNANSWERED = {
-    "reports": "reports are not in the inventory",
-    "events": "reports are not in the inventory",
-    "catalogs": "catalogs are not in the inventory",
-    "edges": "catalogs are not in the inventory",
     "packages": "packages are not in the inventory",
     "package_inventory": "packages are not in the inventory",
-    "environments": "ask nodes and group by facts_environment",
-    "factsets": "ask inventory",
-    "fact_names": "ask facts and group by name",
-    "fact_paths": "ask fact_contents and group by path",
-    "producers": "every node publishes for itself",
-    "aggregate_event_counts": "reports are not in the inventory",
-    "event_counts": "reports are not in the inventory",
+    "catalog_inputs": "localpuppet does not record the inputs of a catalog",
+    "catalog_input_contents": "localpuppet does not record the inputs of a catalog",
 }
-_FACTS = (Entity.FACTS, Entity.FACT_CONTENTS)
 MAX_VALUES = 10_000
 
 
@@ -74,7 +74,7 @@ def parse_condition(query: Json, entity: Entity) -> Condition:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
     check_nesting(query)
-    return _checked(_condition(query, entity), entity)
+    return check_size(_condition(query, entity))
 
 
 def entity_named(name: Json) -> Entity:
@@ -104,25 +104,16 @@ def _from(query: Sequence[Json]) -> Select:
             continue
         if where is not None or clauses.filter is not None:
             raise InvalidInputError("'from' has two conditions", hint="use 'and'")
-        where = _checked(_condition(part, entity), entity)
+        where = check_size(_condition(part, entity))
     if clauses.filter is not None:
-        where = _checked(_condition(clauses.filter, entity), entity)
-    elif where is None:
-        where = _checked(ALL, entity)
-    return check_fields(clauses.select(where))
-
-
-def _checked(condition: Condition, entity: Entity) -> Condition:
-    check_size(condition)
-    if entity is Entity.RESOURCES:
-        check_resources(condition)
-    return condition
+        where = check_size(_condition(clauses.filter, entity))
+    return clauses.select(ALL if where is None else where)
 
 
 def _condition(query: Json, entity: Entity) -> Condition:
     if not isinstance(query, list) or not query or not isinstance(query[0], str):
         raise InvalidInputError("a condition must be an array with an operator")
-    name, arguments = query[0], query[1:]
+    name, arguments = query[0].lower(), query[1:]
     if name in ("and", "or"):
         parts = tuple(_condition(part, entity) for part in arguments)
         if not parts:
@@ -156,34 +147,38 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     except ValueError:
         raise InvalidInputError(f"the operator {name[:40]!r} is unknown") from None
     left, value = arguments
-    if left == ["node", "active"] and operator is Operator.EQUAL:
-        # True for every node: forgotten nodes are not in the inventory.
-        return ALL if value is True else Not(part=ALL)
+    if operator is Operator.EQUAL and left in (["node", "active"], "node_state"):
+        # Forgotten nodes are not in the inventory: every node is active.
+        inactive = value is False or value == "inactive"
+        return Not(part=ALL) if inactive else ALL
     fact = _named_fact(left, entity)
     if fact is not None:
-        test = Compare(field=Field(column="value", text="value"), operator=operator, value=value)
+        test = _test(Field(column="value", text="value"), operator, value, Entity.FACTS)
         named = equal("name", fact)
-        _check_value(operator, value)
         return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
-    field = _field(left, entity)
-    if field.column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
+    return _test(_field(left, entity), operator, value, entity)
+
+
+def _test(field: Field, operator: Operator, value: Json, entity: Entity) -> Condition:
+    column = field.column
+    if value is None and operator is Operator.EQUAL:
+        return IsNull(field=field, wanted=True)
+    if column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
         _check_value(operator, value)
-    if operator is Operator.PATH_MATCH and field.column != "path":
+    if operator is Operator.PATH_MATCH and column != "path":
         raise InvalidInputError("'~>' compares the field path only")
-    if operator in _ORDERS and not _has_order(field, value):
+    if column in TIMES and operator is not Operator.MATCH:
+        return Compare(field=field, operator=operator, value=TimeValue(parse_instant(value)))
+    if operator in _ORDERS and not (is_plain_number(value) and column in NUMBERS | NESTED):
         raise InvalidInputError(
-            f"{name} compares the field {field.text} with numbers or times only"
+            f"{operator.value} compares the field {field.text} with numbers or times only"
         )
+    if column in NUMBERS and column != "value" and not is_plain_number(value):
+        raise InvalidInputError(f"the field {column} compares with a number")
     return Compare(field=field, operator=operator, value=value)
 
 
 _ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
-
-
-def _has_order(field: Field, value: Json) -> bool:
-    if field.column.endswith("timestamp"):
-        return isinstance(value, str)
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_value(operator: Operator, value: Json) -> None:
@@ -211,7 +206,9 @@ def _field(left: Json, entity: Entity) -> Field:
         return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
     if not isinstance(left, str):
         raise InvalidInputError("a field must be a string")
-    return parse_field(left, entity)
+    field = parse_field(left, entity)
+    check_in_condition(entity, field.column)
+    return field
 
 
 def _in(left: Json, values: Json, entity: Entity) -> Condition:
@@ -233,7 +230,13 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
                 ),
             )
         names = left[0] if isinstance(left, list) and len(left) == 1 else left
-        return OneOf(field=_field(names, entity), values=tuple(listed))
+        field = _field(names, entity)
+        if field.column in LISTS:
+            raise InvalidInputError(f"'in' does not compare the list {field.column}", hint="use =")
+        if field.column in TIMES:
+            tests = (_test(field, Operator.EQUAL, one, entity) for one in listed)
+            return check_size(Or(parts=tuple(tests)))
+        return OneOf(field=field, values=tuple(listed))
     fields = plain_fields(left, entity)
     return InSelect(fields=fields, select=_inner_select(values))
 
@@ -248,7 +251,7 @@ def _inner_select(query: Sequence[Json]) -> Select:
         entity = entity_named(name.removeprefix("select_"))
         where = _condition(rest[0], entity) if rest else ALL
         columns = fields_of(query[1], entity)
-        select = check_fields(Select(entity=entity, where=_checked(where, entity), columns=columns))
+        select = Select(entity=entity, where=check_size(where), columns=columns)
     else:
         raise InvalidInputError("'in' requires an array, 'from' or 'extract'")
     if select.columns is None:
@@ -260,9 +263,6 @@ def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
     if not 1 <= len(arguments) <= 2:
         raise InvalidInputError("'subquery' requires an entity and a condition")
     other = entity_named(arguments[0])
+    columns, others = related_columns(entity, other)
     where = _condition(arguments[1], other) if len(arguments) == 2 else ALL
-    return RelatedCondition(
-        entity=other,
-        where=_checked(where, other),
-        same_fact=entity in _FACTS and other in _FACTS and entity is not other,
-    )
+    return RelatedCondition(entity=other, where=check_size(where), columns=columns, others=others)

@@ -180,27 +180,74 @@ NUMBERS = frozenset({"line", "report_format", "depth", "value", *_COUNTED, "tota
 
 _WITHOUT_EXPIRY = "facts do not expire in localpuppet"
 _ABSENT: Mapping[Entity, Mapping[str, str]] = {
-    Entity.RESOURCES: {"resource": "it is a hash that only PuppetDB computes"},
-    Entity.NODES: {
-        **dict.fromkeys(OF_REPORTS, "reports are not in the inventory"),
-        "expires_facts": _WITHOUT_EXPIRY,
-        "expires_facts_updated": _WITHOUT_EXPIRY,
+    Entity.NODES: {"expires_facts": _WITHOUT_EXPIRY, "expires_facts_updated": _WITHOUT_EXPIRY},
+}
+
+
+# Entities whose rows are the different values of a column, with the entities that have it.
+_VALUES = {Entity.ENVIRONMENTS: "environment", Entity.PRODUCERS: "producer"}
+# Other relationships than by certname: entity → related entity → columns of both.
+_RELATED: Mapping[Entity, Mapping[Entity, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    Entity.FACTS: {Entity.FACT_CONTENTS: (("certname", "name"), ("certname", "name"))},
+    Entity.FACT_CONTENTS: {Entity.FACTS: (("certname", "name"), ("certname", "name"))},
+    Entity.FACT_PATHS: {
+        Entity.FACTS: (("name",), ("name",)),
+        Entity.FACT_CONTENTS: (("path",), ("path",)),
     },
+    Entity.REPORTS: {Entity.EVENTS: (("hash",), ("report",))},
+    Entity.EVENTS: {Entity.REPORTS: (("report",), ("hash",))},
 }
 
 
 def check_column(entity: Entity, column: str) -> str:
-    """Return a column's name if the entity has it.
+    """Return a column's name if conditions or results of the entity have it.
 
     Raises:
         InvalidInputError: The column is unsupported or unknown.
     """
+    if column in COLUMNS[entity] or column in _CONDITION_ONLY.get(entity, ()):
+        return column
     reason = _ABSENT.get(entity, {}).get(column)
     if reason is not None:
         raise InvalidInputError(f"the field {column} of {entity.value} is not supported: {reason}")
-    if column in COLUMNS[entity] or column in _CONDITION_ONLY.get(entity, ()):
-        return column
     raise InvalidInputError(
         f"{column[:40]!r} is not a field of {entity.value}",
         hint=f"it has {', '.join(COLUMNS[entity])}",
     )
+
+
+def check_in_condition(entity: Entity, column: str) -> None:
+    """Reject a column that conditions cannot use.
+
+    Raises:
+        InvalidInputError: It is for results only.
+    """
+    if column in _RESULT_ONLY.get(entity, ()):
+        raise InvalidInputError(f"the field {column} of {entity.value} is for results only")
+
+
+def check_in_result(entity: Entity, column: str) -> None:
+    """Reject a column that results do not have.
+
+    Raises:
+        InvalidInputError: It is for conditions only.
+    """
+    if column in _CONDITION_ONLY.get(entity, ()):
+        raise InvalidInputError(f"the field {column} of {entity.value} is for conditions only")
+
+
+def related_columns(entity: Entity, other: Entity) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of both entities by which an implicit subquery relates them.
+
+    Raises:
+        InvalidInputError: They are not related.
+    """
+    if other in _RELATED.get(entity, {}):
+        return _RELATED[entity][other]
+    for one, columns in ((other, COLUMNS[entity]), (entity, COLUMNS[other])):
+        column = _VALUES.get(one)
+        if column in columns:
+            return ((column,), ("name",)) if one is other else (("name",), (column,))
+    if "certname" in COLUMNS[entity] and "certname" in COLUMNS[other]:
+        return ("certname",), ("certname",)
+    raise InvalidInputError(f"{entity.value} and {other.value} are not related", hint="use 'in'")

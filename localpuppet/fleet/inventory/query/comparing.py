@@ -5,18 +5,28 @@
   (`12.40` and 12.4) and the words for booleans. It has an order only if both sides are numbers.
 - A `VersionValue` is compared part by part, with digits as numbers: `10.2` is later than `9.4`, and
   `1.0rc1` earlier than `1.0`.
+- A `TimeValue` is compared as a time, whatever the form of the text and its zone.
 """
 
+import math
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.tree import Loose, Operator, Value, VersionValue
+from localpuppet.fleet.inventory.query.tree import (
+    Loose,
+    Operator,
+    TimeValue,
+    Value,
+    VersionValue,
+)
 
 MAX_NUMBER = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
 _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
 _ORDER: dict[Operator, Callable[[Any, Any], bool]] = {
@@ -40,12 +50,53 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
         return _loosely(actual, operator, wanted.text)
     if isinstance(wanted, VersionValue):
         return _as_versions(actual, operator, wanted.text)
+    if isinstance(wanted, TimeValue):
+        moment = instant(actual)
+        if moment is None or operator is Operator.EQUAL:
+            return None if moment is None else moment == wanted.microseconds
+        return _ORDER[operator](moment, wanted.microseconds)
     if operator is Operator.EQUAL:
         return same(actual, wanted)
     numbers = _number(actual) is not None and _number(wanted) is not None
     if numbers or (isinstance(actual, str) and isinstance(wanted, str)):
         return _ORDER[operator](actual, wanted)
     return None
+
+
+def instant(value: Json) -> int | None:
+    """Return a time in microseconds since 1970, UTC; `None` if the value is not a time.
+
+    Args:
+        value: ISO 8601, also without a zone (UTC), without a time or with a year and month only; or
+            milliseconds since 1970.
+    """
+    if is_plain_number(value):
+        return int(value * 1000) if math.isfinite(value) else None
+    if not isinstance(value, str) or len(value) > MAX_NUMBER:
+        return None
+    text = value.strip()
+    if len(text) in (4, 7):
+        text += "-01-01"[: 10 - len(text)]  # a year, or a year and a month
+    try:
+        moment = datetime.fromisoformat(text)
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        return since // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_instant(value: Json) -> int:
+    """Return a time of a query in microseconds since 1970, UTC.
+
+    Raises:
+        InvalidInputError: The value is not a time.
+    """
+    found = instant(value)
+    if found is None:
+        raise InvalidInputError(
+            f"{str(value)[:40]!r} is not a valid timestamp value", hint="2026-11-24T12:00:00Z"
+        )
+    return found
 
 
 def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:
@@ -99,10 +150,13 @@ def sort_key(value: Json) -> tuple[int, Any]:
     return (3, repr(value))
 
 
+def is_plain_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a number; a boolean is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _number(value: object) -> int | float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value
+    return value if is_plain_number(value) else None
 
 
 def _loosely(actual: Json, operator: Operator, wanted: str) -> bool | None:

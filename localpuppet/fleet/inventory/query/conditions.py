@@ -7,21 +7,21 @@
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query import patterns
-from localpuppet.fleet.inventory.query.columns import NESTED, PARAMETER, TAG
+from localpuppet.fleet.inventory.query.columns import LISTS, NESTED, PARAMETER, TAG
 from localpuppet.fleet.inventory.query.comparing import compare, same
-from localpuppet.fleet.inventory.query.resource_scope import scope_of
+from localpuppet.fleet.inventory.query.hints import Subqueries, fact_names
+from localpuppet.fleet.inventory.query.resource_scope import is_in_entries, scope_of
 from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow, leaves
 from localpuppet.fleet.inventory.query.tree import (
     And,
     Compare,
     Condition,
-    Entity,
     Field,
     InSelect,
     IsNull,
@@ -36,28 +36,25 @@ from localpuppet.fleet.inventory.query.tree import (
     Value,
 )
 
-Holds = Callable[[QueryRow, NodeRows], bool | None]
-# The rows of a subquery, one key per row with the values of its fields.
-Values = Callable[[InSelect], set[tuple[str, ...]]]
+Holds = Callable[[QueryRow, NodeRows | None], bool | None]
 
 
-def compiled(condition: Condition, entity: Entity, values: Values) -> Holds:
-    """Return a function that evaluates a condition on a row of an entity.
+def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> Holds:
+    """Return a function that evaluates a condition on a row.
 
     Args:
         condition: The condition.
-        entity: The entity.
-        values: Evaluates a subquery of the condition.
+        subqueries: Evaluates the subqueries of the condition.
+        by_node: Whether each row is given with the rows of its node.
 
     Raises:
         InvalidInputError: A regular expression is invalid.
     """
-    if isinstance(condition, And):
-        return _all([compiled(part, entity, values) for part in condition.parts])
-    if isinstance(condition, Or):
-        return _any([compiled(part, entity, values) for part in condition.parts])
+    if isinstance(condition, And | Or):
+        parts = [compiled(part, subqueries, by_node=by_node) for part in condition.parts]
+        return _all(parts) if isinstance(condition, And) else _any(parts)
     if isinstance(condition, Not):
-        return _negated(compiled(condition.part, entity, values))
+        return _negated(compiled(condition.part, subqueries, by_node=by_node))
     if isinstance(condition, Compare):
         return _compare(condition)
     if isinstance(condition, IsNull):
@@ -65,12 +62,14 @@ def compiled(condition: Condition, entity: Entity, values: Values) -> Holds:
     if isinstance(condition, OneOf):
         return _one_of(condition)
     if isinstance(condition, RelatedCondition):
-        return _related(condition, values)
-    return _in_select(condition, values(condition))
+        if by_node and is_in_entries(condition):
+            return _related(condition, subqueries)
+        condition = condition.as_select()
+    return _in_select(condition, subqueries.values(condition))
 
 
 def _all(parts: list[Holds]) -> Holds:
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = True
         for part in parts:
             one = part(row, node)
@@ -83,7 +82,7 @@ def _all(parts: list[Holds]) -> Holds:
 
 
 def _any(parts: list[Holds]) -> Holds:
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = False
         for part in parts:
             one = part(row, node)
@@ -96,7 +95,7 @@ def _any(parts: list[Holds]) -> Holds:
 
 
 def _negated(part: Holds) -> Holds:
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         one = part(row, node)
         return None if one is None else not one
 
@@ -109,7 +108,7 @@ def _compare(condition: Compare) -> Holds:
     read = _reader(condition.field)
     test = _test(condition)
 
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = None
         for value in read(row):
             one = None if value is None else test(value)
@@ -232,7 +231,7 @@ def _step(wanted: Json) -> Callable[[Json], bool]:
 def _is_null(condition: IsNull) -> Holds:
     read = _reader(condition.field)
 
-    def holds(row: QueryRow, node: NodeRows) -> bool:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool:
         return all(value is None for value in read(row)) is condition.wanted
 
     return holds
@@ -242,34 +241,44 @@ def _one_of(condition: OneOf) -> Holds:
     read = _reader(condition.field)
     wanted = {key(value) for value in condition.values}
 
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         found = [value for value in read(row) if value is not None]
         return any(key(value) in wanted for value in found) if found else None
 
     return holds
 
 
-def _related(condition: RelatedCondition, values: Values) -> Holds:
-    inner = compiled(condition.where, condition.entity, values)
+def _related(condition: RelatedCondition, subqueries: Subqueries) -> Holds:
+    inner = compiled(condition.where, subqueries, by_node=True)
     scope = scope_of(condition.where)
+    of_one_fact = len(condition.columns) > 1
     last: tuple[NodeRows | None, bool] = (None, False)
 
-    def holds(row: QueryRow, node: NodeRows) -> bool:
+    def has_match(node: NodeRows, names: frozenset[str] | None) -> bool:
+        for row in node.rows(condition.entity, names, scope):
+            subqueries.see()
+            if inner(row, node) is True:
+                return True
+        return False
+
+    named = fact_names(condition.entity, condition.where)
+
+    def holds(row: QueryRow, node: NodeRows | None) -> bool:
         nonlocal last
-        if condition.same_fact:
+        if node is None:
+            return False
+        if of_one_fact:
             name = row.at("name")
-            names = frozenset({name}) if isinstance(name, str) else None
-            return any(inner(one, node) is True for one in node.rows(condition.entity, names))
+            return has_match(node, frozenset({name}) if isinstance(name, str) else named)
         if last[0] is not node:  # the same for each row of a node
-            rows = node.rows(condition.entity, scope=scope)
-            last = (node, any(inner(one, node) is True for one in rows))
+            last = (node, has_match(node, named))
         return last[1]
 
     return holds
 
 
-def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
-    def holds(row: QueryRow, node: NodeRows) -> bool | None:
+def _in_select(condition: InSelect, wanted: Collection[tuple[str, ...]]) -> Holds:
+    def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         found = [row.at(one.column, exact(one.path)) for one in condition.fields]
         if any(value is None for value in found):
             return None
@@ -283,7 +292,7 @@ def _reader(field: Field) -> Callable[[QueryRow], Iterator[Json]]:
     column, path = field.column, field.path
     if column == PARAMETER:
         column = "parameters"
-    if column in ("role", TAG):
+    if column in ("role", TAG) or column in LISTS:
         several = "tags" if column == TAG else column
         return lambda row: iter(_elements(row.at(several)))
     if not any(isinstance(step, Pattern) for step in path):

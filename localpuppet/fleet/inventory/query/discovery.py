@@ -21,7 +21,6 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_condition
 from localpuppet.fleet.inventory.query.comparing import check_order
 from localpuppet.fleet.inventory.query.dotted import parse_field
-from localpuppet.fleet.inventory.query.resource_scope import check_resources
 from localpuppet.fleet.inventory.query.rows import CLASS, capitalized
 from localpuppet.fleet.inventory.query.syntax import parsed
 from localpuppet.fleet.inventory.query.tree import (
@@ -135,9 +134,7 @@ def parse_resources(query: Json) -> Condition:
         raise InvalidInputError("the query for resources is empty")
     if isinstance(query, list):
         return parse_condition(query, Entity.RESOURCES)
-    condition = _parse(query, _Mode.RESOURCES)
-    check_resources(condition)
-    return condition
+    return _parse(query, _Mode.RESOURCES)
 
 
 def _is_none(query: Json) -> bool:
@@ -239,7 +236,6 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         return where
     if mode is not _Mode.NODES:
         raise InvalidInputError(f"there is a resource among {mode.value}")
-    check_resources(where)
     return RelatedCondition(entity=Entity.RESOURCES, where=where)
 
 

@@ -1,47 +1,55 @@
-"""Evaluate a query on the entries of nodes.
+"""Evaluate a query on the entries of nodes, and on the rows of a `RecordSource`.
 
 - Rows come node by node, sorted by name; rows that `Select.order` does not order stay in that
   order.
-- A limit of rows bounds the work of a query. The size of the answer is limited while it grows
-  (`AnswerBudget`), because a whole fleet does not fit into memory.
+- `QueryLimits` bounds the work and the memory of a query together with its subqueries. Rows are
+  held in memory only to sort, group or watch them; a limit of rows keeps only as many.
+- Whatever can be checked before the first row is checked first, and subqueries are evaluated.
 
 Example: `Evaluation(reader).answer(select).rows`.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_text import JsonText, compact, members
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.index import NODE
-from localpuppet.fleet.inventory.query import conditions
-from localpuppet.fleet.inventory.query.budget import (
-    MAX_ANSWER,
-    MAX_ROWS,
-    MAX_ROWS_SEEN,
-    AnswerBudget,
-    too_large,
-)
-from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
+from localpuppet.fleet.inventory.query.budget import AnswerBudget, QueryBudget, QueryLimits
 from localpuppet.fleet.inventory.query.comparing import sort_key
-from localpuppet.fleet.inventory.query.hints import fact_names, necessary
-from localpuppet.fleet.inventory.query.resource_scope import scope_of
-from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow, ResourceScope
-from localpuppet.fleet.inventory.query.tree import Aggregate, Entity, Field, InSelect, Select
-from localpuppet.fleet.inventory.reading import Equal, InventoryReader
+from localpuppet.fleet.inventory.query.conditions import key
+from localpuppet.fleet.inventory.query.grouping import Groups
+from localpuppet.fleet.inventory.query.records import NoRecords, RecordSource
+from localpuppet.fleet.inventory.query.resource_scope import check_sources
+from localpuppet.fleet.inventory.query.rows import NodeRows
+from localpuppet.fleet.inventory.query.scanning import QueryScan, Scanner
+from localpuppet.fleet.inventory.query.shaping import (
+    MatchingRow,
+    Order,
+    RowShape,
+    ShownRow,
+    value_at,
+    watched,
+)
+from localpuppet.fleet.inventory.query.tree import (
+    Condition,
+    Entity,
+    Field,
+    InSelect,
+    Select,
+    is_grouped,
+)
+from localpuppet.fleet.inventory.reading import InventoryReader
 
 T = TypeVar("T")
-_FACTS = "facts"
 _sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-Key = tuple[int, Any]
-# The limit of node names in a query of the index; above it all entries are read.
-MAX_NAMED = 10_000
+# The number of rows beyond a limit that are held before they are sorted and cut.
+SPARE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +57,7 @@ class QueryAnswer:
     """The result of a query.
 
     Attributes:
-        texts: The rows of the result, each as a JSON object by column text.
+        texts: The rows of the result, each as JSON.
         names: The nodes with matching rows, sorted.
         watched: The part of the rows whose change is a new answer: without publication times, and
             with essential facts instead of a whole fact hash.
@@ -67,206 +75,227 @@ class QueryAnswer:
         return [loads_again(text.encode()) for text in self.texts]
 
 
-class MatchingRow(NamedTuple):
-    """A matching row and its node; a named tuple, because there are many."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientAnswer:
+    """The answer to a client.
 
-    row: QueryRow
-    node: NodeRows
+    Attributes:
+        rows: The rows, each as JSON.
+        total: The number of rows without `limit` and `offset`; `None` if it was not requested.
+    """
 
-
-class _Kept(NamedTuple):
-    """The stored part of a matching row: its columns as JSON, and its sort keys."""
-
-    name: str
-    text: str
-    watched: dict[str, Json]
-    order: tuple[Key, ...]
+    rows: Iterator[str]
+    total: int | None
 
 
 class Evaluation:
-    """Evaluates queries.
+    """Evaluates one query with its subqueries.
 
     Args:
-        source: The entries, read once for the query and once for each subquery.
+        reader: The entries, read once for the query and once for each subquery.
+        records: The rows that entries do not have; `None` for none.
+        limits: The limits of the query.
     """
 
-    def __init__(self, source: InventoryReader) -> None:
-        self._source = source
-        self._seen = 0
-
-    def answer(self, select: Select) -> QueryAnswer:
-        """Evaluate a query.
-
-        Raises:
-            InvalidInputError: A regular expression is invalid, or a limit is exceeded.
-        """
-        if select.group_by or _counts(select):
-            return self._counted(select)
-        end = None if select.limit is None or select.order else select.offset + select.limit
-        # Columns that are not selected are released at once.
-        kept: list[_Kept] = []
-        weight = 0
-        for hit in islice(self.hits(select), end):
-            kept.append(_kept(select, hit))
-            weight += _weight(kept[-1])
-            if weight > MAX_ANSWER or len(kept) > MAX_ROWS:
-                kept, weight = _relieved(select, kept)
-        kept = _cut(select, _sorted(select, kept))
-        return QueryAnswer(
-            texts=[one.text for one in kept],
-            names=sorted({one.name for one in kept}),
-            watched=[one.watched for one in kept],
-            owners=[one.name for one in kept],
+    def __init__(
+        self,
+        reader: InventoryReader,
+        records: RecordSource | None = None,
+        limits: QueryLimits | None = None,
+    ) -> None:
+        self._limits = limits or QueryLimits()
+        self._budget = QueryBudget(self._limits)
+        self._scanner = Scanner(
+            reader, records or NoRecords(), budget=self._budget, subqueries=self
         )
+        # By identity: a condition is not hashable.
+        self._answered: dict[int, tuple[InSelect, set[tuple[str, ...]]]] = {}
 
-    def _counted(self, select: Select) -> QueryAnswer:
-        groups: dict[tuple[str, ...], dict[str, Json]] = {} if select.group_by else {(): {}}
-        counts: Counter[tuple[str, ...]] = Counter()
-        counted = next((one for one in select.columns or () if isinstance(one, Aggregate)), None)
-        names = set()
-        room = AnswerBudget()
-        for hit in self.hits(select):
-            names.add(str(hit.node.known.node))
-            group = tuple(conditions.key(_value(hit.row, one)) for one in select.group_by)
-            if group not in groups:
-                shown = {one.text: _value(hit.row, one) for one in _columns(select, hit.row)}
-                room.take(compact(shown))
-                groups[group] = shown
-            _check_rows(len(groups))
-            if counted is not None:
-                one = counted.field
-                counts[group] += one is None or _value(hit.row, one) is not None
-        rows: list[dict[str, Json]] = list(groups.values())
-        if counted is not None:
-            rows = [{**row, "count": counts[group]} for group, row in groups.items()]
-        for order in reversed(select.order):
-            rows.sort(key=_text_of(order.field.text), reverse=order.descending)
-        rows = _cut(select, rows)
-        return QueryAnswer(texts=list(map(compact, rows)), names=sorted(names), watched=rows)
-
-    def hits(self, select: Select) -> Iterator[MatchingRow]:
-        """Yield the matching rows before grouping, ordering and limits.
+    def nodes(self, where: Condition) -> Iterator[NodeRows]:
+        """Yield the nodes with an entry that matches a condition on rows of `inventory`.
 
         Raises:
             InvalidInputError: As for `answer`.
         """
-        holds = conditions.compiled(select.where, select.entity, self._values)
-        names = fact_names(select.entity, select.where)
-        scope = scope_of(select.where)
-        for known in self._source.nodes(self._hint(select, scope)):
-            node = NodeRows(known, self._source)
-            for row in node.rows(select.entity, names, scope):
-                self._seen += 1
-                if self._seen > MAX_ROWS_SEEN:
-                    raise InvalidInputError(
-                        f"the query looks at more than {MAX_ROWS_SEEN} rows",
-                        hint="ask for named facts, or for fewer nodes",
-                    )
-                if holds(row, node) is True:
-                    yield MatchingRow(row, node)
+        for hit in self._scan(Select(entity=Entity.INVENTORY, where=where)).hits:
+            if hit.node is not None:
+                yield hit.node
 
-    def _hint(self, select: Select, scope: ResourceScope) -> Equal:
-        """Return the index hint: what every node of an answer must have."""
-        equal = necessary(select)
-        if select.entity is Entity.RESOURCES and not scope.classes and NODE not in equal:
-            nodes = self._source.exporting(scope.kind)
-            if len(nodes) <= MAX_NAMED:
-                equal[NODE] = nodes
-        return equal
+    def answer(self, select: Select) -> QueryAnswer:
+        """Evaluate a query as a whole.
 
-    def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
-        """Return the rows of a subquery, one key per row."""
-        select = condition.select
-        rows = self.answer(select).rows
-        texts = [column.text for column in select.columns or () if isinstance(column, Field)]
-        if len(texts) != len(condition.fields):
-            raise InvalidInputError(
-                f"'in' compares {len(condition.fields)} fields with {len(texts)}",
-                hint="extract as many fields as there are before 'in'",
-            )
-        return {tuple(conditions.key(row[text]) for text in texts) for row in rows}
-
-
-def _relieved(select: Select, kept: list[_Kept]) -> tuple[list[_Kept], int]:
-    """Drop rows that a limit excludes from a full answer; return the others and their size.
-
-    Half of the size must be free afterwards; otherwise the next row would sort everything again.
-    """
-    end = None if select.limit is None else select.offset + select.limit
-    first = _sorted(select, kept)[:end]
-    weight = sum(map(_weight, first))
-    if 2 * len(first) > MAX_ROWS:
-        _check_rows(len(kept))
-    if 2 * weight > MAX_ANSWER:
-        raise too_large(MAX_ANSWER)
-    return first, weight
-
-
-def _weight(one: _Kept) -> int:
-    return len(one.text) + 1
-
-
-def _sorted(select: Select, kept: list[_Kept]) -> list[_Kept]:
-    for index, one in reversed(list(enumerate(select.order))):
-        kept.sort(key=_order_of(index), reverse=one.descending)
-    return kept
-
-
-def _check_rows(count: int) -> None:
-    if count > MAX_ROWS:
-        raise InvalidInputError(
-            f"the answer has more than {MAX_ROWS} rows", hint="ask for fewer, or count them"
+        Raises:
+            InvalidInputError: The query is unsupported, a regular expression is invalid, or a limit
+                is exceeded.
+            UnavailableError: A source cannot be read, or the deadline is over.
+        """
+        scan = self._scan(select)
+        if is_grouped(select):
+            names: set[str] = set()
+            rows = _cut(select, self._grouped(select, scan, names))
+            texts = [*map(compact, rows)]
+            return QueryAnswer(texts=texts, names=sorted(names), watched=rows)
+        room = AnswerBudget(self._limits.size)
+        kept: list[ShownRow] = []
+        for one in self._page(select, scan):
+            room.take(one.text)
+            kept.append(one)
+            self._budget.check_rows(len(kept))
+        return QueryAnswer(
+            texts=[one.text for one in kept],
+            names=sorted({one.name for one in kept}),
+            watched=[*map(watched, kept)],
+            owners=[one.name for one in kept],
         )
 
+    def stream(self, select: Select, *, total: bool = False) -> ClientAnswer:
+        """Evaluate a query row by row.
 
-def _counts(select: Select) -> bool:
-    return any(isinstance(column, Aggregate) for column in select.columns or ())
+        Args:
+            select: The query.
+            total: Whether to count all rows.
 
-
-def _order_of(index: int) -> Callable[[_Kept], Key]:
-    return lambda row: row.order[index]
-
-
-def _text_of(text: str) -> Callable[[dict[str, Json]], Key]:
-    return lambda row: sort_key(row.get(text))
-
-
-def _kept(select: Select, hit: MatchingRow) -> _Kept:
-    shown: dict[str, Json] = {}
-    whole = []
-    columns = _columns(select, hit.row)
-    for one in columns:
-        if one.column == _FACTS and not one.path:
-            whole.append(one.text)
+        Raises:
+            InvalidInputError: As for `answer`; also while the rows are read.
+            UnavailableError: As for `answer`; also while the rows are read.
+        """
+        scan = self._scan(select, total=total)
+        if is_grouped(select):
+            rows = self._grouped(select, scan)
+            texts = map(compact, _cut(select, rows))
+            return ClientAnswer(rows=texts, total=len(rows) if total else None)
+        if not total or scan.total is not None:
+            shown = self._page(select, scan)
+            return ClientAnswer(rows=(one.text for one in shown), total=scan.total)
+        counted = _Counted(scan.hits)
+        if select.limit is None:
+            counted.finish()
+            shown = self._page(select, self._scan(select))
         else:
-            shown[one.text] = _value(hit.row, one)
-    text = compact(shown)
-    watched = shown
-    if not TIMES.isdisjoint(shown):
-        watched = {name: value for name, value in shown.items() if name not in TIMES}
-    if whole:
-        # Whole facts are large: they are written separately, and seldom parsed.
-        facts = JsonText(hit.node.facts.text())
-        text = members({name: shown.get(name, facts) for name in (one.text for one in columns)})
-        watched = {**watched, _FACTS: hit.node.facts.essential()}
-    return _Kept(
-        name=str(hit.node.known.node),
-        text=text,
-        watched=watched,
-        order=tuple(sort_key(_value(hit.row, one.field)) for one in select.order),
-    )
+            scan = QueryScan(hits=iter(counted), ordered=scan.ordered, cut=scan.cut)
+            shown = iter([*self._page(select, scan)])
+            counted.finish()
+        return ClientAnswer(rows=(one.text for one in shown), total=counted.count)
+
+    def values(self, condition: InSelect) -> set[tuple[str, ...]]:
+        """Return the rows of a subquery, each as a tuple with its values as JSON texts.
+
+        Raises:
+            InvalidInputError: The subquery has another number of fields, or as for `answer`.
+        """
+        if id(condition) not in self._answered:
+            self._answered[id(condition)] = (condition, self._values(condition))
+        return self._answered[id(condition)][1]
+
+    def see(self) -> None:
+        """Count a row that a condition looks at.
+
+        Raises:
+            InvalidInputError: These are too many.
+        """
+        self._budget.see()
+
+    def _scan(self, select: Select, *, total: bool = False) -> QueryScan:
+        check_sources(select, self._scanner.entities)
+        return self._scanner.scan(select, total=total)
+
+    def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
+        select = condition.select
+        fields = [column for column in select.columns or () if isinstance(column, Field)]
+        if len(fields) != len(condition.fields):
+            raise InvalidInputError(
+                f"'in' compares {len(condition.fields)} fields with {len(fields)}",
+                hint="extract as many fields as there are before 'in'",
+            )
+        rows: Iterable[tuple[str, ...]]
+        scan = self._scanner.scan(select)
+        if is_grouped(select):
+            grouped = _cut(select, self._grouped(select, scan))
+            rows = (tuple(key(row[one.text]) for one in fields) for row in grouped)
+        elif select.limit is not None or select.offset:
+            page = self._page(select, scan)
+            rows = (tuple(key(one.shown[field.text]) for field in fields) for one in page)
+        else:
+            rows = (tuple(key(value_at(hit.row, one)) for one in fields) for hit in scan.hits)
+        found: set[tuple[str, ...]] = set()
+        for row in rows:
+            if row not in found:
+                self._budget.keep_value()
+                found.add(row)
+        return found
+
+    def _grouped(
+        self, select: Select, scan: QueryScan, names: set[str] | None = None
+    ) -> list[dict[str, Json]]:
+        """Return a row for each group; add the nodes of their rows to `names`."""
+        groups = Groups(select, self._budget)
+        for hit in scan.hits:
+            times = hit.row.values["count"] if scan.counted else 1
+            groups.add(hit.row, times=times if isinstance(times, int) else 1)
+            if names is not None:
+                names.add(str(hit.row.values.get("certname", "")))
+        rows = [*groups.rows()]
+        for order in reversed(select.order):
+            text = order.field.text
+            rows.sort(key=lambda row: sort_key(row.get(text)), reverse=order.descending)
+        return rows
+
+    def _page(self, select: Select, scan: QueryScan) -> Iterator[ShownRow]:
+        """Yield the rows between offset and limit, in their order."""
+        shape = RowShape(select, reports=Entity.NODES in self._scanner.entities)
+        if scan.cut:
+            return map(shape.shown, scan.hits)
+        end = None if select.limit is None else select.offset + select.limit
+        if scan.ordered or not select.order:
+            return map(shape.shown, islice(scan.hits, select.offset, end))
+        return iter(self._first(shape, scan.hits, end)[select.offset :])
+
+    def _first(
+        self, shape: RowShape, hits: Iterable[MatchingRow], end: int | None
+    ) -> list[ShownRow]:
+        """Return the first rows in their order; later ones are dropped as soon as possible."""
+        kept: list[ShownRow] = []
+        size, worst = 0, None
+        by_order = attrgetter("order")
+        for hit in hits:
+            order: Order = shape.order(hit.row)
+            if worst is not None and not order < worst:
+                continue
+            kept.append(shape.shown(hit, order))
+            size += len(kept[-1].text) + 1
+            is_full = self._budget.is_full(len(kept), size)
+            if is_full or (end is not None and len(kept) >= 2 * end + SPARE):
+                kept.sort(key=by_order)
+                del kept[end:]
+                worst = kept[-1].order if kept and len(kept) == end else None
+                size = sum(len(one.text) + 1 for one in kept)
+                if is_full:
+                    self._budget.check_half(len(kept), size)
+        kept.sort(key=by_order)
+        return kept[:end]
 
 
-def _columns(select: Select, row: QueryRow) -> list[Field]:
-    if select.columns is not None:
-        return [column for column in select.columns if type(column) is Field]
-    # A class has only its name, even if exported resources have more columns.
-    has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
-    return [Field(column=column, text=column) for column in has if column not in OF_REPORTS]
+class _Counted:
+    """Rows that are counted while they are read.
 
+    Args:
+        hits: The rows.
+    """
 
-def _value(row: QueryRow, one: Field) -> Json:
-    return row.at(one.column, conditions.exact(one.path))
+    def __init__(self, hits: Iterator[MatchingRow]) -> None:
+        self._hits = hits
+        self.count = 0
+
+    def __iter__(self) -> Iterator[MatchingRow]:
+        """Yield the rows."""
+        for hit in self._hits:
+            self.count += 1
+            yield hit
+
+    def finish(self) -> None:
+        """Count the rows that were not read."""
+        for _ in self:
+            pass
 
 
 def _cut(select: Select, rows: list[T]) -> list[T]:

@@ -27,7 +27,6 @@ from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.patterns import searching
 from localpuppet.fleet.inventory.query.tree import (
-    CERTNAME,
     ROLE,
     And,
     Compare,
@@ -156,16 +155,15 @@ class FunctionCall:
 
 def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
-    select = Select(entity=Entity.INVENTORY, where=check_size(where))
     room = AnswerBudget()
     # Entries are sorted by node name, which is the fqdn in the answer.
     return [
         _Server(
-            node=str(hit.node.known.node),
-            text=room.take(hit.node.facts.text()),
-            watched=hit.node.facts.essential(),
+            node=str(node.known.node),
+            text=room.take(node.facts.text()),
+            watched=node.facts.essential(),
         )
-        for hit in Evaluation(reader).hits(select)
+        for node in Evaluation(reader).nodes(check_size(where))
     ]
 
 
@@ -268,9 +266,8 @@ def _texts(arguments: Arguments, what: str) -> list[str]:
 
 def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, PackedFacts]]:
     """Yield the matching nodes with their facts."""
-    select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
-    for hit in Evaluation(reader).hits(select):
-        yield str(hit.node.known.node), hit.node.facts
+    for node in Evaluation(reader).nodes(parse_nodes(query)):
+        yield str(node.known.node), node.facts
 
 
 def _query_nodes(reader: InventoryReader, arguments: Arguments) -> FunctionReply:

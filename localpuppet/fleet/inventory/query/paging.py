@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.columns import NUMBERS
+from localpuppet.fleet.inventory.query.columns import NUMBERS, check_in_result
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
@@ -21,7 +21,7 @@ MAX_FIELDS = 100
 # No answer has more rows.
 MAX_COUNT = 1_000_000_000
 _OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVERAGE)
-_FUNCTIONS = {"count": AggregateFunction.COUNT}
+_FUNCTIONS = {one.value: one for one in AggregateFunction}
 
 
 class QueryClauses:
@@ -162,7 +162,9 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
     found: list[Field | Aggregate] = []
     for one in listed:
         if isinstance(one, str):
-            found.append(parse_field(one, entity))
+            field = parse_field(one, entity)
+            check_in_result(entity, field.column)
+            found.append(field)
         elif isinstance(one, list) and one[:1] == ["function"]:
             found.append(_function(one[1:], entity))
         else:

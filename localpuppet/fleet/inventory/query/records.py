@@ -93,3 +93,13 @@ class RecordSource(Protocol):
             UnavailableError: The rows cannot be read now: a node does not answer, for example.
         """
         ...
+
+
+class NoRecords:
+    """A `RecordSource` without entities."""
+
+    entities: Collection[Entity] = ()
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return no rows; see `RecordSource`."""
+        return RecordRows(rows=())

@@ -1,19 +1,22 @@
-"""Restrict queries for resources to those in the inventory: classes and exported resources.
+"""Decide which rows come from entries: of resources, only classes and exported ones.
 
-- A condition must exclude all other resources. Otherwise it is rejected with the type's name,
-  because an empty answer would look as if there were no packages, for example.
+- A condition on the resources of entries must exclude all other resources. Otherwise it is
+  rejected with the type's name, because an empty answer would look as if there were no packages,
+  for example.
 - The inventory has only the names of classes: a query for parameters or tags must ask for exported
   resources.
+- Whole catalogs, reports and events come from a `RecordSource`. Without one, `check_sources`
+  rejects a query for them by name.
 
-Example: `type = "Nagios_host" and exported = true` is supported, `type = "Package"` is not.
+Example: `type = "Nagios_host" and exported = true` is in entries, `type = "Package"` is not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.inventory.query.columns import TAG
+from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS
 from localpuppet.fleet.inventory.query.rows import CLASS, OF_EXPORTED, ResourceScope
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
@@ -28,6 +31,7 @@ from localpuppet.fleet.inventory.query.tree import (
     OneOf,
     Operator,
     Or,
+    RelatedCondition,
     Select,
     conjuncts,
     walk,
@@ -36,11 +40,87 @@ from localpuppet.fleet.inventory.query.tree import (
 _EXPORTED = "exported = true"
 
 
-def check_resources(condition: Condition) -> None:
-    """Reject a condition that other resources than classes and exported ones could match.
+_CATALOGS = "catalogs are not in the inventory"
+_REPORTS = "reports are not in the inventory"
+# The entities that only a `RecordSource` has, and why queries of entries reject them.
+_OF_SOURCES = {
+    Entity.REPORTS: _REPORTS,
+    Entity.EVENTS: _REPORTS,
+    Entity.EVENT_COUNTS: _REPORTS,
+    Entity.AGGREGATE_EVENT_COUNTS: _REPORTS,
+    Entity.CATALOGS: _CATALOGS,
+    Entity.EDGES: _CATALOGS,
+}
+# Entities with rows of their own for each node.
+_BY_NODE = frozenset(
+    {
+        Entity.INVENTORY,
+        Entity.NODES,
+        Entity.FACTS,
+        Entity.FACT_CONTENTS,
+        Entity.FACTSETS,
+        Entity.RESOURCES,
+    }
+)
+
+
+def is_in_entries(condition: RelatedCondition) -> bool:
+    """Return whether the entry of a row's node decides about a condition."""
+    if condition.entity not in _BY_NODE or condition.columns[0] != "certname":
+        return False
+    return _rejection(Select(entity=condition.entity, where=condition.where)) is None
+
+
+def is_of_entries(select: Select) -> bool:
+    """Return whether the rows of a query come from entries."""
+    if select.entity is Entity.NODES:
+        return True  # a source adds columns
+    return select.entity not in _OF_SOURCES and _rejection(select) is None
+
+
+def check_sources(select: Select, entities: Collection[Entity]) -> None:
+    """Reject a query, or a subquery of it, whose rows come from nowhere.
+
+    Args:
+        select: The query.
+        entities: The entities of the source beside the entries.
 
     Raises:
-        InvalidInputError: Others could match, or the condition uses an unknown field of classes.
+        InvalidInputError: Neither entries nor the source have such rows.
+    """
+    waiting = [select]
+    while waiting:
+        one = waiting.pop()
+        rejection = None if one.entity in entities else _rejection(one)
+        if rejection is not None:
+            raise rejection
+        for part, _ in walk(one.where):
+            if isinstance(part, RelatedCondition):
+                waiting.append(Select(entity=part.entity, where=part.where))
+            elif isinstance(part, InSelect):
+                waiting.append(part.select)
+
+
+def _rejection(select: Select) -> InvalidInputError | None:
+    """Return why entries do not have the rows of a query; `None` if they have them."""
+    entity = select.entity
+    if entity in _OF_SOURCES:
+        return InvalidInputError(f"{entity.value} is not supported: {_OF_SOURCES[entity]}")
+    named = [*_fields_of_result(select), *_fields(select.where)]
+    if entity is Entity.NODES:
+        absent = next((one.text for one in named if one.column in OF_REPORTS), None)
+        if absent is None:
+            return None
+        return InvalidInputError(f"the field {absent} of nodes is not supported: {_REPORTS}")
+    return _resource_rejection(select.where, named) if entity is Entity.RESOURCES else None
+
+
+def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> InvalidInputError | None:
+    """Return why entries do not have resources with a condition; `None` if they have them.
+
+    Args:
+        condition: The condition.
+        fields: The fields of the query.
     """
     if not _implies(condition, lambda one: _is_class(one) or _is_exported(one)):
         types = sorted(set(_types(condition)) - {CLASS})
@@ -49,33 +129,38 @@ def check_resources(condition: Condition) -> None:
             if types
             else "a query for all types is"
         )
-        raise InvalidInputError(
+        return InvalidInputError(
             f"{named} not supported: the inventory has classes and exported resources only",
             where="resources",
             hint=f"add type = 'Class', or {_EXPORTED}",
         )
-    _check_known(condition, _fields(condition))
+    if any(one.column == "resource" for one in fields):
+        return InvalidInputError(
+            "the field resource of resources is not supported: it is a hash of whole catalogs"
+        )
+    of_exported = [one for one in fields if one.column in OF_EXPORTED]
+    if of_exported and not _implies(condition, _is_exported):
+        return InvalidInputError(
+            f"the field {one_line(of_exported[0].text)[:60]} of a class is not supported: "
+            "the inventory has its name only",
+            where="resources",
+            hint=f"add {_EXPORTED}",
+        )
+    return None
 
 
-def check_fields(select: Select) -> Select:
-    """Return a query after checking that its columns and order are known for its rows.
+def _fields_of_result(select: Select) -> list[Field]:
+    """Return the fields of the columns, groups and order of a query."""
+    columns = select.columns or ()
+    named = [one for one in columns if isinstance(one, Field)]
+    named += [one.field for one in columns if isinstance(one, Aggregate) and one.field is not None]
+    return [*named, *select.group_by, *(one.field for one in select.order)]
 
-    Raises:
-        InvalidInputError: A column is unknown.
-    """
-    if select.entity is Entity.RESOURCES:
-        columns = select.columns or ()
-        named = [one for one in columns if isinstance(one, Field)]
-        named += [
-            one.field for one in columns if isinstance(one, Aggregate) and one.field is not None
-        ]
-        named += [*select.group_by, *(one.field for one in select.order)]
-        if any(one.column == TAG for one in named):
-            raise InvalidInputError(
-                f"the field {TAG} is for conditions", where="resources", hint="ask for tags"
-            )
-        _check_known(select.where, named)
-    return select
+
+def columns_of(select: Select) -> frozenset[str]:
+    """Return the columns that a query uses."""
+    used = {one.column for one in (*_fields_of_result(select), *_fields(select.where))}
+    return frozenset(used.union(COLUMNS[select.entity]) if select.columns is None else used)
 
 
 def scope_of(condition: Condition) -> ResourceScope:
@@ -90,17 +175,6 @@ def scope_of(condition: Condition) -> ResourceScope:
         exported=not _implies(condition, lambda one: _is_class(one) or _is_not_exported(one)),
         kind=kinds[0] if kinds else None,
     )
-
-
-def _check_known(condition: Condition, fields: list[Field]) -> None:
-    of_exported = [one for one in fields if one.column in OF_EXPORTED]
-    if of_exported and not _implies(condition, _is_exported):
-        raise InvalidInputError(
-            f"the field {one_line(of_exported[0].text)[:60]} of a class is not supported: "
-            "the inventory has its name only",
-            where="resources",
-            hint=f"add {_EXPORTED}",
-        )
 
 
 def _implies(condition: Condition, is_it: Callable[[Condition], bool]) -> bool:
@@ -149,6 +223,8 @@ def _fields(condition: Condition) -> list[Field]:
             found.append(one.field)
         elif isinstance(one, InSelect):
             found.extend(one.fields)
+        elif isinstance(one, RelatedCondition):
+            found.extend(Field(column=name, text=name) for name in one.columns)
     return found
 
 

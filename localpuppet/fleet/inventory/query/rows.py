@@ -1,5 +1,6 @@
 """Present a node's entry as rows of PuppetDB's entities."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +14,7 @@ from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
 
 CLASS = "Class"
+_TYPES = {str: "string", bool: "boolean", int: "integer", float: "float"}
 # The limit of rows per node: one large entry must not slow down the queries of others.
 MAX_OF_NODE = 100_000
 
@@ -91,27 +93,49 @@ class NodeRows:
         """Yield at most `MAX_OF_NODE` rows of an entity.
 
         Args:
-            entity: The entity.
+            entity: An entity whose rows have a `certname`.
             names: The names of facts that can match; `None` for all.
             scope: The resources that can match.
         """
-        if entity is Entity.RESOURCES:
-            return islice(self._resources(scope), MAX_OF_NODE)
-        return islice(self._rows(entity, names), MAX_OF_NODE)
-
-    def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[QueryRow]:
+        if entity is Entity.NODES:
+            return iter((QueryRow(self.node_values()),))
         if entity is Entity.INVENTORY:
-            yield self._inventory()
-        elif entity is Entity.NODES:
-            yield self._node()
-        elif entity is Entity.FACTS:
-            for name, value in self._named(names):
-                yield QueryRow({**self._base(), "name": name, "value": value})
-        elif entity is Entity.FACT_CONTENTS:
-            for name, value in self._named(names):
+            return iter((self._inventory(),))
+        if entity is Entity.FACTSETS:
+            return iter((self._factset(),))
+        rows = self._resources(scope) if entity is Entity.RESOURCES else self._facts(entity, names)
+        return islice(rows, MAX_OF_NODE)
+
+    def values(self, entity: Entity) -> Iterator[dict[str, Json]]:
+        """Yield what the node adds to an entity whose rows are different values.
+
+        Args:
+            entity: `ENVIRONMENTS`, `PRODUCERS`, `FACT_NAMES` or `FACT_PATHS`.
+        """
+        if entity is Entity.ENVIRONMENTS:
+            yield {"name": self._environment()}
+        elif entity is Entity.PRODUCERS:
+            yield {"name": str(self.known.node)}
+        elif entity is Entity.FACT_NAMES:
+            for name in self.facts.whole():
+                yield {"name": name}
+        else:
+            for name, value in self.facts.items():
                 for path, leaf in leaves(value, (name,)):
-                    row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
-                    yield QueryRow({**self._base(), **row})
+                    if leaf is not None:
+                        depth = len(path) - 1
+                        about: dict[str, Json] = {"path": [*path], "name": name, "depth": depth}
+                        yield {**about, "type": _TYPES[type(leaf)]}
+
+    def _facts(self, entity: Entity, names: frozenset[str] | None) -> Iterator[QueryRow]:
+        base = self._base()
+        for name, value in self._named(names):
+            if entity is Entity.FACTS:
+                yield QueryRow({**base, "name": name, "value": value})
+                continue
+            for path, leaf in leaves(value, (name,)):
+                row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
+                yield QueryRow({**base, **row})
 
     def _base(self) -> dict[str, Json]:
         return {"certname": str(self.known.node), "environment": self._environment()}
@@ -142,19 +166,37 @@ class NodeRows:
             "hostname": hostname,
         }
 
-    def _node(self) -> QueryRow:
+    def node_values(self) -> dict[str, Json]:
+        """Return the row of `nodes`, without the columns of reports."""
         at, environment = self._timestamp(), self._environment()
+        return {
+            "certname": str(self.known.node),
+            "deactivated": None,
+            "expired": None,
+            "facts_environment": environment,
+            "catalog_environment": environment,
+            "facts_timestamp": at,
+            "catalog_timestamp": at,
+        }
+
+    def _factset(self) -> QueryRow:
+        at = self._timestamp()
         return QueryRow(
             {
-                "certname": str(self.known.node),
-                "deactivated": None,
-                "expired": None,
-                "facts_environment": environment,
-                "catalog_environment": environment,
-                "facts_timestamp": at,
-                "catalog_timestamp": at,
-            }
+                **self._base(),
+                "timestamp": at,
+                "producer_timestamp": at,
+                "producer": str(self.known.node),
+            },
+            made={"facts": self._expanded, "hash": self._hash},
         )
+
+    def _expanded(self) -> dict[str, Json]:
+        listed: list[Json] = [{"name": name, "value": one} for name, one in self.facts.items()]
+        return {"href": f"/pdb/query/v4/factsets/{self.known.node}/facts", "data": listed}
+
+    def _hash(self) -> str:
+        return hashlib.sha1(self.facts.text().encode(), usedforsecurity=False).hexdigest()
 
     def _named(self, names: frozenset[str] | None) -> Iterator[tuple[str, Json]]:
         if names is None:

@@ -119,7 +119,18 @@ class VersionValue:
     text: str
 
 
-Value = Json | Loose | VersionValue
+@dataclass(frozen=True, slots=True)
+class TimeValue:
+    """A time, to compare with a column of times.
+
+    Attributes:
+        microseconds: Microseconds since 1970, UTC.
+    """
+
+    microseconds: int
+
+
+Value = Json | Loose | VersionValue | TimeValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,17 +191,29 @@ class InSelect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedCondition:
-    """A condition that the row's node has a matching row of another entity.
+    """A condition that another entity has a matching row with the same values in some columns.
 
     Attributes:
         entity: The other entity.
         where: The condition on its rows.
-        same_fact: Whether both rows must also be of the same fact.
+        columns: The columns of the row.
+        others: The columns of the other entity, in the same order.
     """
 
     entity: Entity
     where: "Condition"
-    same_fact: bool = False
+    columns: tuple[str, ...] = ("certname",)
+    others: tuple[str, ...] = ("certname",)
+
+    def as_select(self) -> InSelect:
+        """Return the same condition with a subquery for all rows at once."""
+        fields, others = (
+            tuple(Field(column=one, text=one) for one in names)
+            for names in (self.columns, self.others)
+        )
+        return InSelect(
+            fields=fields, select=Select(entity=self.entity, where=self.where, columns=others)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +315,11 @@ class Select:
     order: tuple[SortOrder, ...] = ()
     limit: int | None = None
     offset: int = 0
+
+
+def is_grouped(select: Select) -> bool:
+    """Return whether the rows of a result are groups of rows."""
+    return bool(select.group_by) or any(type(one) is Aggregate for one in select.columns or ())
 
 
 def check_text(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
+from localpuppet.fleet.inventory.query.discovery import parse_nodes
 from tests.fleet.inventory.query.fleet import ask, short
 
 ALL = ["db01", "lb01", "web01", "web02"]
@@ -88,7 +88,7 @@ def test_nodes(query: Json, nodes: list[str]) -> None:
         ("not " * 200 + "a=1", "nested too deep"),
         (" or ".join(["a=1"] * 600), "more than 500 conditions"),
         ("a=" + "b" * 70_000, "too long"),
-        (["=", "report_timestamp", "x"], "report_timestamp of nodes is not supported"),
+        (["=", "report_timestamp", "2026-11-24"], "report_timestamp of nodes is not supported"),
     ],
 )
 def test_refused(query: Json, reason: str) -> None:
@@ -122,6 +122,6 @@ def test_a_question_about_resources_names_classes_only() -> None:
         ("web01", "has a bare word"),
     ):
         with pytest.raises(InvalidInputError, match=reason):
-            parse_resources(query)
-    assert parse_resources("Class[a] or Class[b]")
-    assert parse_nodes("Class[a] or Class[b]")
+            ask("query_resources", "", query)
+    assert ask("query_resources", "", "Class[apache] or Class[haproxy]")
+    assert ask("query_nodes", "Class[apache] or Class[haproxy]")
