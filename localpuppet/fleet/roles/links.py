@@ -26,7 +26,7 @@ from localpuppet.fleet.exports.recording import COLLECT, collector_text
 from localpuppet.fleet.exports.search import as_query
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.query.tree import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_nesting
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.roles.readers import BoundedReader, EnoughError
 

@@ -8,7 +8,8 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
-from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOrder, check_text
+from localpuppet.fleet.inventory.query.syntax import check_text
+from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOrder
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
 from localpuppet.web.puppetdb.parameters import RequestParameters
 

@@ -22,6 +22,7 @@ from localpuppet.fleet.inventory.query.columns import (
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
+from localpuppet.fleet.inventory.query.syntax import check_nesting
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     And,
@@ -38,7 +39,6 @@ from localpuppet.fleet.inventory.query.tree import (
     RelatedCondition,
     Select,
     TimeValue,
-    check_nesting,
     check_size,
     equal,
 )

@@ -18,7 +18,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.paging import QueryClauses
 from localpuppet.fleet.inventory.query.pql import parse_pql
-from localpuppet.fleet.inventory.query.tree import Entity, Select, check_text
+from localpuppet.fleet.inventory.query.syntax import check_text
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 # The parameters that this module reads; `include_total` is `true` or `false`.
 PARAMETERS = ("query", "limit", "offset", "order_by", "include_total")

@@ -22,7 +22,7 @@ from localpuppet.fleet.inventory.query.ast_form import parse_condition
 from localpuppet.fleet.inventory.query.comparing import check_order
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.rows import CLASS, capitalized
-from localpuppet.fleet.inventory.query.syntax import parsed
+from localpuppet.fleet.inventory.query.syntax import check_text, parsed
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     CERTNAME,
@@ -43,7 +43,6 @@ from localpuppet.fleet.inventory.query.tree import (
     Value,
     VersionValue,
     check_size,
-    check_text,
     equal,
     parse_step,
 )

@@ -21,6 +21,7 @@ from localpuppet.fleet.inventory.query.conditions import members
 from localpuppet.fleet.inventory.query.discovery import matching
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.patterns import searching
+from localpuppet.fleet.inventory.query.syntax import check_text
 from localpuppet.fleet.inventory.query.tree import (
     ROLE,
     Condition,
@@ -28,7 +29,6 @@ from localpuppet.fleet.inventory.query.tree import (
     Loose,
     Operator,
     Step,
-    check_text,
     parse_step,
 )
 

@@ -26,6 +26,7 @@ from localpuppet.fleet.inventory.query.fact_filter import FactFilter
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.patterns import searching
+from localpuppet.fleet.inventory.query.syntax import check_nesting
 from localpuppet.fleet.inventory.query.tree import (
     ROLE,
     And,
@@ -36,7 +37,6 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Or,
     Select,
-    check_nesting,
     check_size,
     parse_step,
 )

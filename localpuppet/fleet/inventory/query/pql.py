@@ -12,8 +12,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
-from localpuppet.fleet.inventory.query.syntax import parsed
-from localpuppet.fleet.inventory.query.tree import Select, check_text
+from localpuppet.fleet.inventory.query.syntax import check_text, parsed
+from localpuppet.fleet.inventory.query.tree import Select
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree

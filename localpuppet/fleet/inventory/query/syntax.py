@@ -1,4 +1,4 @@
-"""Parse a text with a grammar, with one-line errors that name the place."""
+"""Check the text of a query, and parse it with a grammar; one-line errors name the place."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from localpuppet.fleet.inventory.query.tree import MAX_DEPTH
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
+MAX_TEXT = 64 * 1024
 NEAR = 20
 
 
@@ -55,3 +56,43 @@ def _check_depth(tree: "Tree[Token]", what: str) -> None:
         if depth > 2 * MAX_DEPTH:
             raise InvalidInputError("the query is nested too deep", where=what)
         waiting.extend((child, depth + 1) for child in one.children if isinstance(child, Tree))
+
+
+def check_text(text: str) -> str:
+    """Return a query's text after checking that it may be parsed.
+
+    Raises:
+        InvalidInputError: It is too long, or has a lone surrogate or a control character.
+    """
+    if len(text) > MAX_TEXT:
+        raise InvalidInputError(
+            f"the query is too long: {len(text)} characters, the limit is {MAX_TEXT}"
+        )
+    for place, character in enumerate(text, 1):
+        if (character < " " and character not in "\t\n\r") or "\x7f" <= character <= "\x9f":
+            kind = "control character"
+        elif "\ud800" <= character <= "\udfff":
+            kind = "lone surrogate"
+        else:
+            continue
+        raise InvalidInputError(
+            f"the query has a {kind} (U+{ord(character):04X}) at character {place}"
+        )
+    return text
+
+
+def check_nesting(value: object) -> None:
+    """Reject arrays and mappings that are nested too deep for recursion.
+
+    Raises:
+        InvalidInputError: They are nested too deep.
+    """
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > 2 * MAX_DEPTH:
+            raise InvalidInputError("the query is nested too deep")
+        if isinstance(one, list | tuple):
+            waiting.extend((part, depth + 1) for part in one)
+        elif isinstance(one, dict):
+            waiting.extend((part, depth + 1) for part in one.values())

@@ -10,14 +10,13 @@ Example: `role=web` is `Compare(field=ROLE, operator=Operator.EQUAL, value=Loose
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 
-MAX_TEXT = 64 * 1024
 MAX_DEPTH = 50
 MAX_CONDITIONS = 500
 
@@ -95,6 +94,11 @@ class Field:
 
 ROLE = Field(column="role")
 CERTNAME = Field(column="certname", text="certname")
+
+
+def plain_fields(columns: Iterable[str]) -> tuple[Field, ...]:
+    """Return the fields of whole columns."""
+    return tuple(Field(column=column, text=column) for column in columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +211,9 @@ class RelatedCondition:
 
     def as_select(self) -> InSelect:
         """Return the same condition with a subquery for all rows at once."""
-        fields, others = (
-            tuple(Field(column=one, text=one) for one in names)
-            for names in (self.columns, self.others)
-        )
-        return InSelect(
-            fields=fields, select=Select(entity=self.entity, where=self.where, columns=others)
-        )
+        others = plain_fields(self.others)
+        select = Select(entity=self.entity, where=self.where, columns=others)
+        return InSelect(fields=plain_fields(self.columns), select=select)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,46 +320,6 @@ class Select:
 def is_grouped(select: Select) -> bool:
     """Return whether the rows of a result are groups of rows."""
     return bool(select.group_by) or any(type(one) is Aggregate for one in select.columns or ())
-
-
-def check_text(text: str) -> str:
-    """Return a query's text after checking that it may be parsed.
-
-    Raises:
-        InvalidInputError: It is too long, or has a lone surrogate or a control character.
-    """
-    if len(text) > MAX_TEXT:
-        raise InvalidInputError(
-            f"the query is too long: {len(text)} characters, the limit is {MAX_TEXT}"
-        )
-    for place, character in enumerate(text, 1):
-        if (character < " " and character not in "\t\n\r") or "\x7f" <= character <= "\x9f":
-            kind = "control character"
-        elif "\ud800" <= character <= "\udfff":
-            kind = "lone surrogate"
-        else:
-            continue
-        raise InvalidInputError(
-            f"the query has a {kind} (U+{ord(character):04X}) at character {place}"
-        )
-    return text
-
-
-def check_nesting(value: object) -> None:
-    """Reject arrays and mappings that are nested too deep for recursion.
-
-    Raises:
-        InvalidInputError: They are nested too deep.
-    """
-    waiting = [(value, 1)]
-    while waiting:
-        one, depth = waiting.pop()
-        if depth > 2 * MAX_DEPTH:
-            raise InvalidInputError("the query is nested too deep")
-        if isinstance(one, list | tuple):
-            waiting.extend((part, depth + 1) for part in one)
-        elif isinstance(one, dict):
-            waiting.extend((part, depth + 1) for part in one.values())
 
 
 def check_size(condition: Condition) -> Condition:
