@@ -67,7 +67,7 @@ class ActionProposal:
         about: What the confirmation showed, in one word; it is valid for nothing else.
         rows: The nodes, for an action of nodes.
         command: The command line that does the same, or empty.
-        fields: What the confirmation sends besides the names of the nodes.
+        options: What the confirmation sends besides the names of the nodes; `None` without options.
     """
 
     label: str
@@ -79,7 +79,7 @@ class ActionProposal:
     about: str = ""
     rows: Sequence[NodeRow] = ()
     command: str = ""
-    fields: FormFields = ()
+    options: Mapping[str, str] | None = None
 
     @property
     def named(self) -> str:

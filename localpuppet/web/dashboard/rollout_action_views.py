@@ -66,12 +66,16 @@ class RolloutActionViews:
         form = await self._views.form(request)
         words = dict(form)
         groups: Groups = ()
-        names = [NodeName.parse(word) for key, word in form if key == "node"]
         selection = {key: words[key] for key in ("query", "role") if words.get(key, "").strip()}
-        if not names and not selection:
+        names = [NodeName.parse(word) for key, word in form if key == "node"]
+        RolloutStart.read(words, names)  # an invalid option is reported before the plan
+        if words.get("older"):
+            names = self._running_older(words["older"])
+        if names:
+            selection = {"nodes": ",".join(names)}
+        elif not (selection or words.get("all")):
             return self._views.show("start.html", words)
-        if not names:
-            RolloutStart.read(words, ())  # an invalid option is reported before the plan
+        if "token" not in words and len(names) <= MAX_NODES:
             groups = await self._actor.plan(selection)
             names = sorted({name for group in groups for name in group})
         if not 0 < len(names) <= MAX_NODES:
@@ -93,10 +97,18 @@ class RolloutActionViews:
                 about=start.digest,
                 rows=[row(name) or NodeRow(node=name) for name in names],
                 command=start.command,
-                fields=tuple(start.options.items()),
+                options=start.options,
             ),
             form,
         )
+
+    def _running_older(self, release: str) -> list[NodeName]:
+        """Return the nodes with a running agent whose last run applied an older release."""
+        standing = self._context.fleet.standing
+        older = set(standing.older(release)) - set(standing.unresponsive)
+        if not older:
+            raise InvalidInputError("no node with a running agent is behind it", where=release)
+        return sorted(map(NodeName.parse, older))
 
     async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
         rollout = report.state.began.id

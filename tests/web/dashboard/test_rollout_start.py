@@ -1,5 +1,6 @@
 """A rollout that an operator starts: confirmed once, for exactly the nodes and options shown."""
 
+import html
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.cli.rollout_run import run_command
 from localpuppet.web.dashboard.rollout_start import RolloutStart
-from tests.web.dashboard.site import NAME, PlayedActor, Site, text
+from tests.web.dashboard.site import NAME, PlayedActor, Site, status, text
 
 NODES = (NodeName.parse("db01"), NodeName.parse("web01"))
 FORM = {"release": "shop/tags/r7", "canary": "1", "window": "2", "max_failures": "10%"}
@@ -55,7 +56,8 @@ def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
 
 def hidden(page: str) -> dict[str, str | list[str]]:
     fields: dict[str, str | list[str]] = {}
-    for name, value in re.findall(r'type="hidden" name="([a-z_]+)" value="([^"]*)"', page):
+    form = page.rpartition("<form")[2]  # the one before it changes options
+    for name, value in re.findall(r'type="hidden" name="([a-z_]+)" value="([^"]*)"', form):
         fields[name] = [*fields.get(name, []), value] if name == "node" else value
     return fields
 
@@ -84,6 +86,38 @@ def test_a_rollout_starts_with_the_names_and_options_that_were_confirmed(
     assert "2 nodes (db01, web01): start a rollout (release shop/tags/r7" in site.log.lines[-1][1]
     assert visitor.post("/rollouts/do/start", data=form).status_code == 403
     assert actor.words == [command]
+
+
+def test_options_are_changed_for_the_same_nodes(visitor: TestClient, actor: PlayedActor) -> None:
+    chosen = {"node": ["db01", "web01"], "canary": "2", "release": "shop/tags/r8"}
+    page = visitor.post("/rollouts/do/start", data=chosen).text
+    assert "Group 2: web01." in page
+    assert "2 nodes will take shop/tags/r8 and run it, with canary 2." in page
+    assert actor.words == ["plan {'nodes': 'db01,web01'}"]
+    answer = visitor.post("/rollouts/do/start", data=hidden(page))
+    assert "A process has started rollout" in answer.text
+    assert "--canary=2" in actor.words[-1]
+
+
+def test_a_plan_and_an_old_release_start_a_rollout(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    now = site.now()
+    site.tell(status("x1", now - 7200, last_run={"release": "shop/tags/r6"}))
+    site.tell(status("x2", now - 7200, last_run={"release": "shop/tags/r6"}))
+    site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r7"}))
+    site.leave("x2")
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*older=[^"]*)"', text(visitor, "/"))
+    assert "take shop/tags/r7 and run it, with canary 1" in text(visitor, html.unescape(link))
+    assert actor.words == ["plan {'nodes': 'x1'}"]
+    site.leave("x1")
+    assert "no node with a running agent" in text(visitor, html.unescape(link), 400)
+    actor.words.clear()
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, "/plan?q=role%3Dweb"))
+    text(visitor, html.unescape(link))
+    (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, "/plan"))
+    text(visitor, html.unescape(link))
+    assert actor.words == ["plan {'query': 'role=web'}", "plan {}"]
 
 
 def test_a_selection_without_nodes_or_with_an_invalid_option_starts_nothing(
