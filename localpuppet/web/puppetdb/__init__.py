@@ -2,6 +2,7 @@
 
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
-acts: `answering`, `app`.
-private: `endpoints`, `errors`, `parameters`, `questions`, `turns`.
+decides: `ports`.
+acts: `answering`, `app`, `combined_records`.
+private: `endpoints`, `errors`, `metrics`, `parameters`, `questions`, `turns`.
 """

@@ -192,7 +192,8 @@ class Answering:
                 raise AbsentError(question.absent)
             writer.single(only)
         else:
-            for text in found.rows:
+            rows = found.rows if question.shape is None else question.shape(found.rows)
+            for text in rows:
                 deadline.check()
                 writer.row(text)
         return found.total, age

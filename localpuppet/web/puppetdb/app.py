@@ -6,7 +6,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import IO
 from urllib.parse import parse_qsl, unquote
@@ -26,10 +26,12 @@ from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
+from localpuppet.web.puppetdb import metrics
 from localpuppet.web.puppetdb.answering import Answering, BodyForm, RequestDeadline, WrittenAnswer
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
-from localpuppet.web.puppetdb.errors import json_response, refused, response_of
+from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
 from localpuppet.web.puppetdb.parameters import RequestParameters, from_body, from_texts
+from localpuppet.web.puppetdb.ports import ApiSources
 from localpuppet.web.puppetdb.questions import Question, question_of
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
@@ -55,11 +57,13 @@ class ApiContext:
         answering: Answers questions.
         clock: The clock.
         client: Returns the name of a client, for turns.
+        sources: What it serves besides queries.
     """
 
     answering: Answering
     clock: Clock
     client: Callable[[Visitor], str]
+    sources: ApiSources = field(default_factory=ApiSources)
 
 
 def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
@@ -77,6 +81,10 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
             Route("/pdb/meta/v1/server-time", api.server_time),
             Route(QUERY + "{path:path}", api.query, methods=every),
             Route("/pdb/cmd/v1", api.command, methods=every),
+            Route("/metrics/v1/mbeans", api.metrics_v1),
+            Route("/metrics/v1/mbeans/{name:path}", api.metrics_v1),
+            Route("/metrics/v2/list", api.metrics_list),
+            Route("/metrics/v2/read/{name:path}", api.metrics_read),
             Route("/status/v1/services", api.services),
             Route("/status/v1/services/puppetdb-status", api.status),
         ],
@@ -118,7 +126,7 @@ class _Api:
         return json_response({"newer": False, "version": VERSION, "link": None})
 
     async def server_time(self, _: Request) -> Response:
-        return json_response({"server_time": show_epoch(self._parts.clock.now().timestamp())})
+        return json_response({"server_time": show_epoch(self._now())})
 
     async def services(self, _: Request) -> Response:
         return json_response({"puppetdb-status": self._status()})
@@ -128,6 +136,26 @@ class _Api:
 
     async def command(self, _: Request) -> Response:
         return refused(403, _READ_ONLY)
+
+    async def metrics_v1(self, request: Request) -> Response:
+        mbeans, name = await self._mbeans(), request.path_params.get("name")
+        if name is None:
+            return json_response({one: f"/mbeans/{one}" for one in mbeans})
+        return json_response(mbeans[name]) if name in mbeans else refused(404, "No such mbean")
+
+    async def metrics_list(self, _: Request) -> Response:
+        return json_response(metrics.listed(await self._mbeans(), self._now()))
+
+    async def metrics_read(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return json_response(metrics.read(await self._mbeans(), name, self._now()))
+
+    async def _mbeans(self) -> metrics.MBeans:
+        read = self._parts.sources.metrics
+        return {} if read is None else await read()
+
+    def _now(self) -> float:
+        return self._parts.clock.now().timestamp()
 
     def _status(self) -> dict[str, object]:
         return {
@@ -155,10 +183,25 @@ class _Api:
         if accepted is not None and not _accepts(accepted):
             return refused(406, f"must accept {_JSON}")
         parameters = await _parameters(request, endpoint)
+        if endpoint.detail:
+            return await self._detail(endpoint, parameters)
         question = question_of(endpoint, parameters)
         if parameters.ast_only:
             return json_response(_array(parameters.query["query"]))
         return await self._answer(request, question, parameters)
+
+    async def _detail(self, endpoint: ApiEndpoint, parameters: RequestParameters) -> Response:
+        """Return a part of a report that only its node has."""
+        read, report = self._parts.sources.details, endpoint.parents[-1].value
+        deadline = self._parts.answering.deadline(parameters.timeout)
+        try:
+            async with asyncio.timeout(deadline.left):
+                value = None if read is None else await read(report, endpoint.detail)
+        except TimeoutError as error:
+            raise deadline.error() from error
+        if value is None:
+            raise AbsentError(f"No information is known about report {report}")
+        return json_response(value)
 
     async def _answer(
         self, request: Request, question: Question, parameters: RequestParameters

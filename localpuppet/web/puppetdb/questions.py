@@ -1,6 +1,5 @@
 """Build the queries that answer a request, from its endpoint and its parameters."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
@@ -12,6 +11,7 @@ from localpuppet.fleet.inventory.query.syntax import check_text
 from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOrder
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
 from localpuppet.web.puppetdb.parameters import RequestParameters
+from localpuppet.web.puppetdb.ports import RowShape
 
 _CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
 
@@ -25,14 +25,14 @@ class Question:
         total: Whether the rows are counted without limit and offset.
         parents: Queries that must have a row, each with the message if it has none.
         absent: The message if a single row does not exist; empty if the answer is an array.
-        counts: The parameters of event counts.
+        shape: Makes the rows of the answer from those of the query; `None` if they are the same.
     """
 
     select: Select
     total: bool
     parents: tuple[tuple[Select, str], ...]
     absent: str
-    counts: Mapping[str, Json]
+    shape: RowShape | None = None
 
 
 def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Question:
@@ -54,7 +54,6 @@ def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Questio
         total=asked.total,
         parents=tuple(map(_parent, endpoint.parents)),
         absent=absent,
-        counts=parameters.counts,
     )
 
 

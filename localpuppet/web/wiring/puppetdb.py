@@ -50,6 +50,8 @@ class ApiWiring:
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.app import ApiContext, application
+        from localpuppet.web.puppetdb.combined_records import CombinedRecords
+        from localpuppet.web.puppetdb.ports import ApiSources
 
         node = sources.fleet.node
         way = self._way_in(listening[0].getsockname()[1])
@@ -58,13 +60,14 @@ class ApiWiring:
         context = ApiContext(
             answering=Answering(
                 reader=sources.view,
-                records=None,
+                records=CombinedRecords([]),
                 ask=sources.inventory.ask,
                 directory=directory,
                 monotonic=node.clock.monotonic,
             ),
             clock=node.clock,
             client=way.client,
+            sources=ApiSources(),
         )
         group.create_task(serve(application(context, way.rule), listening, leave, tls=way.tls))
         return way.rule.url
