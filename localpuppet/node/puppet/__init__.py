@@ -1,6 +1,6 @@
 """Puppet as a program: its installation, its commands, its reports.
 
-decides: `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`.
+decides: `catalog`, `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`.
 acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
     `own_environment`, `report`, `run_lock`.
 touches the world: `probe`.

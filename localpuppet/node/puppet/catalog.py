@@ -1,0 +1,312 @@
+"""The canonical form of a catalog: what PuppetDB stores of it, in one order and without secrets.
+
+Source: PuppetDB's catalog wire format, version 9
+(https://www.puppet.com/docs/puppetdb/7/api/wire_format/catalog_format_v9.html), and the terminus
+with which Puppet Server sends it (`puppet/lib/puppet/indirector/catalog/puppetdb.rb`).
+
+- Secrets first: `{"__ptype": "Sensitive"}` replaces each Sensitive value and each parameter that
+  Puppet marks as sensitive, at any depth. A Deferred call becomes `{"__ptype": "Deferred"}`: its
+  arguments may be a secret. PuppetDB drops the former and stores the latter with its arguments.
+- Resources are sorted by type and title. Their tags and the metaparameters without an order
+  (`before`, `require`, …) are sorted, too. A metaparameter exists only if the catalog sets it.
+- `alias` has all other names of a resource, including the value of its namevar.
+- Edges are unique and sorted. A relationship of a metaparameter is an edge, too, from the resource
+  that comes first to the other one, by their titles. Autorequired relationships are not included.
+- A file is relative to its release, without the directory where this node stores it.
+- Version, time and UUIDs differ between two runs with the same catalog. They are not part of the
+  form, so that equal catalogs of a node have equal bytes and one digest.
+
+Example: `CanonicalCatalog.parse(catalog.to_bytes(), where="catalog") == catalog`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.values import Json, field_values
+from localpuppet.node.puppet.command import in_release
+
+SCHEMA = 1
+MAX_BYTES = 32 * 1024 * 1024  # as canonical JSON
+MAX_VALUES = 1_000_000
+MAX_RESOURCES = 50_000
+MAX_EDGES = 200_000
+MAX_CLASSES = 10_000
+
+TYPE_KEY = "__ptype"
+SENSITIVE, DEFERRED = "Sensitive", "Deferred"
+_UNORDERED = ("alias", "audit", "before", "check", "notify", "require", "subscribe", "tag")
+# A metaparameter → whether its resource is the source of the edge, and the name of the edge.
+_RELATIONSHIPS = {
+    "before": (True, "before"),
+    "require": (False, "required-by"),
+    "notify": (True, "notifies"),
+    "subscribe": (False, "subscription-of"),
+}
+RELATIONSHIPS = ("contains", *(name for _, name in _RELATIONSHIPS.values()))
+_REFERENCE = re.compile(r"([^\[\]]+)\[(.+)\]", re.DOTALL)
+
+Reference = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogResource:
+    """A resource of a catalog.
+
+    Attributes:
+        type: The type as Puppet writes it: `Concat::Fragment`.
+        title: The title.
+        exported: Whether it is exported.
+        file: The file of its declaration, relative to the release; `None` if unknown.
+        line: The line; `None` if unknown.
+        tags: The tags, sorted.
+        parameters: The parameters by name.
+    """
+
+    type: str
+    title: str
+    exported: bool
+    file: str | None
+    line: int | None
+    tags: tuple[str, ...]
+    parameters: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class CatalogEdge:
+    """A relationship: Puppet manages the source before the target.
+
+    Attributes:
+        source_type: The type of the source.
+        source_title: Its title.
+        target_type: The type of the target.
+        target_title: Its title.
+        relationship: One of `RELATIONSHIPS`.
+    """
+
+    source_type: str
+    source_title: str
+    target_type: str
+    target_title: str
+    relationship: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalCatalog:
+    """A catalog in its canonical form.
+
+    Attributes:
+        certname: The node.
+        environment: Puppet's environment.
+        classes: The names of its classes, sorted.
+        resources: The resources, sorted by type and title.
+        edges: The relationships, sorted.
+    """
+
+    certname: str
+    environment: str
+    classes: tuple[str, ...]
+    resources: tuple[CatalogResource, ...]
+    edges: tuple[CatalogEdge, ...]
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> "CanonicalCatalog":
+        """Return the canonical form of a catalog as Puppet writes it.
+
+        Args:
+            raw: Puppet's JSON (https://github.com/puppetlabs/puppet/blob/main/api/schemas/catalog.json).
+                A resource may have `aliases` and `virtual` as well: see
+                `PuppetX::Localpuppet::Catalogs`.
+
+        Raises:
+            InvalidInputError: It is not a catalog, or a relationship names no resource.
+        """
+        try:
+            found = [_resource(one) for one in raw["resources"]]
+            virtual = {(one["type"], one["title"]) for one in raw["resources"] if _virtual(one)}
+            resources = tuple(sorted(found, key=_reference_of))
+            contained = {_contains(one) for one in raw["edges"]}
+            return cls(
+                certname=raw["name"],
+                environment=raw["environment"],
+                classes=tuple(sorted(set(raw["classes"]))),
+                resources=resources,
+                edges=tuple(sorted({*contained, *_synthesised(resources, virtual)})),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInputError(f"is not a catalog of Puppet: {error!r}") from error
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> "CanonicalCatalog":
+        """Return the catalog in the canonical bytes of another node.
+
+        Raises:
+            InvalidInputError: They exceed a limit or are malformed.
+        """
+        raw = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
+        fields = Fields(raw, where=where)
+        fields.schema(SCHEMA)
+        return cls(
+            certname=fields.text("certname"),
+            environment=fields.text("environment"),
+            classes=fields.parsed_list("classes", str, maximum=MAX_CLASSES),
+            resources=tuple(
+                map(_parsed_resource, fields.inner_list("resources", maximum=MAX_RESOURCES))
+            ),
+            edges=tuple(map(_parsed_edge, fields.inner_list("edges", maximum=MAX_EDGES))),
+        )
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical bytes, hexadecimal."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes: ASCII JSON with sorted keys, without spaces.
+
+        Raises:
+            InvalidInputError: They exceed a limit.
+        """
+        data = json.dumps(
+            {
+                "schema": SCHEMA,
+                **field_values(self),
+                "resources": [field_values(one) for one in self.resources],
+                "edges": [field_values(one) for one in self.edges],
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        ).encode("ascii")
+        for size, limit, unit in (
+            (len(data), MAX_BYTES, "bytes"),
+            (len(self.resources), MAX_RESOURCES, "resources"),
+            (len(self.edges), MAX_EDGES, "edges"),
+        ):
+            if size > limit:
+                raise InvalidInputError(f"is too large: {size} {unit}, the limit is {limit}")
+        return data
+
+
+def without_secrets(value: Json) -> Json:
+    """Return a value with placeholders for Sensitive values and Deferred calls, at any depth."""
+    if isinstance(value, list):
+        return [without_secrets(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get(TYPE_KEY) in (SENSITIVE, DEFERRED):
+        return {TYPE_KEY: value[TYPE_KEY]}
+    return {key: without_secrets(one) for key, one in value.items()}
+
+
+def _resource(raw: Mapping[str, Any]) -> CatalogResource:
+    secret = raw.get("sensitive_parameters", ())
+    parameters: dict[str, Json] = {
+        name: {TYPE_KEY: SENSITIVE} if name in secret else without_secrets(value)
+        for name, value in raw.get("parameters", {}).items()
+    }
+    names = parameters.get("alias")
+    aliases = {*_flat(names), *raw.get("aliases", ())} if names or raw.get("aliases") else set()
+    if aliases and "alias" not in secret:
+        parameters["alias"] = list(aliases)
+    for name in _UNORDERED:
+        if isinstance(several := parameters.get(name), list):
+            parameters[name] = sorted(several, key=str)
+    file = raw.get("file")
+    return CatalogResource(
+        type=raw["type"],
+        title=raw["title"],
+        exported=bool(raw.get("exported")),
+        file=None if file is None else in_release(file),
+        line=raw.get("line"),
+        tags=tuple(sorted(raw.get("tags", ()))),
+        parameters=parameters,
+    )
+
+
+def _virtual(raw: Mapping[str, Any]) -> bool:
+    return bool(raw.get("virtual"))
+
+
+def _reference_of(resource: CatalogResource) -> Reference:
+    return resource.type, resource.title
+
+
+def _contains(raw: Mapping[str, Any]) -> CatalogEdge:
+    return _edge(_reference(raw["source"]), _reference(raw["target"]), "contains")
+
+
+def _synthesised(
+    resources: Sequence[CatalogResource], virtual: set[Reference]
+) -> Iterator[CatalogEdge]:
+    """Yield the edges of metaparameters, except those of resources that Puppet does not apply."""
+    titles = {_reference_of(one): one.title for one in resources}
+    for one in resources:
+        for name in _flat(one.parameters.get("alias")):
+            titles.setdefault((one.type, name), one.title)
+    for one in resources:
+        if _reference_of(one) in virtual:
+            continue
+        for parameter, (is_source, relationship) in _RELATIONSHIPS.items():
+            for text in _flat(one.parameters.get(parameter)):
+                kind, title = _reference(text)
+                if kind == "File":  # Puppet ignores slashes at the end of a path
+                    title = title.rstrip("/") or title
+                if (kind, title) not in titles:
+                    raise InvalidInputError(
+                        f"the catalog lacks {parameter} => {text}", where=f"{one.type}[{one.title}]"
+                    )
+                other = kind, titles[kind, title]
+                ends = (_reference_of(one), other) if is_source else (other, _reference_of(one))
+                yield _edge(*ends, relationship)
+
+
+def _edge(source: Reference, target: Reference, relationship: str) -> CatalogEdge:
+    return CatalogEdge(
+        source_type=source[0],
+        source_title=source[1],
+        target_type=target[0],
+        target_title=target[1],
+        relationship=relationship,
+    )
+
+
+def _reference(text: str) -> Reference:
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        raise InvalidInputError("a relationship is not a reference to a resource")
+    return found[1], found[2]
+
+
+def _flat(value: Json) -> Iterator[str]:
+    """Yield the texts in a value of a metaparameter: a text, or lists of them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _flat(one)
+
+
+def _parsed_resource(fields: Fields) -> CatalogResource:
+    return CatalogResource(
+        type=fields.text("type"),
+        title=fields.text("title"),
+        exported=fields.boolean("exported"),
+        file=fields.text_or_none("file"),
+        line=fields.integer_or_none("line", minimum=0),
+        tags=fields.parsed_list("tags", str, maximum=MAX_CLASSES),
+        parameters=fields.mapping("parameters"),
+    )
+
+
+def _parsed_edge(fields: Fields) -> CatalogEdge:
+    with errors_at("edges"):
+        edge = CatalogEdge(**{name: fields.text(name) for name in CatalogEdge.__slots__})
+        if edge.relationship not in RELATIONSHIPS:
+            raise InvalidInputError("is not the name of a relationship", where="relationship")
+        return edge

@@ -1,0 +1,110 @@
+"""The canonical form of a catalog: what PuppetDB would store, in one order, and no secret."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge
+
+STORED = "/var/lib/localpuppet/releases/4be10000000000000000000000000000/web/manifests/init.pp"
+
+
+def resource(kind: str, title: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "title": title, "exported": False, "tags": [], **more}
+
+
+def catalog(*resources: dict[str, Any], **more: Any) -> CanonicalCatalog:
+    raw = {"name": "web1", "environment": "production", "classes": [], "edges": []}
+    return CanonicalCatalog.of({**raw, "resources": [*resources], **more})
+
+
+def ends(edge: CatalogEdge) -> str:
+    source, target = f"{edge.source_type}[{edge.source_title}]", edge.target_title
+    return f"{source} {edge.relationship} {edge.target_type}[{target}]"
+
+
+def test_equal_catalogs_have_equal_bytes_whatever_their_order() -> None:
+    one = resource("File", "/a", tags=["web", "a"], parameters={"mode": "0644", "tag": ["x", "b"]})
+    two = resource("Notify", "n", parameters={"before": ["File[/a]"]})
+    edges = [{"source": "Class[main]", "target": "File[/a]"}] * 2
+    found = catalog(one, two, edges=edges, classes=["web", "a"])
+    again = {"tag": ["b", "x"], "mode": "0644"}
+    other = resource("File", "/a", tags=["a", "web"], parameters=again)
+    assert catalog(two, other, edges=edges[:1], classes=["a", "web"], version=7) == found
+    assert found.digest == catalog(two, other, edges=edges, classes=["a", "web"]).digest
+    assert catalog(one, two).digest != found.digest
+    assert CanonicalCatalog.parse(found.to_bytes(), where="catalog") == found
+
+
+def test_relationships_are_edges_from_the_first_resource_to_the_next_by_title() -> None:
+    path = {"path": "/etc/web.conf", "before": ["Service[web]"], "subscribe": "Package[web]"}
+    found = catalog(
+        resource("File", "conf", aliases=["/etc/web.conf"], parameters=path),
+        resource("Service", "web", parameters={"require": [["File[/etc/web.conf/]"]]}),
+        resource("Package", "web", parameters={"notify": "Service[web]"}),
+        resource("Notify", "elsewhere", virtual=True, parameters={"require": "File[nowhere]"}),
+        edges=[{"source": "Class[main]", "target": "File[conf]"}],
+    )
+    assert [ends(edge) for edge in found.edges] == [
+        "Class[main] contains File[conf]",
+        "File[conf] before Service[web]",
+        "File[conf] required-by Service[web]",
+        "Package[web] subscription-of File[conf]",
+        "Package[web] notifies Service[web]",
+    ]
+    assert found.resources[0].parameters["alias"] == ["/etc/web.conf"]
+    with pytest.raises(InvalidInputError, match=r"Notify\[n\]: the catalog lacks require"):
+        catalog(resource("Notify", "n", parameters={"require": "File[/gone]"}))
+
+
+def test_a_secret_is_a_placeholder_at_any_depth() -> None:
+    secret = {"__ptype": "Sensitive", "__pvalue": "CANARY"}
+    call = {"__ptype": "Deferred", "name": "new", "arguments": ["CANARY", secret]}
+    found = catalog(
+        resource(
+            "App",
+            "a",
+            sensitive_parameters=["password", "alias"],
+            aliases=["CANARY"],
+            parameters={
+                "password": "CANARY",
+                "alias": "CANARY",
+                "nested": {"list": [secret, {"deep": secret}]},
+                "late": call,
+            },
+        )
+    )
+    assert b"CANARY" not in found.to_bytes()
+    assert found.resources[0].parameters == {
+        "password": {"__ptype": "Sensitive"},
+        "alias": {"__ptype": "Sensitive"},
+        "nested": {"list": [{"__ptype": "Sensitive"}, {"deep": {"__ptype": "Sensitive"}}]},
+        "late": {"__ptype": "Deferred"},
+    }
+
+
+def test_a_file_is_relative_to_its_release() -> None:
+    (found,) = catalog(resource("Notify", "n", file=STORED, line=3)).resources
+    assert (found.file, found.line) == ("web/manifests/init.pp", 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"schema": 2},
+        {"resources": [{"type": "File"}]},
+        {"classes": [1]},
+        {"edges": [{"source_type": "A", "relationship": "likes"}]},
+    ],
+)
+def test_what_another_node_sends_is_checked(damage: dict[str, Any]) -> None:
+    sent = {**json.loads(catalog(resource("File", "/a")).to_bytes()), **damage}
+    with pytest.raises(InvalidInputError):
+        CanonicalCatalog.parse(json.dumps(sent).encode(), where="catalog")
+
+
+def test_what_is_not_a_catalog_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not a catalog of Puppet"):
+        CanonicalCatalog.of({"resources": [{"title": "x"}]})
