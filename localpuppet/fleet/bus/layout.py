@@ -7,6 +7,7 @@ The code that reads and writes them is in `triggers`, `requests`, `inventory`, `
     /localpuppet/presence/NODE                    presence and status of a node
     /localpuppet/inventory/NODE                   its inventory entry after its last good run
     /localpuppet/exports/NODE/SLOT/N              its exported resources, in chunks
+    /localpuppet/catalogs/NODE/SLOT/N             its whole catalog, in chunks
     /localpuppet/history/NODE/KIND/SLOT           a day of its runs, or of requests to it
     /localpuppet/tombstones/NODE                  its tombstone: what it published before is void
     /localpuppet/leases/NAME                      the holder of a lease
@@ -29,6 +30,7 @@ BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 INVENTORY = f"{BASE}/inventory/"
 EXPORTS = f"{BASE}/exports/"
+CATALOGS = f"{BASE}/catalogs/"
 HISTORY = f"{BASE}/history/"
 TOMBSTONES = f"{BASE}/tombstones/"
 LEASES = f"{BASE}/leases/"
@@ -51,6 +53,11 @@ def triggers_for(node: NodeName, keyprefix: str) -> str:
 def exports_of(node: NodeName) -> str:
     """Return the prefix of a node's exported resources."""
     return f"{EXPORTS}{node}/"
+
+
+def catalogs_of(node: NodeName) -> str:
+    """Return the prefix of a node's catalog."""
+    return f"{CATALOGS}{node}/"
 
 
 def history_of(node: NodeName) -> str:

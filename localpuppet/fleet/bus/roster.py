@@ -21,6 +21,7 @@ ALL = "*"
 # Each keyword of `reads`, with the prefixes that it means.
 READS = {
     "inventory": (layout.INVENTORY, layout.EXPORTS, layout.TOMBSTONES),
+    "catalogs": (layout.CATALOGS,),
     "history": (layout.HISTORY,),
 }
 
@@ -137,7 +138,7 @@ class Roster:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
             writes += [layout.PRESENCE + me, layout.INVENTORY + me]
-            writes += [layout.exports_of(me), layout.history_of(me)]
+            writes += [layout.exports_of(me), layout.catalogs_of(me), layout.history_of(me)]
             writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
         return [
             *(Grant(key=key, write=False) for key in dict.fromkeys(reads)),

@@ -31,9 +31,9 @@ CHUNK = 256 * 1024
 SLOTS = ("a", "b")
 
 
-def cut(data: bytes) -> list[bytes]:
-    """Return data in chunks, in order."""
-    return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+def cut(data: bytes, size: int = CHUNK) -> list[bytes]:
+    """Return data in chunks of `size` bytes, in order."""
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def chunks_of(size: int) -> int:

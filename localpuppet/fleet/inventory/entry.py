@@ -78,6 +78,19 @@ class ExportsSummary:
     size: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogSummary:
+    """A published catalog; the chunks themselves have their own keys.
+
+    Attributes:
+        digest: The digest over the packed bytes.
+        size: The number of packed bytes.
+    """
+
+    digest: str
+    size: int
+
+
 NO_EXPORTS = ExportsSummary(count=0, digest=None)
 
 
@@ -99,6 +112,7 @@ class InventoryEntry:
         queries: The queries of its catalog.
         exports: What it exports.
         servers: The servers among its exports.
+        catalog: Its whole catalog; `None` if the node does not publish it.
         paths: The chains of nodes that led to the run, first cause first; an empty chain if the run
             began on this node. At most `MAX_PATHS`.
         tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
@@ -120,6 +134,7 @@ class InventoryEntry:
     exports: ExportsSummary = NO_EXPORTS
     paths: tuple[tuple[NodeName, ...], ...] = ()
     servers: tuple[ExportedServer, ...] = ()
+    catalog: CatalogSummary | None = None
     tagged_at: int | None = None
     commit: str | None = None
     digest: str = ""
@@ -170,6 +185,7 @@ class InventoryEntry:
                 ),
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
                 servers=tuple(map(ExportedServer.parse_again, raw["servers"])),
+                catalog=None if raw.get("catalog") is None else CatalogSummary(**raw["catalog"]),
                 tagged_at=raw.get("tagged_at"),
                 commit=raw.get("commit"),
                 digest=raw["digest"],
@@ -191,6 +207,7 @@ class InventoryEntry:
         fields = Fields(raw, where=_WHERE)
         fields.schema(SCHEMA)
         exports = fields.inner("exports")
+        catalog = fields.inner_or_none("catalog")
         return cls(
             node=fields.parsed("node", NodeName.parse),
             at=fields.number("at"),
@@ -221,6 +238,11 @@ class InventoryEntry:
             servers=tuple(
                 map(ExportedServer.parse, fields.inner_list("servers", maximum=MAX_SERVERS))
             ),
+            catalog=None
+            if catalog is None
+            else CatalogSummary(
+                digest=catalog.text("digest"), size=catalog.integer("size", minimum=1)
+            ),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
             commit=fields.parsed_or_none("commit", partial(parse_object_id, where="")),
             digest=fields.text("digest"),
@@ -235,6 +257,7 @@ class InventoryEntry:
             "queries": [field_values(one) for one in self.queries],
             "exports": field_values(self.exports),
             "servers": [one.to_dict() for one in self.servers],
+            "catalog": None if self.catalog is None else field_values(self.catalog),
             "paths": [{"nodes": list(path)} for path in self.paths],
         }
 

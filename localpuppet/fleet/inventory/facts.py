@@ -35,6 +35,7 @@ from localpuppet.fleet.inventory.entry import (
     MAX_ROLES,
     NO_EXPORTS,
     CatalogQuery,
+    CatalogSummary,
     ExportsSummary,
     InventoryEntry,
     parse_role,
@@ -248,6 +249,7 @@ class PublishedRun:
     commit: str | None = None
     exports: ExportsSummary = NO_EXPORTS
     servers: tuple[ExportedServer, ...] = ()
+    catalog: CatalogSummary | None = None
 
 
 def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
@@ -277,6 +279,7 @@ def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
         queries=run.queries[:MAX_QUERIES],
         exports=run.exports,
         servers=run.servers,
+        catalog=run.catalog,
         paths=run.paths[:MAX_PATHS],
         tagged_at=run.tagged_at,
         commit=run.commit,

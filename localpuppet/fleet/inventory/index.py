@@ -11,8 +11,10 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 
 ROLE = "role"
 NODE = "node"
-# Not fact paths: the digest of a node's exports, and the roles of its exported servers.
+# Not fact paths: the digests of a node's exports and of its catalog, and the roles of its exported
+# servers.
 EXPORTS = "(exports)"
+CATALOG = "(catalog)"
 SERVER = "(server)"
 # The indexed facts, besides `role` and `node`.
 PATHS = (
@@ -50,6 +52,8 @@ def terms_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
         yield ROLE, str(term(role))
     if entry.exports.digest is not None:
         yield EXPORTS, entry.exports.digest
+    if entry.catalog is not None:
+        yield CATALOG, entry.catalog.digest
     for server in entry.servers:
         yield SERVER, str(term(server.role))
     for path in PATHS:

@@ -21,7 +21,7 @@ from localpuppet.fleet.inventory import stored
 from localpuppet.fleet.inventory.admission import RefusedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
-from localpuppet.fleet.inventory.index import EXPORTS
+from localpuppet.fleet.inventory.index import CATALOG, EXPORTS
 from localpuppet.fleet.inventory.reading import Equal, ExportsReader, ResourceOffer
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry, StoredEntry
 from localpuppet.fleet.inventory.stored import NodeState, narrowed
@@ -141,11 +141,11 @@ class View:
 
     def exporters(self) -> dict[str, str]:
         """Return the nodes with exports, each with the digest in its entry."""
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT node, term FROM index_terms WHERE path = ?", (EXPORTS,)
-            )
-            return dict(rows.fetchall())
+        return self._digests(EXPORTS)
+
+    def catalogs(self) -> dict[str, str]:
+        """Return the nodes that publish their catalog, each with the digest in its entry."""
+        return self._digests(CATALOG)
 
     def exporting(self, kind: str | None) -> set[str]:
         """Return the nodes that export resources; see `ExportsReader`."""
@@ -301,6 +301,11 @@ class View:
             " ON CONFLICT (node) DO UPDATE SET reason = excluded.reason",
             (node, reason, self._now(), self._refusals, node),
         )
+
+    def _digests(self, path: str) -> dict[str, str]:
+        with self._database.snapshot() as connection:
+            rows = connection.execute("SELECT node, term FROM index_terms WHERE path = ?", (path,))
+            return dict(rows.fetchall())
 
     def _kept_exports(self) -> ExportsReader:
         if self._exports is None:

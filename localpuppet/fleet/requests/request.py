@@ -21,6 +21,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
+from localpuppet.fleet.requests.catalog import CatalogArguments
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.requests.lifetime import lifetime_problem
@@ -236,9 +237,18 @@ class NoArguments:
 
 
 Arguments = (
-    Compile | Deploy | Disable | Enable | RunOnce | RunArguments | StatusRequest | NoArguments
+    CatalogArguments
+    | Compile
+    | Deploy
+    | Disable
+    | Enable
+    | RunOnce
+    | RunArguments
+    | StatusRequest
+    | NoArguments
 )
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
+    "catalog": CatalogArguments,
     "compile": Compile,
     "deploy": Deploy,
     "disable": Disable,

@@ -3,6 +3,7 @@
 inventory:
   facts: ["os", "networking", "role"]      # only these facts leave the node
   hide: ["ssh*", "my_secret.*"]            # except these
+  catalogs: true                           # the whole catalog leaves the node, too
   refresh: 12h                             # an unchanged entry is published again after this
   max_stale: 15m                           # an older view is not queried
   expire: 60d                              # an older entry does not count
@@ -33,6 +34,7 @@ class InventorySettings:
     Attributes:
         facts: Patterns of the facts that leave the node; empty for all.
         hide: Patterns of the facts that do not.
+        catalogs: Whether the node publishes its whole catalog, without Sensitive values.
         refresh: Seconds after which an unchanged entry is published again.
         max_stale: Seconds for which a view counts after it was last current.
         expire: Seconds after which an entry no longer counts; `None` for never.
@@ -41,6 +43,7 @@ class InventorySettings:
 
     facts: tuple[str, ...]
     hide: tuple[str, ...]
+    catalogs: bool
     refresh: float
     max_stale: float
     expire: float | None
@@ -77,6 +80,7 @@ def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Invent
     return InventorySettings(
         facts=tuple(body.get("facts", ())),
         hide=tuple(body.get("hide", ())),
+        catalogs=body.get("catalogs", False),
         refresh=refresh,
         max_stale=seconds("max_stale", MAX_STALE),
         expire=expire,

@@ -26,6 +26,7 @@ from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, word
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
 DEPLOY = "deploy"
 REQUESTS = (
+    "catalog",
     "compile",
     "deploy",
     "disable",
@@ -39,6 +40,7 @@ REQUESTS = (
 TAKEOVER = "takeover"
 ACTIONS = (
     *ANY_ACTION,
+    "catalog",
     "compile",
     "forget",
     "log",

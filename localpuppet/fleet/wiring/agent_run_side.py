@@ -30,6 +30,7 @@ from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.runner import Runner, RunObstacles
 from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.inventory.outbox import awaited
 from localpuppet.fleet.leases.book import LeaseBook
@@ -148,10 +149,12 @@ def run_parts(
         deployments,
         CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log),
         confirmation,
+        CatalogKeeper(node.settings.state),
     )
     ours = fleet_settings(node).agent.run_cmd is None
     changes = NoopReporter(node.settings.state, open_records(node)) if ours else None
-    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes), auditor)
+    actions = _actions(agent, describer, steps, asked, changes)
+    desk = _desk(fleet, log, holds, actions, auditor)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -259,11 +262,12 @@ def _desk(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The services that answer requests about releases."""
+    """The services that answer requests about releases and catalogs."""
 
     deployments: Deployments
     candidates: CompilationJobs
     confirmation: Confirming
+    catalog: CatalogKeeper
 
 
 def _actions(
@@ -284,6 +288,7 @@ def _actions(
         last_run=describer.last_run,
         report=describer.report,
         log=describer.log,
+        catalog=asked.catalog.told,
         changes=changes,
         run=run,
         changed=agent.recheck,

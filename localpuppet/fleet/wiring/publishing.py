@@ -17,6 +17,7 @@ from localpuppet.node.wiring.node import NodeWiring, program_environment
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.catalogs.keeping import CatalogKeeper
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.facts import PublishedRun
     from localpuppet.fleet.inventory.outbox import Outbox
@@ -44,6 +45,12 @@ class PublishingWiring:
         self._fleet = fleet or FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
         self._exports = ExportsWiring(node)
+
+    @cached_property
+    def _keeper(self) -> "CatalogKeeper":
+        from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+
+        return CatalogKeeper(self._node.settings.state)
 
     @cached_property
     def _history(self) -> "HistoryWiring | None":
@@ -145,8 +152,12 @@ class PublishingWiring:
         return news
 
     async def forget(self, name: "NodeName") -> None:
-        """Publish, signed by the owner of this root, that a node is forgotten."""
-        from localpuppet.fleet.bus.layout import TOMBSTONES
+        """Publish, signed by the owner of this root, that a node is forgotten.
+
+        Its exports and its catalog are removed from the bus as well, if the bus allows it.
+        """
+        from localpuppet.fleet.bus.layout import TOMBSTONES, catalogs_of, exports_of
+        from localpuppet.fleet.inventory.chunks import remove_chunks
         from localpuppet.fleet.inventory.tombstone import Tombstone
         from localpuppet.fleet.trust.signing import MessageKind
 
@@ -154,6 +165,8 @@ class PublishingWiring:
         token = self._fleet.signer.sign(stone.to_payload(), MessageKind.TOMBSTONE)
         async with self._fleet.connected() as kv:
             await kv.put(TOMBSTONES + name, token)
+            for prefix in (exports_of(name), catalogs_of(name)):
+                await remove_chunks(kv, prefix)
 
     def _publish_apart(self, *, kicks: bool) -> None:
         """Start a separate process that publishes, unless an agent is running.
@@ -176,18 +189,38 @@ class PublishingWiring:
         )
 
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        from localpuppet.fleet.catalogs.document import CatalogHeader
+        from localpuppet.fleet.inventory.entry import CatalogSummary
         from localpuppet.fleet.inventory.facts import entry_of
 
         settings, outbox = peers(self._node).inventory, self.outbox()
         before = outbox.entry()
         found = _good_run(self._fleet, run, status)
         exports, servers = self._exports.offered(run, before, now=found.at)
-        entry = entry_of(replace(found, exports=exports, servers=servers), settings.selection)
+        found = replace(found, exports=exports, servers=servers)
+        header = self._keeper.keep(
+            run.public,
+            CatalogHeader(
+                run=found.run,
+                at=found.at,
+                release=found.release,
+                environment=found.environment,
+                commit=found.commit or "",
+            ),
+        )
+        if header.problem:
+            note(f"this run's catalog is not kept: {header.problem}")
+        if settings.catalogs and header.digest:
+            summary = CatalogSummary(digest=header.digest, size=header.size)
+            found = replace(found, catalog=summary)
+        entry = entry_of(found, settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)
         # The agent may be publishing the previous entry.
         self._exports.keep(before, outbox.entry())
+        published = {one.catalog.digest for one in (before, outbox.entry()) if one and one.catalog}
+        self._keeper.outbox.keep({header.digest, *published})
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
@@ -216,7 +249,9 @@ class PublishingWiring:
             node=fleet.name,
             signer=fleet.signer,
             verifier=fleet.verifier,
-            baggage=Attachments((self._exports.writer(fleet.name),)),
+            baggage=Attachments(
+                (self._exports.writer(fleet.name), self._keeper.writer(fleet.name))
+            ),
         )
 
 

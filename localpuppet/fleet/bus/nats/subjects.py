@@ -7,7 +7,7 @@ and so another first token.
 
 from dataclasses import dataclass
 
-from localpuppet.fleet.bus.layout import EXPORTS, HISTORY, INVENTORY, TOMBSTONES
+from localpuppet.fleet.bus.layout import CATALOGS, EXPORTS, HISTORY, INVENTORY, TOMBSTONES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ PASSING = SubjectRange(kept="lp", live="lp-live", suffix="")
 # Lasting keys, until a newer value: no maximum age, and a separate size limit.
 LASTING = SubjectRange(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
 PLACES = (PASSING, LASTING)
-_LASTING = (INVENTORY, EXPORTS, HISTORY, TOMBSTONES)
+_LASTING = (INVENTORY, EXPORTS, CATALOGS, HISTORY, TOMBSTONES)
 _TO_SUBJECT = str.maketrans({"/": ".", ".": "~"})
 _TO_KEY = str.maketrans({".": "/", "~": "."})
 
