@@ -1,6 +1,7 @@
 """When the periodic runs of a node begin, and from when a node is late."""
 
 import hashlib
+from functools import lru_cache
 
 from localpuppet.base.formats.names import NodeName
 
@@ -8,6 +9,7 @@ from localpuppet.base.formats.names import NodeName
 GRACE = 300.0
 
 
+@lru_cache(maxsize=32_768)
 def splay(node: NodeName, every: float) -> float:
     """Return the node's second of each period: constant per node, spread over the fleet.
 

@@ -1,8 +1,7 @@
 """Queries about nodes: the query languages, and the evaluation of a query.
 
-decides: `answering`, `ast_form`, `budget`, `client_query`, `functions`, `node_facts`, `parts`,
-    `pql`, `records`, `syntax`, `tree`.
-private: `columns`, `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`,
-    `grouping`, `hints`, `paging`, `patterns`, `puppetdb`, `resource_scope`, `rows`, `scanning`,
-    `shaping`.
+decides: `answering`, `ast_form`, `budget`, `client_query`, `columns`, `functions`, `node_facts`,
+    `parts`, `pql`, `records`, `syntax`, `tree`.
+private: `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`, `grouping`,
+    `hints`, `paging`, `patterns`, `puppetdb`, `resource_scope`, `rows`, `scanning`, `shaping`.
 """

@@ -19,14 +19,15 @@ from localpuppet.web.dashboard.tables.run_table import COUNTS, MILLI, RESULTS
 
 # Pairs of a node and a resource that drift, those that drift most.
 MOST_DRIFTING = 10_000
-_FOUND = """
+# Runs with their texts; `{}` is a table of runs.
+FOUND = """
 SELECT node.text, runs.day, moment, at, outcome, release, reason.text, cause.text, seconds, more,
     commit_id, environment, noop, corrective, refusal, counts.text FROM {} AS runs
 JOIN texts AS node ON node.id = runs.node JOIN profiles ON profiles.id = runs.profile
 JOIN texts AS reason ON reason.id = runs.reason JOIN texts AS cause ON cause.id = runs.cause
 LEFT JOIN texts AS counts ON counts.id = runs.counts
 """
-_ALL = _FOUND.format("runs")
+_ALL = FOUND.format("runs")
 
 _Found = tuple[Any, ...]
 # The numbers of the texts in a JSON array, and of the profiles with the outcomes in one.
@@ -106,7 +107,7 @@ def of_node(
         )
         if len(found) == limit:
             break
-    return with_resources(connection, map(_ended, found))
+    return with_resources(connection, map(result_of, found))
 
 
 def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
@@ -116,7 +117,7 @@ def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
         " AND node = (SELECT id FROM texts WHERE text = ?)",
         (*parts_of(run), node),
     ).fetchone()
-    return None if found is None else with_resources(connection, [_ended(found)])[0]
+    return None if found is None else with_resources(connection, [result_of(found)])[0]
 
 
 def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
@@ -136,7 +137,7 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
         " ORDER BY moment DESC",
         (day, begin, end, limit),
     )
-    return [_ended(one) for one in found]
+    return [result_of(one) for one in found]
 
 
 def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[RunResult]:
@@ -166,7 +167,7 @@ def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[Ru
             begin, end = ((at - day * DAY) * MILLI for at in (asked.since, asked.until))
             names = json.dumps(sorted(asked.nodes or ()))
             values = (day, begin, end, json.dumps([*asked.kinds]), names, limit)
-            runs += map(_ended, connection.execute(_FOUND.format(inner), values))
+            runs += map(result_of, connection.execute(FOUND.format(inner), values))
     runs.sort(key=lambda run: (-run.at, run.node))
     return runs[:limit]
 
@@ -243,16 +244,18 @@ def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...
         " AND node = (SELECT id FROM texts WHERE text = ?) ORDER BY number",
         (*parts_of(RunId(run.run)), run.node),
     )
-    return tuple(
-        RunResource(
-            resource=resource,
-            file=file,
-            line=line,
-            result=RESULTS[number >> 1],
-            drift=bool(number & 1),
-        )
-        for text, number in found
-        for resource, file, line in (_declared(text),)
+    return tuple(resource_of(text, number) for text, number in found)
+
+
+def resource_of(text: str, number: int) -> RunResource:
+    """Return a resource of a row of `resources`."""
+    resource, file, line = _declared(text)
+    return RunResource(
+        resource=resource,
+        file=file,
+        line=line,
+        result=RESULTS[number >> 1],
+        drift=bool(number & 1),
     )
 
 
@@ -262,7 +265,8 @@ def _declared(text: str) -> tuple[str, str, int | None]:
     return resource, file, int(line) if line else None
 
 
-def _ended(found: _Found) -> RunResult:
+def result_of(found: _Found) -> RunResult:
+    """Return a run of a row of `FOUND`."""
     node, day, moment, at, outcome, release, reason, cause, seconds, more, *details = found
     return RunResult(
         node=node,

@@ -1,0 +1,247 @@
+"""How a query of reports or events is answered from the dashboard's memory.
+
+- SQL selects by node, hash, time, the columns of a profile and `latest_report?`. If these are the
+  whole condition, it also sorts by the end of the run, limits and counts.
+- Reports that nodes should have sent (`missing_reports`) are among the rows, and count.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from sqlite3 import Connection
+
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.columns import LATEST
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.tables import report_queries
+from localpuppet.web.dashboard.tables.dated import parts_of
+from localpuppet.web.dashboard.tables.report_queries import LatestRun, ReportFilter
+from localpuppet.web.puppetdb.reports.report_hash import parse_hash
+from localpuppet.web.puppetdb.reports.report_rows import (
+    EVENT_STATUS,
+    Row,
+    event_row,
+    profile_row,
+    report_row,
+)
+
+_MILLI = 1000
+# Columns with the end of a run, and columns with its beginning.
+_ENDS = frozenset(
+    (
+        *("end_time", "producer_timestamp", "receive_time"),
+        *("timestamp", "run_end_time", "report_receive_time"),
+    )
+)
+_STARTS = frozenset(("start_time", "run_start_time"))
+_PROFILE = frozenset(
+    profile_row(RunResult(node="", run="", at=0, outcome=Kind.NONE, release="", reason=""))
+)
+# The columns of a profile that events have, too; `status` and `corrective_change` are their own.
+_OF_EVENTS = frozenset(("environment", "configuration_version"))
+_COUNTED_EVENTS = frozenset(("certname", "status", "corrective_change"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportState:
+    """What a query needs beside the runs.
+
+    Attributes:
+        connection: The memory, as it is for this query.
+        profiles: The columns of reports by profile.
+        latest: The newest run by node, of the nodes that the query names; of some if it does not
+            use them.
+        missing: The reports that these nodes should have sent.
+        nodes_by_digits: The nodes by their digits in hashes, of the hashes in the query.
+    """
+
+    connection: Connection
+    profiles: Mapping[int, Row]
+    latest: Mapping[str, LatestRun]
+    missing: Mapping[str, RunResult]
+    nodes_by_digits: Mapping[str, str]
+
+    def is_latest(self, run: RunResult) -> bool:
+        """Whether a run is its node's newest report."""
+        if run.node in self.missing:
+            return self.missing[run.node] == run
+        known = self.latest.get(run.node)
+        return known is not None and (known.day, known.moment) == parts_of(RunId(run.run))
+
+
+class ReportPlan:
+    """The answer to a query.
+
+    Args:
+        entity: Reports or events.
+        hint: The hint.
+        state: What the query needs beside the runs.
+    """
+
+    def __init__(self, entity: Entity, hint: RecordHint, state: ReportState) -> None:
+        self._of_reports = entity is Entity.REPORTS
+        self._hint = hint
+        self._state = state
+        self._hashes = hashes_in(hint)
+        self._is_latest = [*hint.equal.get(LATEST, ())] == [True]
+        self._profile = _PROFILE if self._of_reports else _OF_EVENTS
+        self._filter = self._filtered()
+
+    def answer(self) -> RecordRows | None:
+        """Return what SQL can sort, limit or count; `None` if it cannot."""
+        hint = self._hint
+        applied = {*self._profile, "certname"} | ({LATEST} if self._is_latest else set())
+        if not self._of_reports:
+            applied.add("status")
+        times = hint.since.keys() | hint.until.keys()
+        if not hint.exact or not hint.equal.keys() <= applied or not times <= _ENDS:
+            return None
+        if hint.count_by is not None:
+            counted = self._counted(hint.count_by)
+            return None if counted is None else RecordRows(rows=counted, counted=True)
+        sortable = len(hint.order) <= 1 and all(one.field.column in _ENDS for one in hint.order)
+        if hint.limit is None or not sortable or not self._of_reports or self._is_latest:
+            return None
+        return self._page(hint.limit, descending=all(one.descending for one in hint.order))
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows that the answer can have."""
+        connection, missing = self._state.connection, self._state.missing
+        if self._of_reports:
+            runs: Iterable[RunResult] = self.named()
+            if self._hashes is None:
+                runs = chain(self._missing(), report_queries.runs(connection, self._filter))
+            yield from self._reports(runs)
+            return
+        events: Iterable[tuple[RunResult, RunResource]] = (
+            (run, one) for run in self.named() for one in run.resources
+        )
+        if self._hashes is None:
+            events = report_queries.events(connection, self._filter, self._results())
+        for run, resource in events:
+            if not self._is_latest or run.node not in missing:
+                yield self._marked(event_row(run, resource), run)
+
+    def named(self) -> Iterator[RunResult]:
+        """Yield the runs of the reports that the query names by their hashes."""
+        state = self._state
+        parsed = [one for one in map(parse_hash, self._hashes or ()) if one is not None]
+        for run, digits in parsed:
+            node = state.nodes_by_digits.get(digits, "")
+            if node in state.missing and state.missing[node].run == run:
+                yield state.missing[node]
+            else:
+                yield from report_queries.of_runs(state.connection, [(node, run)])
+
+    def _counted(self, by: tuple[str, ...]) -> list[Row] | None:
+        state = self._state
+        rows: Iterable[tuple[Mapping[str, Json], int]]
+        if not self._of_reports:
+            if not self._is_latest or not _COUNTED_EVENTS.issuperset(by):
+                return None
+            counts = report_queries.latest_events(state.connection, self._filter, self._results())
+            rows = (
+                (
+                    {
+                        "certname": node,
+                        "status": EVENT_STATUS[result],
+                        "corrective_change": drift,
+                    },
+                    number,
+                )
+                for node, result, drift, number in counts
+                if node not in state.missing
+            )
+        elif self._is_latest or not self._profile.issuperset(by):
+            return None
+        else:
+            numbers = report_queries.counts(state.connection, self._filter)
+            rows = chain(
+                ((state.profiles[profile], number) for profile, number in numbers.items()),
+                ((profile_row(run), 1) for run in self._missing()),
+            )
+        return [{**{name: row[name] for name in by}, "count": number} for row, number in rows]
+
+    def _page(self, limit: int, *, descending: bool) -> RecordRows:
+        hint, connection = self._hint, self._state.connection
+        most = hint.offset + limit
+        runs = report_queries.by_end(connection, self._filter, descending=descending, most=most)
+        missing = list(self._missing())
+        runs = sorted([*runs, *missing], key=_end, reverse=descending)[hint.offset : most]
+        total = None
+        if hint.total:
+            total = report_queries.counts(connection, self._filter).total() + len(missing)
+        rows = list(self._reports(runs))
+        return RecordRows(rows=rows, ordered=True, cut=True, total=total)
+
+    def _reports(self, runs: Iterable[RunResult]) -> Iterator[Row]:
+        if "resource_events" in self._hint.columns:
+            runs = report_queries.with_resources(self._state.connection, runs)
+        for run in runs:
+            if not self._is_latest or self._state.is_latest(run):
+                yield self._marked(report_row(run), run)
+
+    def _marked(self, row: Row, run: RunResult) -> Row:
+        if LATEST in self._hint.columns or LATEST in self._hint.equal:
+            row[LATEST] = self._state.is_latest(run)
+        return row
+
+    def _missing(self) -> Iterator[RunResult]:
+        """Yield the missing reports that the filter selects."""
+        asked = self._filter
+        for run in self._state.missing.values():
+            ended = round(run.at * _MILLI)
+            early = asked.since is not None and ended < asked.since
+            late = asked.until is not None and ended > asked.until
+            if not early and not late and self._has(profile_row(run)):
+                yield run
+
+    def _filtered(self) -> ReportFilter:
+        hint, profiles = self._hint, None
+        if not self._profile.isdisjoint(hint.equal):
+            profiles = [number for number, row in self._state.profiles.items() if self._has(row)]
+        since = [time for column, time in hint.since.items() if column in _ENDS | _STARTS]
+        until = [time for column, time in hint.until.items() if column in _ENDS]
+        return ReportFilter(
+            since=max(since, default=None),
+            until=min(until, default=None),
+            nodes=names_in(hint),
+            profiles=profiles,
+            latest=self._is_latest,
+        )
+
+    def _has(self, row: Mapping[str, Json]) -> bool:
+        """Whether a profile has the values that the query wants."""
+        equal = self._hint.equal
+        return all(_is_among(row[name], equal[name]) for name in self._profile & equal.keys())
+
+    def _results(self) -> list[ResourceResult] | None:
+        wanted = self._hint.equal.get("status")
+        if wanted is None:
+            return None
+        return [result for result, status in EVENT_STATUS.items() if status in wanted]
+
+
+def names_in(hint: RecordHint) -> frozenset[str] | None:
+    """Return the nodes that a query names; `None` for all."""
+    names = hint.equal.get("certname")
+    return None if names is None else frozenset(one for one in names if isinstance(one, str))
+
+
+def hashes_in(hint: RecordHint) -> Collection[Json] | None:
+    """Return the hashes of the reports that a query names; `None` for all."""
+    return hint.equal.get("hash", hint.equal.get("report"))
+
+
+def _is_among(value: Json, values: Collection[Json]) -> bool:
+    # `True == 1` in Python, and not in JSON.
+    return any(type(value) is type(one) and value == one for one in values)
+
+
+def _end(run: RunResult) -> float:
+    return run.at

@@ -1,0 +1,139 @@
+"""Reports, events and the report columns of nodes as rows of queries; a `RecordSource`."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
+from sqlite3 import Connection
+
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.query.columns import LATEST
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables import report_queries
+from localpuppet.web.dashboard.tables.dated import parts_of
+from localpuppet.web.dashboard.tables.report_queries import LatestRun
+from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
+from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
+from localpuppet.web.puppetdb.reports.report_plan import (
+    ReportPlan,
+    ReportState,
+    hashes_in,
+    names_in,
+)
+from localpuppet.web.puppetdb.reports.report_rows import FAILED, Row, node_columns, profile_row
+
+_MILLI = 1000
+
+
+@dataclass(slots=True, eq=False)
+class RunRecords:
+    """The rows.
+
+    Attributes:
+        snapshot: Lends a connection to the memory that sees no later write.
+        nodes: Returns the current rows of nodes; called in any thread.
+        now: Seconds since 1970, UTC.
+    """
+
+    snapshot: Callable[[], AbstractContextManager[Connection]]
+    _: KW_ONLY
+    nodes: Callable[[], Collection[NodeRow]]
+    now: Callable[[], float]
+    entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
+    _rows: dict[LatestRun, Row] = field(default_factory=dict, init=False)
+    _nodes_by_digits: dict[str, str] = field(default_factory=dict, init=False)
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return rows of an entity; see `RecordSource`."""
+        if entity is Entity.NODES:
+            return RecordRows(rows=self._nodes(hint))
+        with self.snapshot() as connection:
+            plan = ReportPlan(entity, hint, self._state(connection, hint))
+            return plan.answer() or RecordRows(rows=self._streamed(entity, hint))
+
+    def run(self, hash_: str) -> RunResult | None:
+        """Return the run of a report, with its resources; `None` for an unknown hash.
+
+        A report that a node should have sent is a run without a summary and without a cause.
+        """
+        hint = RecordHint(equal={"hash": [hash_]})
+        with self.snapshot() as connection:
+            plan = ReportPlan(Entity.REPORTS, hint, self._state(connection, hint))
+            return next(iter(plan.named()), None)
+
+    def _streamed(self, entity: Entity, hint: RecordHint) -> Iterator[Row]:
+        with self.snapshot() as connection:
+            yield from ReportPlan(entity, hint, self._state(connection, hint)).rows()
+
+    def _nodes(self, hint: RecordHint) -> Iterator[Row]:
+        with self.snapshot() as connection:
+            state = self._state(connection, hint, latest=True)
+        for node in sorted({row.node for row in list(self.nodes())}):
+            if node in state.missing:
+                missing = state.missing[node]
+                hash_ = hash_of(node, *parts_of(RunId(missing.run)))
+                profile, end = profile_row(missing), show_epoch(missing.at)
+                yield {"certname": node, **node_columns(profile, hash_, end)}
+            elif node in state.latest:
+                yield self._node(state, state.latest[node])
+
+    def _node(self, state: ReportState, latest: LatestRun) -> Row:
+        known = self._rows.get(latest)
+        if known is not None:
+            return known
+        if len(self._rows) > 2 * len(state.latest):
+            self._rows.clear()
+        hash_ = hash_of(latest.node, latest.day, latest.moment)
+        end = show_epoch(latest.ended / _MILLI)
+        profile = state.profiles[latest.profile]
+        row = {"certname": latest.node, **node_columns(profile, hash_, end)}
+        self._rows[latest] = row
+        return row
+
+    def _names(self, connection: Connection, hint: RecordHint) -> frozenset[str] | None:
+        """Return the nodes that a query names, also by the hashes of reports; `None` for all."""
+        names, hashes = names_in(hint), hashes_in(hint)
+        if hashes is None:
+            return names
+        digits = {parsed[1] for parsed in map(parse_hash, hashes) if parsed is not None}
+        if not digits <= self._nodes_by_digits.keys():
+            known = {*report_queries.nodes(connection), *(row.node for row in list(self.nodes()))}
+            self._nodes_by_digits = {node_digits(node): node for node in known}
+        named = frozenset(self._nodes_by_digits.get(one, "") for one in digits)
+        return named if names is None else named & names
+
+    def _state(
+        self, connection: Connection, hint: RecordHint, *, latest: bool = False
+    ) -> ReportState:
+        """Return what a query needs, with the newest runs of all its nodes if it uses them."""
+        names, now = self._names(connection, hint), self.now()
+        rows = [
+            row
+            for row in list(self.nodes())
+            if (names is None or row.node in names) and may_miss(row, now)
+        ]
+        needed = names
+        if not latest and LATEST not in hint.columns | hint.equal.keys():
+            needed = frozenset(row.node for row in rows)
+        runs = {one.node: one for one in report_queries.latest(connection, needed)}
+        profiles = {
+            number: profile_row(run) for number, run in report_queries.profiles(connection).items()
+        }
+        missing = {}
+        for row in rows:
+            one = runs.get(row.node)
+            failed = one is not None and profiles[one.profile]["status"] == FAILED
+            last = None if one is None else LastReport(ended=one.ended, failed=failed)
+            report = missing_report(row, last, now=now)
+            if report is not None:
+                missing[row.node] = report
+        return ReportState(
+            connection=connection,
+            profiles=profiles,
+            latest=runs,
+            missing=missing,
+            nodes_by_digits=self._nodes_by_digits,
+        )

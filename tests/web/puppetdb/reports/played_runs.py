@@ -1,0 +1,77 @@
+"""Runs in a memory, and the rows of reports and events that a source makes of them."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.web.dashboard.run_results import RunDetails, RunResult
+from localpuppet.web.dashboard.tables import run_table
+from localpuppet.web.dashboard.tables.run_table import RunTableWriter
+from localpuppet.web.puppetdb.reports.run_records import RunRecords
+from tests.web.dashboard.site import run_id
+
+NOW = 1_795_000_000.0
+MINUTE = 60.0
+
+
+def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> RunResult:
+    """Return a run that took 20 seconds; `more` are its fields, also those of its details."""
+    details = RunDetails(commit="c" * 40, environment="production", counts=RunCounts(total=9))
+    for name in [name for name in more if name in RunDetails.__slots__]:
+        details = replace(details, **{name: more.pop(name)})
+    whole = RunResult(
+        node=node,
+        run=run_id(at - 20),
+        at=at,
+        outcome=outcome,
+        release="web/tags/r7",
+        reason="",
+        cause="timer",
+        seconds=20,
+        details=details,
+    )
+    return replace(whole, **more)
+
+
+def node(name: str, **more: Any) -> NodeRow:
+    """Return a node that is online and ran an hour ago without a change."""
+    row = NodeRow(
+        node=name,
+        state="idle",
+        outcome=Kind.UNCHANGED,
+        finished_at=NOW - 60 * MINUTE,
+        received_at=NOW - MINUTE,
+        in_inventory=True,
+    )
+    return replace(row, **more)
+
+
+class PlayedRuns:
+    """A memory with runs.
+
+    Args:
+        runs: The runs.
+        nodes: The nodes.
+    """
+
+    def __init__(self, runs: Iterable[RunResult], nodes: Sequence[NodeRow] = ()) -> None:
+        self.connection = sqlite3.connect(":memory:")
+        self.connection.executescript(run_table.TABLES)
+        self.nodes = list(nodes)
+        self.add(*runs)
+        self.records = RunRecords(self._snapshot, nodes=lambda: self.nodes, now=lambda: NOW)
+
+    def add(self, *runs: RunResult) -> None:
+        """Write runs."""
+        writing = RunTableWriter(self.connection)
+        for one in runs:
+            writing.add(one)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        yield self.connection
