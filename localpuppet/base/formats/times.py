@@ -55,7 +55,7 @@ def show_time(moment: datetime) -> str:
 def show_epoch(seconds: float) -> str:
     """Return seconds since 1970 in the form of PuppetDB and Puppet's reports: milliseconds, UTC."""
     moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def parse_time(text: str) -> datetime:

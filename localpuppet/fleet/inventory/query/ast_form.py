@@ -151,6 +151,8 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         # Forgotten nodes are not in the inventory: every node is active.
         inactive = value is False or value == "inactive"
         return Not(part=ALL) if inactive else ALL
+    if entity is Entity.REPORTS and [left, value] == ["type", "any"]:
+        return ALL
     fact = _named_fact(left, entity)
     if fact is not None:
         test = _test(Field(column="value", text="value"), operator, value, Entity.FACTS)

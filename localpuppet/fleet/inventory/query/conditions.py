@@ -7,7 +7,7 @@
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from localpuppet.base.errors import InvalidInputError
@@ -287,19 +287,19 @@ def _in_select(condition: InSelect, wanted: Collection[tuple[str, ...]]) -> Hold
     return holds
 
 
-def _reader(field: Field) -> Callable[[QueryRow], Iterator[Json]]:
-    """Return a function that yields a row's values at a field: several if a step is a pattern."""
+def _reader(field: Field) -> Callable[[QueryRow], Iterable[Json]]:
+    """Return a function that returns a row's values at a field: several if a step is a pattern."""
     column, path = field.column, field.path
     if column == PARAMETER:
         column = "parameters"
     if column in ("role", TAG) or column in LISTS:
         several = "tags" if column == TAG else column
-        return lambda row: iter(_elements(row.at(several)))
+        return lambda row: _elements(row.at(several))
     if not any(isinstance(step, Pattern) for step in path):
         place = exact(path)
         if field.members:
-            return lambda row: iter(members(row.at(column, place)))
-        return lambda row: iter((row.at(column, place),))
+            return lambda row: members(row.at(column, place))
+        return lambda row: (row.at(column, place),)
     steps = [_pattern(step) for step in path]
 
     def read(row: QueryRow) -> Iterator[Json]:

@@ -48,6 +48,8 @@ from localpuppet.fleet.inventory.reading import InventoryReader
 
 T = TypeVar("T")
 _sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+# The limit of rows that wait until all are counted; more are read a second time.
+MAX_PAGE = 1000
 # The number of rows beyond a limit that are held before they are sorted and cut.
 SPARE = 1000
 
@@ -164,15 +166,15 @@ class Evaluation:
             rows = self._grouped(select, scan)
             texts = map(compact, _cut(select, rows))
             return ClientAnswer(rows=texts, total=len(rows) if total else None)
-        if not total or scan.total is not None:
+        if not total or scan.cut:
             shown = self._page(select, scan)
             return ClientAnswer(rows=(one.text for one in shown), total=scan.total)
         counted = _Counted(scan.hits)
-        if select.limit is None:
+        if select.limit is None or select.limit > MAX_PAGE:
             counted.finish()
             shown = self._page(select, self._scan(select))
         else:
-            scan = QueryScan(hits=iter(counted), ordered=scan.ordered, cut=scan.cut)
+            scan = QueryScan(hits=iter(counted), ordered=scan.ordered)
             shown = iter([*self._page(select, scan)])
             counted.finish()
         return ClientAnswer(rows=(one.text for one in shown), total=counted.count)

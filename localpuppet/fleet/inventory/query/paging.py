@@ -90,6 +90,11 @@ class QueryClauses:
             )
         if self._group_by and self._columns is None:
             raise InvalidInputError("'group by' needs the fields of the result")
+        results = {*grouped, *(one.value for one in called)}
+        needed = [one.field.text for one in self._order if called or one.field.column in _FUNCTIONS]
+        unknown = next((text for text in needed if text not in results), None)
+        if unknown is not None:
+            raise InvalidInputError(f"'order_by' names {unknown}, which the result does not have")
         return Select(
             entity=self._entity,
             where=where,

@@ -61,7 +61,8 @@ class RecordRows:
         rows: The rows, by column.
         ordered: Whether they are in the order of the hint.
         cut: Whether the source applied the hint's condition, order, offset and limit.
-        total: The number of rows without `offset` and `limit`, if the source applied them.
+        total: The number of rows without `offset` and `limit`, if the source applied them and the
+            hint needs it.
         counted: Whether the source counted: each row has the columns of `RecordHint.count_by` and
             the number of its rows as `count`. Several rows may be of one group. Only for an exact
             hint; the evaluator adds, orders and limits the groups.

@@ -1,7 +1,7 @@
 """Present a node's entry as rows of PuppetDB's entities."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -67,6 +67,13 @@ class QueryRow:
             return self._facts.at(path) if path else self._facts.whole()
         value = self._made[column]() if column in self._made else self.values.get(column)
         return dig(value, path) if path else value
+
+    def columns(self, names: Sequence[str]) -> dict[str, Json]:
+        """Return the values of whole columns."""
+        if self._made or self._facts is not None:
+            return {name: self.at(name) for name in names}
+        get = self.values.get
+        return {name: get(name) for name in names}
 
 
 class NodeRows:
@@ -203,7 +210,7 @@ class NodeRows:
             yield from self.facts.items()
             return
         for name in sorted(names):
-            value = self.facts.get(name)
+            value = self.facts.at((name,))
             if value is not None:
                 yield name, value
 

@@ -1,6 +1,6 @@
 """Shape matching rows: the columns of a result, its JSON text and its sort keys."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Field, Select
 
 _FACTS = "facts"
 Order = tuple[Any, ...]
+Path = tuple[str | int, ...]
 
 
 class MatchingRow(NamedTuple):
@@ -63,15 +64,23 @@ class RowShape:
     """
 
     def __init__(self, select: Select, *, reports: bool) -> None:
-        self._select = select
-        self._columns: list[Field] | None = None
+        self._entity = select.entity
+        self._order = [(*_place(one.field), one.descending) for one in select.order]
+        # `None` if rows have different columns: a class in an entry has only its name, even if
+        # exported resources have more columns.
+        self._whole: Sequence[str] | None = None
+        self._places: list[tuple[str, str, Path]] = []
+        self._has_facts = select.columns is None and select.entity is Entity.INVENTORY
         if select.columns is not None:
-            self._columns = [column for column in select.columns if type(column) is Field]
+            fields = [column for column in select.columns if type(column) is Field]
+            self._has_facts = any(one.column == _FACTS and not one.path for one in fields)
+            self._places = [(one.text, *_place(one)) for one in fields]
+            if all(text == column for text, column, _ in self._places):
+                self._whole = [column for _, column, _ in self._places]
         elif select.entity is not Entity.RESOURCES:
             has = COLUMNS[select.entity]
-            if select.entity is Entity.NODES and not reports:
-                has = tuple(column for column in has if column not in OF_REPORTS)
-            self._columns = _plain(has)
+            reported = () if reports or select.entity is not Entity.NODES else OF_REPORTS
+            self._whole = [column for column in has if column not in reported]
 
     def shown(self, hit: MatchingRow, order: Order = ()) -> ShownRow:
         """Return the part of a row that a result needs.
@@ -82,33 +91,36 @@ class RowShape:
         """
         row = hit.row
         name = str(row.values.get("certname", ""))
-        # A class in an entry has only its name, even if exported resources have more columns.
-        columns = _plain(row.values) if self._columns is None else self._columns
-        if self._select.entity is Entity.FACT_NAMES:
-            value = row.at("name")
-            return ShownRow(name, compact(value), {"name": value}, order)
-        if hit.node is None or all(map(_is_small, columns)):
-            shown = {one.text: value_at(row, one) for one in columns}
-            return ShownRow(name, compact(shown), shown, order)
-        # Whole facts are large: they are written separately.
-        whole = JsonText(hit.node.facts.text())
-        shown = {one.text: value_at(row, one) for one in columns if _is_small(one)}
-        text = members({one.text: shown.get(one.text, whole) for one in columns})
-        shown[_FACTS] = hit.node.facts.essential()
-        return ShownRow(name, text, shown, order)
+        if self._has_facts and hit.node is not None and self._entity is Entity.INVENTORY:
+            return self._with_facts(row, hit.node, name, order)
+        if self._whole is not None:
+            shown = row.columns(self._whole)
+        elif self._places:
+            shown = {text: row.at(column, path) for text, column, path in self._places}
+        else:
+            shown = dict(row.values)
+        is_name = self._entity is Entity.FACT_NAMES
+        return ShownRow(name, compact(shown["name"] if is_name else shown), shown, order)
 
     def order(self, row: QueryRow) -> Order:
         """Return the sort keys of a row, one for each criterion."""
-        keys = [(sort_key(value_at(row, one.field)), one.descending) for one in self._select.order]
-        return tuple(_Descending(key) if descending else key for key, descending in keys)
+        keys = ((sort_key(row.at(column, path)), down) for column, path, down in self._order)
+        return tuple(_Descending(key) if down else key for key, down in keys)
+
+    def _with_facts(self, row: QueryRow, node: NodeRows, name: str, order: Order) -> ShownRow:
+        """Return a row with all facts of its node: they are large, and written separately."""
+        places = self._places or [(column, column, ()) for column in self._whole or ()]
+        whole = JsonText(node.facts.text())
+        shown: dict[str, Json] = {
+            text: row.at(column, path) for text, column, path in places if column != _FACTS or path
+        }
+        written = members({text: shown.get(text, whole) for text, _, _ in places})
+        shown[_FACTS] = node.facts.essential()
+        return ShownRow(name, written, shown, order)
 
 
-def _plain(names: Iterable[str]) -> list[Field]:
-    return [Field(column=name, text=name) for name in names]
-
-
-def _is_small(one: Field) -> bool:
-    return one.column != _FACTS or bool(one.path)
+def _place(field: Field) -> tuple[str, Path]:
+    return field.column, exact(field.path)
 
 
 def watched(one: ShownRow) -> dict[str, Json]:
