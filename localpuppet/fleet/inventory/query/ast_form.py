@@ -158,7 +158,8 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         test = _test(Field(column="value", text="value"), operator, value, Entity.FACTS)
         named = equal("name", fact)
         return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
-    return _test(_field(left, entity), operator, value, entity)
+    field = _field(left, entity, several=value is not None)
+    return _test(field, operator, value, entity)
 
 
 def _test(field: Field, operator: Operator, value: Json, entity: Entity) -> Condition:
@@ -201,14 +202,14 @@ def _named_fact(left: Json, entity: Entity) -> str | None:
     return left[1]
 
 
-def _field(left: Json, entity: Entity) -> Field:
+def _field(left: Json, entity: Entity, *, several: bool = False) -> Field:
     if isinstance(left, list) and left[:1] == ["parameter"] and len(left) == 2:
         check_column(entity, "parameters")
         name = str(left[1])
         return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
     if not isinstance(left, str):
         raise InvalidInputError("a field must be a string")
-    field = parse_field(left, entity)
+    field = parse_field(left, entity, several=several)
     check_in_condition(entity, field.column)
     return field
 

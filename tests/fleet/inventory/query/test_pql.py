@@ -140,6 +140,19 @@ def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
             ],
             ["web01"],
         ),
+        (
+            'inventory { facts.processors.models.match("\\d+") = "AMD" }',
+            ["db01"],
+        ),
+        (
+            'inventory { facts.networking.interfaces.match("eth.*").ip ~ "^10[.]5" }',
+            ["web01"],
+        ),
+        (["from", "inventory", ["=", 'facts.os.match("rel(ease)?").major', "9"]], ["db01"]),
+        (
+            'nodes { certname in inventory[certname] { facts.match("o.").family = "RedHat" } }',
+            ["db01"],
+        ),
     ],
 )
 def test_answers(query: Json, nodes: list[str]) -> None:
@@ -223,7 +236,8 @@ def test_results_have_the_keys_that_were_written() -> None:
         ("nodes[certname, count()] { }", "neither grouped nor counted"),
         ("nodes[certname] { group by facts_environment }", "neither grouped nor counted"),
         ("nodes { group by certname }", "needs the fields of the result"),
-        ('inventory { facts.match("a.*") = 1 }', "is malformed"),
+        ('inventory { facts.match("a.*") is null }', "in comparisons only"),
+        ('inventory[facts.match("a.*")] { }', "in comparisons only"),
         ("inventory { facts.os > 'a' }", "with numbers or times only"),
         ("nodes { certname > 'a' }", "with numbers or times only"),
         ("nodes { certname ~> ['a'] }", "'~>' compares the field path only"),
