@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar
 
 from localpuppet.base.formats.times import show_time
@@ -49,16 +50,62 @@ class Table:
     names: Sequence[str]
 
 
+NODES = (
+    *("node", "state", "outcome", "finished_at", "release", "roles", "reason", "run", "error"),
+    *("resource", "place", "failing_since", "failed_runs"),
+)
+FAILURES = ("error", "resource", "place", "count", "first", "last", "outcomes", "nodes")
+RELEASES = (
+    *("release", "count", "bad", "wrong_release", "digests", "last", "staged", "tag", "url"),
+    "signed",
+)
+CHANGES = ("of", "name", "change", "how")
+ROLLOUTS = (
+    *("id", "state", "title", "release", "caller", "started_at", "finished_at", "nodes", "counts"),
+    *("reason", "source"),
+)
+RUNS = (
+    *("node", "run", "finished_at", "seconds", "outcome", "release", "cause", "reason"),
+    *("resources", "more"),
+)
+AUDIT = (
+    *("at", "node", "caller", "action", "subject", "decision", "reason", "times"),
+    "request",
+)
+DRIFT = ("node", "resource", "place", "count", "last", "run")
+# The columns that are times.
+_TIMES = frozenset({"at", "finished_at", "started_at", "failing_since", "first", "last"})
+
+
 def _table(
     name: str,
     rows: Sequence[Row],
-    cells: Mapping[str, Callable[[Row], Json]],
+    columns: tuple[str, ...],
     *,
-    names: Sequence[str],
+    names: Iterable[str],
+    **cells: Callable[[Row], Json],
 ) -> Table:
-    """Return a table; `cells` has the columns, each with what its cell of a row contains."""
-    records = [{column: cell(row) for column, cell in cells.items()} for row in rows]
-    return Table(name=name, columns=tuple(cells), records=records, names=names)
+    """Return a table.
+
+    Args:
+        name: The name of the list.
+        rows: The rows.
+        columns: The columns. A cell has the field of that name.
+        names: The names of the nodes or rollouts.
+        cells: What the cells of other columns contain.
+    """
+    written = [(column, cells.get(column, partial(_field, column))) for column in columns]
+    records = [{column: cell(row) for column, cell in written} for row in rows]
+    return Table(name=name, columns=columns, records=records, names=[*names])
+
+
+def _field(column: str, row: object) -> Json:
+    value = getattr(row, column)
+    if column in _TIMES:
+        return shown(value)
+    if isinstance(value, str):
+        return str(value)
+    return [*map(str, value)] if isinstance(value, tuple | list) else value
 
 
 def nodes_table(rows: Sequence[NodeRow]) -> Table:
@@ -66,22 +113,8 @@ def nodes_table(rows: Sequence[NodeRow]) -> Table:
     return _table(
         "nodes",
         rows,
-        {
-            "node": lambda row: row.node,
-            "state": lambda row: row.state,
-            "outcome": lambda row: str(row.outcome),
-            "finished_at": lambda row: shown(row.finished_at),
-            "release": lambda row: row.release,
-            "roles": lambda row: [*row.roles],
-            "reason": lambda row: row.reason,
-            "run": lambda row: row.run,
-            "error": lambda row: row.error,
-            "resource": lambda row: row.resource,
-            "place": lambda row: row.place,
-            "failing_since": lambda row: shown(row.failing_since),
-            "failed_runs": lambda row: row.failed_runs,
-        },
-        names=[row.node for row in rows],
+        NODES,
+        names=(row.node for row in rows),
     )
 
 
@@ -90,17 +123,10 @@ def failures_table(failures: Sequence[FailureGroup]) -> Table:
     return _table(
         "failures",
         failures,
-        {
-            "error": lambda one: one.error,
-            "resource": lambda one: one.resource,
-            "place": lambda one: one.place,
-            "count": lambda one: len(one.nodes),
-            "first": lambda one: shown(one.first),
-            "last": lambda one: shown(one.last),
-            "outcomes": lambda one: [str(kind) for kind in one.kinds],
-            "nodes": lambda one: [*one.nodes],
-        },
-        names=sorted({name for one in failures for name in one.nodes}),
+        FAILURES,
+        names=_nodes_of(failures),
+        count=lambda one: len(one.nodes),
+        outcomes=lambda one: [str(kind) for kind in one.kinds],
     )
 
 
@@ -109,35 +135,20 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
     return _table(
         "releases",
         releases,
-        {
-            "release": lambda one: one.release,
-            "count": lambda one: len(one.nodes),
-            "bad": lambda one: one.bad,
-            "wrong_release": lambda one: one.wrong_release,
-            "digests": lambda one: [digest for digest, _ in one.digests],
-            "last": lambda one: shown(one.last),
-            "staged": lambda one: one.staged,
-            "tag": lambda one: one.tag,
-            "url": lambda one: one.url,
-            "signed": lambda one: one.signed,
-        },
-        names=sorted({name for one in releases for name in one.nodes}),
+        RELEASES,
+        names=_nodes_of(releases),
+        count=lambda one: len(one.nodes),
+        digests=lambda one: [digest for digest, _ in one.digests],
     )
+
+
+def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
+    return sorted({name for row in rows for name in row.nodes})
 
 
 def changes_table(changes: Sequence[ChangeRow]) -> Table:
     """Return the differences between two releases as a table."""
-    return _table(
-        "changes",
-        changes,
-        {
-            "of": lambda one: one.of,
-            "name": lambda one: one.name,
-            "change": lambda one: one.change,
-            "how": lambda one: one.how,
-        },
-        names=[one.name for one in changes],
-    )
+    return _table("changes", changes, CHANGES, names=(one.name for one in changes))
 
 
 def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
@@ -145,20 +156,9 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
     return _table(
         "rollouts",
         rollouts,
-        {
-            "id": lambda one: one.id,
-            "state": lambda one: one.state,
-            "title": lambda one: one.title,
-            "release": lambda one: one.release,
-            "caller": lambda one: one.caller,
-            "started_at": lambda one: shown(one.started_at),
-            "finished_at": lambda one: shown(one.finished_at),
-            "nodes": lambda one: one.nodes,
-            "counts": lambda one: [f"{state}={count}" for state, count in one.counts],
-            "reason": lambda one: one.reason,
-            "source": lambda one: one.source,
-        },
-        names=[one.id for one in rollouts],
+        ROLLOUTS,
+        names=(one.id for one in rollouts),
+        counts=lambda one: [f"{state}={count}" for state, count in one.counts],
     )
 
 
@@ -167,21 +167,12 @@ def runs_table(runs: Sequence[RunResult]) -> Table:
     return _table(
         "runs",
         runs,
-        {
-            "node": lambda run: run.node,
-            "run": lambda run: run.run,
-            "finished_at": lambda run: shown(run.at),
-            "seconds": lambda run: run.seconds,
-            "outcome": lambda run: str(run.outcome),
-            "release": lambda run: run.release,
-            "cause": lambda run: run.cause,
-            "reason": lambda run: run.reason,
-            "resources": lambda run: [
-                f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
-            ],
-            "more": lambda run: run.more,
-        },
+        RUNS,
         names=sorted({run.node for run in runs}),
+        finished_at=lambda run: shown(run.at),
+        resources=lambda run: [
+            f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
+        ],
     )
 
 
@@ -189,10 +180,7 @@ def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
     """Return audit records as a table; the names are those of their nodes, sorted."""
     return Table(
         name="audit",
-        columns=(
-            *("at", "node", "caller", "action", "subject", "decision", "reason", "times"),
-            "request",
-        ),
+        columns=AUDIT,
         records=[
             {**to_record(one.record), "at": shown(one.record.at), "node": one.node}
             for one in records
@@ -206,14 +194,7 @@ def drift_table(rows: Sequence[NodeDrift]) -> Table:
     return _table(
         "drift",
         rows,
-        {
-            "node": lambda row: row.node,
-            "resource": lambda row: row.resource,
-            "place": lambda row: row.place,
-            "count": lambda row: row.count,
-            "last": lambda row: shown(row.last),
-            "run": lambda row: row.run,
-        },
+        DRIFT,
         names=sorted({row.node for row in rows}),
     )
 
