@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -37,12 +37,12 @@ MOST_RECORDS = 10_000
 Names = frozenset[str] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _List:
     form: Form
-    template: str
     rows: Callable[[ListQuery, Names], Awaitable[Sequence[Any]]]
     table: Callable[[Sequence[Any]], Table]
+    _: KW_ONLY
     complete: Callable[[Sequence[Any]], Sequence[Any]] = lambda rows: rows
     summary: Callable[[Sequence[Any]], object] = lambda _: None
 
@@ -62,52 +62,22 @@ class NodeLists:
         self._kept = kept
         self._showing = showing
         self._together = together
+        with_resources = kept.memory.history.with_resources
         lists = (
+            _List(forms.NODES, self._nodes, exporting.nodes_table),
             _List(
-                form=forms.NODES,
-                template="nodes.html",
-                rows=self._nodes,
-                table=exporting.nodes_table,
-            ),
-            _List(
-                form=forms.FAILURES,
-                template="failures.html",
-                rows=self._failures,
-                table=exporting.failures_table,
+                *(forms.FAILURES, self._failures, exporting.failures_table),
                 complete=self.with_last_good,
             ),
+            _List(forms.RELEASES, self._releases, exporting.releases_table),
+            _List(forms.ROLLOUTS, self._rollouts, exporting.rollouts_table),
             _List(
-                form=forms.RELEASES,
-                template="releases.html",
-                rows=self._releases,
-                table=exporting.releases_table,
+                *(forms.RUNS, self._runs),
+                lambda runs: exporting.runs_table(with_resources(runs)),
+                complete=with_resources,
             ),
-            _List(
-                form=forms.ROLLOUTS,
-                template="rollouts.html",
-                rows=self._rollouts,
-                table=exporting.rollouts_table,
-            ),
-            _List(
-                form=forms.RUNS,
-                template="runs.html",
-                rows=self._runs,
-                table=lambda runs: exporting.runs_table(kept.memory.history.with_resources(runs)),
-                complete=kept.memory.history.with_resources,
-            ),
-            _List(
-                form=forms.AUDIT,
-                template="audit.html",
-                rows=self._audit,
-                table=exporting.audit_table,
-            ),
-            _List(
-                form=forms.DRIFT,
-                template="drift.html",
-                rows=self._drift,
-                table=exporting.drift_table,
-                summary=drift_groups,
-            ),
+            _List(forms.AUDIT, self._audit, exporting.audit_table),
+            _List(forms.DRIFT, self._drift, exporting.drift_table, summary=drift_groups),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
 
@@ -123,7 +93,7 @@ class NodeLists:
         rows = [] if problem else await list_.rows(asked, names)
         page = paged(rows, asked.page)
         return self._showing.page(
-            list_.template,
+            f"{list_.form.path[1:]}.html",
             asked=asked,
             page=replace(page, rows=await asyncio.to_thread(list_.complete, page.rows)),
             problem=problem,

@@ -4,9 +4,10 @@ A URL is either understood completely or rejected.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -173,32 +174,19 @@ class ListQuery:
             raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
         if max(map(len, said.values()), default=0) > MAX_WORDS:
             raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
+        filters: dict[str, Any] = {
+            _FIELDS.get(key, key): _READ.get(key, str)(word)
+            for key, word in said.items()
+            if key in form.filters
+        }
         order = said.get("sort", form.usual)
         page = said.get("page", "1")
         if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
             raise InvalidInputError("must be the number of a page", where="page")
-        outcome, failure_cause = said.get("outcome"), said.get("failure_cause", "")
-        if failure_cause and not _FAILURE_CAUSE.match(failure_cause):
-            raise InvalidInputError("is not the id of a failure cause", where="failure_cause")
         return cls(
             form=form,
-            q=said.get("q", ""),
-            name=said.get("name", "").lower(),
-            outcome=None if outcome is None else Kind(_one(outcome, tuple(Kind), "outcome")),
-            is_=_one(said.get("is", ""), ("", *CONCERNS), "is"),
-            failure_cause=failure_cause,
-            release=said.get("release", ""),
-            older=said.get("older", ""),
-            node=said.get("node", "").lower(),
-            result=_one(said.get("result", ""), ("", *PARTS), "result"),
-            since=_time(said.get("from"), "from"),
-            until=_time(said.get("to"), "to"),
-            range_=said.get("range", ""),
-            caller=said.get("caller", ""),
-            action=said.get("action", ""),
-            decision=_one(said.get("decision", ""), ("", *AuditDecision), "decision"),
-            by_=said.get("by", ""),
-            sort=_one(order.removeprefix("-"), form.orders, "sort"),
+            **filters,
+            sort=_one(form.orders, "sort", order.removeprefix("-")),
             down=order.startswith("-"),
             page=int(page),
         )
@@ -241,25 +229,8 @@ class ListQuery:
     @property
     def filters(self) -> dict[str, str]:
         """Return the filters in force; empty for the whole list."""
-        said = {
-            "q": self.q,
-            "name": self.name,
-            "outcome": self.outcome or "",
-            "is": self.is_,
-            "failure_cause": self.failure_cause,
-            "release": self.release,
-            "older": self.older,
-            "node": self.node,
-            "result": self.result,
-            "from": _shown(self.since),
-            "to": _shown(self.until),
-            "range": self.range_,
-            "caller": self.caller,
-            "action": self.action,
-            "decision": self.decision,
-            "by": self.by_,
-        }
-        return {key: word for key, word in said.items() if word}
+        values = ((key, getattr(self, _FIELDS.get(key, key))) for key in _FILTERS)
+        return {key: _shown(value) for key, value in values if value not in ("", None)}
 
 
 def runs(**filters: Any) -> ListQuery:  # noqa: ANN401 - fields of the class
@@ -267,10 +238,8 @@ def runs(**filters: Any) -> ListQuery:  # noqa: ANN401 - fields of the class
     return ListQuery(form=RUNS, sort="at", down=True, **filters)
 
 
-def _time(text: str | None, where: str) -> float | None:
+def _time(text: str, where: str) -> float:
     """Return a time in a URL, or in a field of a form, which has no zone: UTC."""
-    if text is None:
-        return None
     try:
         moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -279,12 +248,39 @@ def _time(text: str | None, where: str) -> float | None:
         raise InvalidInputError("is not a time such as 2026-11-22T14:00Z", where=where) from error
 
 
-def _shown(seconds: float | None) -> str:
-    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
+def _shown(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%dT%H:%MZ}"
 
 
-def _one(word: str, allowed: tuple[str, ...], where: str) -> str:
+def _one(allowed: Iterable[str], where: str, word: str) -> str:
     if word not in allowed:
-        names = ", ".join(one for one in allowed if one)
-        raise InvalidInputError(f"is not one of {names}", where=where)
+        raise InvalidInputError(f"is not one of {', '.join(allowed)}", where=where)
     return word
+
+
+def _failure_cause(text: str) -> str:
+    if not _FAILURE_CAUSE.match(text):
+        raise InvalidInputError("is not the id of a failure cause", where="failure_cause")
+    return text
+
+
+# All filters, in the order of a URL.
+_FILTERS = (
+    *("q", "name", "outcome", "is", "failure_cause", "release", "older", "node", "result"),
+    *("from", "to", "range", "caller", "action", "decision", "by"),
+)
+# Parameters whose field has another name, and those whose value is checked or converted.
+_FIELDS = {"is": "is_", "from": "since", "to": "until", "range": "range_", "by": "by_"}
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "name": str.lower,
+    "node": str.lower,
+    "outcome": lambda word: Kind(_one(tuple(Kind), "outcome", word)),
+    "is": partial(_one, CONCERNS, "is"),
+    "failure_cause": _failure_cause,
+    "result": partial(_one, PARTS, "result"),
+    "from": lambda word: _time(word, "from"),
+    "to": lambda word: _time(word, "to"),
+    "decision": partial(_one, tuple(AuditDecision), "decision"),
+}
