@@ -7,6 +7,7 @@ disappears is shown as gone, see `presence_following`.
 import asyncio
 import sys
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +91,10 @@ class Board:
             self._gone(_name(change.key))
         sys.stdout.flush()
 
-    def miss(self, listing: "KeyListing") -> None:
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
         """Show known nodes as gone if a listing lacks them, except those with a newer revision."""
-        there = {_name(entry.key) for entry in listing.entries}
-        for name in sorted(self._known.keys() - there):
-            if self._known[name][0] <= listing.revision:
+        for name in sorted(self._known.keys() - names):
+            if self._known[name][0] <= revision:
                 self._gone(name)
         sys.stdout.flush()
 

@@ -4,9 +4,11 @@
 """
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from typing import Protocol
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.bus.outage import unending
@@ -22,8 +24,13 @@ class PresenceBoard(Protocol):
         """Process a change."""
         ...
 
-    def miss(self, listing: KeyListing) -> None:
-        """Remove nodes that are not in a listing, unless their entry is newer than the listing."""
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
+        """Remove nodes that a listing lacks, unless their entry is newer.
+
+        Args:
+            names: The nodes in the listing.
+            revision: The revision of the listing.
+        """
         ...
 
 
@@ -53,4 +60,16 @@ async def _watch(kv: KeyValue, board: PresenceBoard) -> None:
 async def _look(kv: KeyValue, board: PresenceBoard) -> None:
     while True:
         await asyncio.sleep(LOOK_AGAIN)
-        board.miss(await kv.list(PRESENCE))
+        board.miss(*await _present(kv))
+
+
+async def _present(kv: KeyValue) -> tuple[AbstractSet[str], int]:
+    """Return the nodes in a listing, and its revision, with the memory of one part."""
+    names: set[str] = set()
+    async with aclosing(kv.watch(PRESENCE, parts=True)) as changes:
+        async for change in changes:
+            if isinstance(change, KeyListing):
+                names.update(entry.key.removeprefix(PRESENCE) for entry in change.entries)
+                if not change.more:
+                    return names, change.revision
+    raise UnavailableError("the listing ended too early", where="bus")

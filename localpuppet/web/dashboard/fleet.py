@@ -12,6 +12,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from types import MappingProxyType
@@ -178,14 +179,13 @@ class Fleet:
         if not self._behind.is_set():
             self._catch_up()
 
-    def miss(self, listing: KeyListing) -> None:
+    def miss(self, names: AbstractSet[str], revision: int) -> None:
         """Mark nodes as gone that a listing lacks, unless they were written after it."""
         self.answered()
-        there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
-        for name in (self._rows.keys() | self._waiting.keys()) - there:
+        for name in (self._rows.keys() | self._waiting.keys()) - names:
             waiting = self._waiting.get(name)
             newest = waiting.revision if waiting else self._revisions.get(name, 0)
-            if newest <= listing.revision:
+            if newest <= revision:
                 self._mark_unresponsive(name)
 
     async def keep_up(self) -> None:

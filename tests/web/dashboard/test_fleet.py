@@ -33,7 +33,7 @@ def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) 
 
 def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
-    site.fleet.miss(KeyListing(entries=(), revision=1))
+    site.fleet.miss(set(), 1)
     assert rows(site) == {"a": "unresponsive", "b": "idle"}
 
 
@@ -157,7 +157,7 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(tmp_path: Pat
     assert len(rows(site)) == 10
     site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
     site.leave("n98")
-    site.fleet.miss(KeyListing(entries=(), revision=0))  # older than all
+    site.fleet.miss(set(), 0)  # older than all
     turns = 0
     keeping = asyncio.create_task(site.fleet.keep_up())
     while len(rows(site)) < 99 and turns < 100:
