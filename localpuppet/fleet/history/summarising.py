@@ -21,7 +21,7 @@ from localpuppet.fleet.history.run_summary import (
 from localpuppet.node.puppet.fault import FailureCause, public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
-from localpuppet.node.runs.attempt import Attempt, RefusalKind
+from localpuppet.node.runs.attempt import REFUSALS, Attempt
 from localpuppet.node.runs.reason import category, public_reason
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
@@ -31,16 +31,6 @@ from localpuppet.node.runs.telling import report_of
 MAX_FIRST = 500
 # Runs before the last one that are searched for an interrupted one.
 LOOKED_AT = 8
-_REFUSALS = {
-    RefusalKind.INVALID_INPUT: "the input, the release or a setting is invalid",
-    RefusalKind.INTEGRITY: "the release failed a check of its integrity",
-    RefusalKind.UNAVAILABLE: "a server or repository was unreachable",
-    RefusalKind.BUSY: "another run was on the node",
-    RefusalKind.ON_HOLD: "the node was on hold",
-    RefusalKind.ENC: "the ENC refused, or gave no valid answer",
-    RefusalKind.PUPPET_MISSING: "Puppet is not installed, or unusable",
-    RefusalKind.MACHINE: "the machine refused: the disk, a file or a process",
-}
 
 
 def summarise_run(run: RunDirectory, status: Status, *, commit: str | None) -> RunSummary:
@@ -92,7 +82,7 @@ def summarise_attempt(attempt: Attempt) -> RunSummary:
         refusal=attempt.refusal,
         times=min(attempt.times, MAX_COUNT),
         noop=attempt.noop,
-        reason=_REFUSALS[attempt.refusal],
+        reason=REFUSALS[attempt.refusal],
     )
 
 

@@ -55,9 +55,8 @@ _CLASSES: Mapping[type[Exception], RefusalKind] = {
     StateError: RefusalKind.MACHINE,
     OSError: RefusalKind.MACHINE,
 }
-
-
-_SENTENCES: Mapping[RefusalKind, str] = {
+# Each class in words that may leave the node.
+REFUSALS: Mapping[RefusalKind, str] = {
     RefusalKind.INVALID_INPUT: "invalid input",
     RefusalKind.INTEGRITY: "release not verified",
     RefusalKind.UNAVAILABLE: "source unreachable",
@@ -73,7 +72,7 @@ def refusal_cause(kind: RefusalKind, message: str) -> "FailureCause":
     """Return why Puppet was not started, in words that may leave the node."""
     from localpuppet.node.puppet.fault import FailureCause, normalized
 
-    return FailureCause(error=f"{_SENTENCES[kind]}: {normalized(message)}")
+    return FailureCause(error=f"{REFUSALS[kind]}: {normalized(message)}")
 
 
 def refusal(error: Exception) -> RefusalKind:

@@ -141,7 +141,7 @@ def test_equal_refusals_in_a_row_are_one_record_without_the_reason_that_users_re
     assert first.identity == last.identity
     assert (last.times, last.finished_at - last.started_at) == (3, 3600)
     assert (last.outcome, last.refusal) == (None, RefusalKind.ON_HOLD)
-    assert last.reason == "the node was on hold"
+    assert last.reason == "the node is on hold"
     assert CANARY not in json.dumps(to_record(last))
     other = summarise_attempt(_refused(refusal=RefusalKind.BUSY))
     assert other.identity != last.identity
