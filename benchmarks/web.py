@@ -8,6 +8,7 @@ entries of all nodes are on a bus of NATS, signed; then the page is started, and
     found              seconds until all nodes are shown, which are all new to the page's process
     paint              first contentful paint in Chromium, with an empty cache
     change             from a node's write to the bus to the changed row in Chromium
+    history            seconds more until the history of all nodes is loaded
     200 pages          part of a core that the server needs while so many show the overview, and
                        nodes begin and end runs at their usual pace; the same while they show all
                        of the views above; and while nothing changes
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Timer
 
@@ -172,6 +174,8 @@ async def measure(asked: argparse.Namespace, directory: Path) -> None:
                 listed = "role%3Dweb"
                 visitor.until(f"/nodes?q={listed}", lambda text: f"of {asked.nodes // 5}<" in text)
                 await asyncio.to_thread(answers, visitor, told.nodes, asked.rounds)
+                loads = partial(visitor.until, "/bus", lambda text: "still loading" not in text)
+                row("history", f"{await asyncio.to_thread(loads):7.1f} s")
                 await asyncio.to_thread(paints, visitor, loop, told)
                 await listeners(visitor, told, asked.pages, asked.seconds)
                 resident = usage(visitor.process.pid).memory

@@ -21,7 +21,7 @@ from selenium.webdriver.chrome.service import Service
 from tests.rigs.member import read_line
 from tests.web.dashboard.browser.chromium import ARGUMENTS
 
-PATIENCE = 600
+PATIENCE = 1800
 # Seconds between two looks of a page: `QUIET` of live.js.
 QUIET = 2.0
 # Milliseconds since 1970, by the browser's clock, when a row says a word.
