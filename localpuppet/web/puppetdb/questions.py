@@ -12,6 +12,7 @@ from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOr
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
 from localpuppet.web.puppetdb.parameters import RequestParameters
 from localpuppet.web.puppetdb.ports import RowShape
+from localpuppet.web.puppetdb.reports.event_counts import EventCounting
 
 _CLAUSES = (["group_by"], ["order_by"], ["limit"], ["offset"])
 
@@ -42,6 +43,13 @@ def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Questio
         InvalidInputError: The query is malformed, or uses an unsupported feature.
     """
     entity = entity_named(endpoint.entity) if endpoint.entity else None
+    if parameters.counts.get("distinct_resources") in (True, "true"):
+        raise InvalidInputError(
+            "The query parameter 'distinct_resources' is not supported",
+            hint='select the newest reports: ["=", "latest_report?", true]',
+        )
+    if entity in (Entity.EVENT_COUNTS, Entity.AGGREGATE_EVENT_COUNTS):
+        return _counting(entity, parameters)
     query = {} if endpoint.single else dict(parameters.query)
     if endpoint.only:
         query["query"] = _only(query.get("query"), endpoint.only)
@@ -54,6 +62,23 @@ def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Questio
         total=asked.total,
         parents=tuple(map(_parent, endpoint.parents)),
         absent=absent,
+    )
+
+
+def _counting(entity: Entity, parameters: RequestParameters) -> Question:
+    """Return the question that counts events: its query selects events."""
+    paging = {name: value for name, value in parameters.query.items() if name != "query"}
+    page = parse_client_query(paging, entity)
+    counting = EventCounting.parse(parameters.counts, page.select)
+    events = parse_client_query({"query": parameters.query.get("query")}, Entity.EVENTS).select
+    if page.total:
+        raise InvalidInputError("The query parameter 'include_total' is not supported here")
+    return Question(
+        select=counting.select(events.where),
+        total=False,
+        parents=(),
+        absent="",
+        shape=counting.shape,
     )
 
 

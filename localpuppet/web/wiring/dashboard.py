@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.journals import Journals
     from localpuppet.web.dashboard.fleet import Fleet
     from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
-    from localpuppet.web.dashboard.inventory_questions import SiteInventory
+    from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
     from localpuppet.web.dashboard.memory import DashboardStore
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
     from localpuppet.web.dashboard.staged import StagedReleases
@@ -49,6 +49,7 @@ class FleetSources:
         inventory: The readers of the inventory.
         view: This node's copy of the inventory.
         feeding: Keeps all of them current.
+        reports: Requests reports and logs from nodes.
     """
 
     fleet: FleetWiring
@@ -58,6 +59,7 @@ class FleetSources:
     inventory: InventoryWiring
     view: "View"
     feeding: "FleetFeeder"
+    reports: "Reports"
 
     @classmethod
     def of(cls, fleet: FleetWiring, log: "Log") -> "FleetSources":
@@ -67,6 +69,7 @@ class FleetSources:
             InvalidInputError: A setting of the node is invalid.
         """
         from localpuppet.web.dashboard.fleet_feed import FleetFeeder
+        from localpuppet.web.dashboard.inventory_questions import Reports
 
         node = fleet.node
 
@@ -77,6 +80,7 @@ class FleetSources:
         rows = _rows(memory, fleet.verifier, now)
         inventory = InventoryWiring(node, fleet=fleet)
         view = inventory.view()
+        feeding = FleetFeeder(rows, memory, _feed(fleet, inventory, view, log))
         return cls(
             fleet=fleet,
             log=log,
@@ -84,7 +88,8 @@ class FleetSources:
             rows=rows,
             inventory=inventory,
             view=view,
-            feeding=FleetFeeder(rows, memory, _feed(fleet, inventory, view, log)),
+            feeding=feeding,
+            reports=Reports(_tell(fleet, fleet.name, feeding.store)),
         )
 
 
@@ -131,7 +136,7 @@ class DashboardWiring:
         from localpuppet.rollout.plans.graphviz import draw_svg
         from localpuppet.web.access.serving import serve
         from localpuppet.web.dashboard.app import application
-        from localpuppet.web.dashboard.inventory_questions import Inventory, Reports
+        from localpuppet.web.dashboard.inventory_questions import Inventory
         from localpuppet.web.dashboard.live import Live
         from localpuppet.web.dashboard.rollouts import Rollouts
         from localpuppet.web.dashboard.view_context import ViewContext
@@ -146,7 +151,7 @@ class DashboardWiring:
             inventory=Inventory(sources.view, sources.inventory.ask, site=self._site),
             staged=_staged(fleet.node),
             rollouts=Rollouts(journals, elsewhere, sources.memory),
-            reports=Reports(_tell(fleet, fleet.name, store)),
+            reports=sources.reports,
             live=Live(rows.changes, leave),
             door=way.door,
             clock=fleet.node.clock,

@@ -52,22 +52,36 @@ class ApiWiring:
         from localpuppet.web.puppetdb.app import ApiContext, application
         from localpuppet.web.puppetdb.combined_records import CombinedRecords
         from localpuppet.web.puppetdb.ports import ApiSources
+        from localpuppet.web.puppetdb.reports.details import NodeReportDetails
+        from localpuppet.web.puppetdb.reports.population import PopulationMetrics
+        from localpuppet.web.puppetdb.reports.run_records import RunRecords
 
-        node = sources.fleet.node
+        node, rows = sources.fleet.node, sources.rows
+        snapshot = sources.memory.history.snapshot
+        runs = RunRecords(
+            snapshot,
+            nodes=lambda: list(rows.rows),  # a copy, because queries run in threads
+            now=lambda: node.clock.now().timestamp(),
+        )
         way = self._way_in(listening[0].getsockname()[1])
         directory = node.settings.state / "web"
         make_private(directory)
         context = ApiContext(
             answering=Answering(
                 reader=sources.view,
-                records=CombinedRecords([]),
+                records=CombinedRecords([runs]),
                 ask=sources.inventory.ask,
                 directory=directory,
                 monotonic=node.clock.monotonic,
             ),
             clock=node.clock,
             client=way.client,
-            sources=ApiSources(),
+            sources=ApiSources(
+                details=NodeReportDetails(find=runs.run, ask=sources.reports.log),
+                metrics=PopulationMetrics(
+                    snapshot=snapshot, nodes=lambda: sources.view.since(None)
+                ),
+            ),
         )
         group.create_task(serve(application(context, way.rule), listening, leave, tls=way.tls))
         return way.rule.url

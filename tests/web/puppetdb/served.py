@@ -22,6 +22,7 @@ from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.access.socket_owner import socket_owner
 from localpuppet.web.puppetdb.answering import Answering, AnswerLimits
 from localpuppet.web.puppetdb.app import ApiContext, application
+from localpuppet.web.puppetdb.ports import ApiSources
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
 
@@ -62,6 +63,7 @@ class ServedApi:
         limits: The limits of an answer.
         patience: The limits of connections.
         users: The numbers of the users with access.
+        sources: What the API serves besides queries.
     """
 
     def __init__(
@@ -73,11 +75,13 @@ class ServedApi:
         limits: AnswerLimits = LIMITS,
         patience: ConnectionLimits = PATIENCE,
         users: Collection[int] = frozenset({os.geteuid()}),
+        sources: ApiSources | None = None,
     ) -> None:
         self.clock = FakeClock()
         now = self.clock.now().timestamp()
         self.reader = reader or MemoryInventory([], current=now)
         self.users = users
+        self._sources = sources or ApiSources()
         self._patience = patience
         self._answering = Answering(
             reader=self.reader,
@@ -116,7 +120,12 @@ class ServedApi:
                 owner=socket_owner,
                 monotonic=self.clock.monotonic,
             )
-            context = ApiContext(answering=self._answering, clock=self.clock, client=rule.client)
+            context = ApiContext(
+                answering=self._answering,
+                clock=self.clock,
+                client=rule.client,
+                sources=self._sources,
+            )
             self._ready.set()
             await serve(application(context, rule), listening, self._leave, patience=self._patience)
 

@@ -347,3 +347,20 @@ def with_resources(connection: Connection, all_: Iterable[RunResult]) -> Iterato
             listed.setdefault(place, []).append(run_queries.resource_of(text, result))
         for place, one in enumerate(some):
             yield replace(one, resources=tuple(listed[place])) if place in listed else one
+
+
+def resource_totals(connection: Connection, names: Collection[str]) -> list[int]:
+    """Return the number of resources of each node's newest run that has a summary.
+
+    Args:
+        connection: The connection.
+        names: The nodes.
+    """
+    found = connection.execute(
+        "SELECT counts.text FROM latest CROSS JOIN runs ON runs.day = latest.day"  # noqa: S608
+        " AND runs.node = latest.node AND runs.moment = latest.moment"
+        " JOIN texts AS counts ON counts.id = runs.counts"
+        f" WHERE latest.node IN ({IDS.format('?')})",
+        (json.dumps(sorted(names)),),
+    )
+    return [int(text.partition(",")[0] or 0) for (text,) in found]

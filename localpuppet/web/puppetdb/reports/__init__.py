@@ -1,4 +1,6 @@
-"""Reports and events of PuppetDB's API, from the dashboard's memory.
+"""Reports, events and population metrics of PuppetDB's API, from the dashboard's memory.
 
-private: `missing_reports`, `report_hash`, `report_plan`, `report_rows`, `run_records`.
+decides: `event_counts`.
+acts: `details`, `population`, `run_records`.
+private: `missing_reports`, `report_hash`, `report_plan`, `report_rows`.
 """

@@ -60,11 +60,11 @@ class PlayedRuns:
     """
 
     def __init__(self, runs: Iterable[RunResult], nodes: Sequence[NodeRow] = ()) -> None:
-        self.connection = sqlite3.connect(":memory:")
+        self.connection = sqlite3.connect(":memory:", check_same_thread=False)
         self.connection.executescript(run_table.TABLES)
         self.nodes = list(nodes)
         self.add(*runs)
-        self.records = RunRecords(self._snapshot, nodes=lambda: self.nodes, now=lambda: NOW)
+        self.records = RunRecords(self.snapshot, nodes=lambda: self.nodes, now=lambda: NOW)
 
     def add(self, *runs: RunResult) -> None:
         """Write runs."""
@@ -73,5 +73,6 @@ class PlayedRuns:
             writing.add(one)
 
     @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection."""
         yield self.connection

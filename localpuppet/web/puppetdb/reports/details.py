@@ -1,0 +1,87 @@
+"""The parts of a report that only its node has: asked of the node by a signed request.
+
+- A report that a node should have sent and a refused apply have no record on the node: their log is
+  what their summary says.
+- The first line of a failed run's log is the reason from its summary.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.web.dashboard.report import RunLogTail
+from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.puppetdb.reports.report_rows import log_line, log_of, metrics
+
+# Seconds for the node.
+PATIENCE = 10.0
+_LEVELS = {
+    "Debug": "debug",
+    "Info": "info",
+    "Notice": "notice",
+    "Warning": "warning",
+    "Error": "err",
+    "Alert": "alert",
+    "Emerg": "emerg",
+    "Crit": "crit",
+}
+_MESSAGE = re.compile(rf"({'|'.join(_LEVELS)}): (?:(/\S.*?\](?:/[\w.-]+)?): )?(.*)", re.DOTALL)
+AskLog = Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReportDetails:
+    """Returns parts of reports; a `ReportDetails`.
+
+    Attributes:
+        find: Returns the run of a report, `None` for an unknown hash; called in a thread.
+        ask: Asks a node for the end of a run's log; see `telling.told_log`.
+        patience: Seconds for the node.
+    """
+
+    find: Callable[[str], RunResult | None]
+    ask: AskLog
+    patience: float = PATIENCE
+
+    async def __call__(self, report: str, part: str) -> Json:
+        """Return `metrics` or `logs` of a report; see `ReportDetails`."""
+        run = await asyncio.to_thread(self.find, report)
+        if run is None:
+            return None
+        if part == "metrics":
+            return metrics(run)
+        if run.outcome is Kind.REFUSED or run.seconds is None:
+            return log_of(run)
+        try:
+            async with asyncio.timeout(self.patience):
+                told = await self.ask(NodeName.parse(run.node), RunId(run.run))
+        except TimeoutError as error:
+            text = f"sent no log within {self.patience:g} s"
+            raise UnavailableError(text, where=run.node) from error
+        except LocalpuppetError as error:
+            raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
+        lines = RunLogTail.read(told).lines
+        return [*log_of(run)[:-1], *_lines(lines, time=show_epoch(run.at))]
+
+
+def _lines(lines: tuple[str, ...], *, time: str) -> Iterator[Json]:
+    """Yield lines of Puppet's log; a line without a level belongs to the message before it."""
+    messages: list[str] = []
+    for line in lines:
+        if messages and not _MESSAGE.match(line):
+            messages[-1] += f"\n{line}"
+        else:
+            messages.append(line)
+    for message in messages:
+        found = _MESSAGE.match(message)
+        if found is None:
+            yield log_line("notice", message, time=time)
+        else:
+            level, source, text = found.groups()
+            yield log_line(_LEVELS[level], text, time=time, source=source or "Puppet")

@@ -1,0 +1,233 @@
+"""Reports over HTTP: the requests of Puppetboard's views, and the parts that only nodes have."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunResource
+from localpuppet.web.puppetdb.ports import ApiSources
+from localpuppet.web.puppetdb.reports.details import NodeReportDetails
+from localpuppet.web.puppetdb.reports.population import PopulationMetrics
+from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
+from tests.web.puppetdb.served import V4, ServedApi
+
+LATEST: Json = ["=", "latest_report?", True]
+FILES = tuple(
+    RunResource(resource=f"File[/{name}]", result=result, drift=False, file="a.pp", line=3)
+    for name, result in (
+        ("a", ResourceResult.FAILED),
+        ("b", ResourceResult.CHANGED),
+        ("c", ResourceResult.CHANGED),
+    )
+)
+RUNS = [
+    run("a", NOW - 2 * MINUTE, Kind.CHANGED, resources=FILES[1:]),
+    run("a", NOW - MINUTE, Kind.FAILED, resources=FILES, reason="File[/a]: no such user"),
+    run("b", NOW, counts=RunCounts(total=40), environment="test"),
+]
+LOG = [
+    "Notice: Compiled catalog for a in environment production in 0.02 seconds",
+    "Error: Could not find user x",
+    "  in the second line",
+    "Error: /Stage[main]/Main/File[/a]/owner: change from 'root' to 'x' failed: no such user",
+]
+
+
+class PlayedNode:
+    """A node that sends the log of a run, or refuses to."""
+
+    refusal = ""
+
+    async def log(self, name: NodeName, requested: RunId) -> Mapping[str, Json]:
+        """Return the end of the log; see `telling.told_log`."""
+        if self.refusal:
+            raise LocalpuppetError(self.refusal, where=name)
+        assert (name, requested) == ("a", RUNS[1].run)
+        return {"lines": [*LOG], "before": 0, "left_out": 0}
+
+
+@pytest.fixture
+def played() -> PlayedRuns:
+    return PlayedRuns(RUNS, [node("a", outcome=Kind.FAILED), node("b")])
+
+
+@pytest.fixture
+def asked() -> PlayedNode:
+    return PlayedNode()
+
+
+@pytest.fixture
+def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[ServedApi]:
+    sources = ApiSources(
+        details=NodeReportDetails(find=played.records.run, ask=asked.log),
+        metrics=PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"}),
+    )
+    with ServedApi(tmp_path, records=played.records, sources=sources) as served:
+        yield served
+
+
+def test_the_overview_counts_events_of_the_newest_reports(api: ServedApi) -> None:
+    counts = api.ask(f"{V4}/event-counts", LATEST, summarize_by="certname").json
+    assert counts == [
+        {
+            "subject_type": "certname",
+            "subject": {"title": "a"},
+            **{"failures": 1, "successes": 2, "noops": 0, "skips": 0},
+        }
+    ]
+    nodes = {row["certname"]: row for row in api.ask(f"{V4}/nodes").json}
+    assert nodes["a"]["latest_report_status"] == "failed"
+    assert nodes["b"]["report_environment"] == "test"
+
+
+def test_the_chart_of_a_day_counts_reports_by_status(api: ServedApi) -> None:
+    query: Json = [
+        "extract",
+        [["function", "count"], "status"],
+        [
+            "and",
+            [">=", "producer_timestamp", "2026-11-18T00:00:00.000000Z"],
+            ["<", "producer_timestamp", "2026-11-19T00:00:00.000000Z"],
+        ],
+        ["group_by", "status"],
+    ]
+    counted = {row["status"]: row["count"] for row in api.ask(f"{V4}/reports", query).json}
+    assert counted == {"changed": 1, "failed": 1, "unchanged": 1}
+
+
+def test_the_list_of_reports_has_a_page_and_the_number_of_all(api: ServedApi) -> None:
+    answer = api.ask(
+        f"{V4}/reports",
+        order_by=json.dumps([{"field": "end_time", "order": "desc"}]),
+        include_total="true",
+        limit="2",
+        offset="1",
+    )
+    assert answer.headers["x-records"] == "3"
+    assert [row["certname"] for row in answer.json] == ["a", "a"]
+    assert [row["status"] for row in answer.json] == ["failed", "changed"]
+
+
+def test_the_view_of_a_report_finds_it_by_hash_or_configuration_version(api: ServedApi) -> None:
+    (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "a"]).json
+    for name in (row["latest_report_hash"], "c" * 40):
+        query: Json = [
+            "and",
+            ["=", "certname", "a"],
+            ["or", ["=", "hash", name], ["=", "configuration_version", name]],
+        ]
+        found = api.ask(f"{V4}/reports", query).json
+        assert row["latest_report_hash"] in [one["hash"] for one in found]
+    report = next(one for one in found if one["hash"] == row["latest_report_hash"])
+    assert report["logs"]["data"][0]["message"] == "File[/a]: no such user"
+    assert len(report["resource_events"]["data"]) == 3
+    events = api.ask(report["resource_events"]["href"]).json
+    assert sorted(one["status"] for one in events) == ["failure", "success", "success"]
+
+
+def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
+    api: ServedApi, asked: PlayedNode
+) -> None:
+    (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "a"]).json
+    logs = f"{V4}/reports/{row['latest_report_hash']}/logs"
+    lines = api.ask(logs).json
+    assert [(line["level"], line["source"], line["message"]) for line in lines] == [
+        ("err", "Puppet", "File[/a]: no such user"),
+        ("notice", "Puppet", LOG[0].removeprefix("Notice: ")),
+        ("err", "Puppet", "Could not find user x\n  in the second line"),
+        (
+            "err",
+            "/Stage[main]/Main/File[/a]/owner",
+            "change from 'root' to 'x' failed: no such user",
+        ),
+    ]
+    asked.refusal = "your policy has no 'log'"
+    status, text = api.ask(logs).error
+    assert status == 503
+    assert "your policy has no 'log'" in text
+    assert api.ask(f"{V4}/reports/{'0' * 40}/logs").status == 404
+
+
+def test_metrics_of_a_report_need_no_node(api: ServedApi, asked: PlayedNode) -> None:
+    asked.refusal = "unreachable"
+    (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "b"]).json
+    metrics = api.ask(f"{V4}/reports/{row['latest_report_hash']}/metrics").json
+    assert {"category": "resources", "name": "total", "value": 40} in metrics
+    assert {"category": "time", "name": "total", "value": 20} in metrics
+
+
+def test_a_report_that_a_node_should_have_sent_needs_no_node(
+    api: ServedApi, asked: PlayedNode, played: PlayedRuns
+) -> None:
+    asked.refusal = "unreachable"
+    played.nodes[1] = node("b", state="unresponsive", received_at=NOW)
+    (row,) = api.ask(f"{V4}/nodes", ["=", "certname", "b"]).json
+    logs = api.ask(f"{V4}/reports/{row['latest_report_hash']}/logs").json
+    assert logs[0]["level"] == "err"
+    assert logs[0]["message"].startswith("the node is unresponsive")
+
+
+def test_event_counts_by_resource_are_filtered_and_sorted(api: ServedApi) -> None:
+    counts = api.ask(
+        f"{V4}/event-counts",
+        summarize_by="resource",
+        counts_filter='["or", [">=", "successes", 2], [">", "failures", 0]]',
+        order_by='[{"field": "successes", "order": "desc"}]',
+        limit="2",
+    ).json
+    assert [(row["subject"], row["successes"], row["failures"]) for row in counts] == [
+        ({"type": "File", "title": "/b"}, 2, 0),
+        ({"type": "File", "title": "/c"}, 2, 0),
+    ]
+    nodes = api.ask(f"{V4}/event-counts", summarize_by="resource", count_by="certname").json
+    assert [row["successes"] for row in nodes] == [0, 1, 1]
+
+
+def test_aggregated_counts_are_numbers_of_subjects(api: ServedApi) -> None:
+    found = api.ask(f"{V4}/aggregate-event-counts", summarize_by="resource,certname").json
+    assert found == [
+        {
+            "summarize_by": "resource",
+            **{"failures": 1, "successes": 2, "noops": 0, "skips": 0, "total": 3},
+        },
+        {
+            "summarize_by": "certname",
+            **{"failures": 1, "successes": 1, "noops": 0, "skips": 0, "total": 1},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"summarize_by": "color"},
+        {"summarize_by": "certname", "count_by": "color"},
+        {"summarize_by": "certname", "counts_filter": '["=", "certname", 1]'},
+        {"summarize_by": "certname", "counts_filter": "[" * 200 + "]" * 200},
+        {"summarize_by": "certname", "counts_filter": '["=", "skips", "x"]'},
+        {"summarize_by": "certname", "distinct_resources": "true"},
+        {"summarize_by": "certname", "include_total": "true"},
+    ],
+)
+def test_counts_that_cannot_be_answered_are_rejected(
+    api: ServedApi, parameters: dict[str, str]
+) -> None:
+    assert api.ask(f"{V4}/event-counts?{urlencode(parameters)}").status == 400
+
+
+def test_metrics_of_the_population_are_true_and_others_do_not_exist(api: ServedApi) -> None:
+    prefix = "/metrics/v2/read/puppetlabs.puppetdb.population:name="
+    assert api.ask(prefix + "num-nodes").json["value"] == {"Value": 2}
+    assert api.ask(prefix + "num-resources").json["value"] == {"Value": 49}
+    assert api.ask(prefix + "avg-resources-per-node").json["value"] == {"Value": 24.5}
+    assert api.ask(prefix + "pct-resource-dupes").json["status"] == 404
+    assert api.ask("/metrics/v2/read/java.lang:type=Memory").json["status"] == 404
