@@ -71,7 +71,7 @@ def _select(query: Json, entity: Entity | None) -> Select:
     if isinstance(query, str):
         if entity is None and not query.lstrip().startswith("["):
             return parse_pql(query)
-        query = _json(query, "query")
+        query = _json(query, "query") if query.strip() else None
     if query is None or query == []:
         if entity is None:
             raise InvalidInputError("the parameter 'query' is missing")

@@ -268,7 +268,7 @@ class Evaluation:
             is_full = self._budget.is_full(len(kept), size)
             if is_full or (end is not None and len(kept) >= 2 * end + SPARE):
                 kept.sort(key=by_order)
-                del kept[end:]
+                kept = kept[:end]
                 worst = kept[-1].order if kept and len(kept) == end else None
                 size = sum(len(one.text) + 1 for one in kept)
                 if is_full:

@@ -88,17 +88,17 @@ def check_sources(select: Select, entities: Collection[Entity]) -> None:
     Raises:
         InvalidInputError: Neither entries nor the source have such rows.
     """
-    waiting = [select]
-    while waiting:
-        one = waiting.pop()
-        rejection = None if one.entity in entities else _rejection(one)
+    inner = (_subquery(part) for part, _ in walk(select.where))
+    for one in (select, *inner):
+        rejection = None if one is None or one.entity in entities else _rejection(one)
         if rejection is not None:
             raise rejection
-        for part, _ in walk(one.where):
-            if isinstance(part, RelatedCondition):
-                waiting.append(Select(entity=part.entity, where=part.where))
-            elif isinstance(part, InSelect):
-                waiting.append(part.select)
+
+
+def _subquery(condition: Condition) -> Select | None:
+    if isinstance(condition, RelatedCondition):
+        return Select(entity=condition.entity, where=condition.where)
+    return condition.select if isinstance(condition, InSelect) else None
 
 
 def _rejection(select: Select) -> InvalidInputError | None:

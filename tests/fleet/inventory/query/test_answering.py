@@ -1,10 +1,12 @@
 """Answers for clients of PuppetDB's API: every entity, paging, totals, and rows from a source."""
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
@@ -120,3 +122,188 @@ def test_entries_are_found_by_rows_of_a_source() -> None:
     assert names(found) == ["web01"]
     found = rows("inventory[certname] { nodes { latest_report_status = 'failed' } }", records())
     assert names(found) == ["db01"]
+
+
+def test_a_fact_set_has_the_form_of_puppetdb() -> None:
+    (found,) = rows("factsets { certname = 'lb01.example.com' }")
+    facts = rows("facts[name, value] { certname = 'lb01.example.com' }")
+    assert list(found) == [
+        "certname", "environment", "timestamp", "producer_timestamp", "producer", "facts", "hash",
+    ]  # fmt: skip
+    assert found["facts"] == {
+        "href": "/pdb/query/v4/factsets/lb01.example.com/facts",
+        "data": facts,
+    }
+    assert found["producer"] == "lb01.example.com"
+    assert found["timestamp"] == found["producer_timestamp"] == "2026-11-18T11:06:40.250Z"
+    assert len(found["hash"]) == hashlib.sha1(b"").digest_size * 2  # noqa: S324 - as PuppetDB
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("environments { }", [{"name": "production"}, {"name": "testing"}]),
+        ("environments { name ~ '^t' }", [{"name": "testing"}]),
+        ("environments { facts { name = 'cluster' } }", [{"name": "production"}]),
+        ("fact_names { name ~ '^up' }", ["uptime"]),
+        ("fact_names[name] { name in ['cluster', 'absent'] }", ["cluster"]),
+        (
+            "fact_paths { path ~> ['processors', '.*'] and type = 'integer' }",
+            [{"path": ["processors", "count"], "name": "processors", "type": "integer"}],
+        ),
+        (
+            "fact_paths[path] { name = 'processors' and depth = 2 and type = 'string' }",
+            [{"path": ["processors", "models", 0]}, {"path": ["processors", "models", 1]}],
+        ),
+        ("fact_paths[type] { path = ['is_virtual'] }", [{"type": "boolean"}]),
+        ("producers[count()] { }", [{"count": 4}]),
+        ("nodes[count()] { producers { } }", None),
+        (
+            "facts[count(), sum(value), avg(value), min(value), max(value)] "
+            "{ name = 'processorcount' }",
+            [{"count": 3, "sum": 28, "avg": 28 / 3, "min": 4, "max": 16}],
+        ),
+        (
+            "facts[sum(value), avg(value), min(value), max(value)] { name = 'absent' }",
+            [{"sum": None, "avg": None, "min": None, "max": None}],
+        ),
+        ("reports[min(end_time)] { }", [{"min": "2026-11-23T07:00:00.000Z"}]),
+        (
+            "reports[certname, count(), max(report_format)] { group by certname "
+            "order by max desc, certname desc limit 1 }",
+            [{"certname": "web01.example.com", "count": 2, "max": 9}],
+        ),
+        ("reports[count()] { status = 'changed' and end_time > '2026-11-23T08' }", [{"count": 1}]),
+        (["from", "nodes", ["extract", [["function", "count"]], ["=", "certname", None]]],
+         [{"count": 0}]),
+        (["from", "nodes", ["EXTRACT", "certname", ["AND", ["=", "certname", "lb01.example.com"]]]],
+         None),
+        (["from", "nodes", ["extract", "certname", ["=", "node_state", "inactive"]]], []),
+        (["from", "nodes", ["extract", ["function", "count"], ["=", "node_state", "any"]]],
+         [{"count": 4}]),
+        (["from", "reports", ["extract", ["function", "count"], ["=", "type", "any"]]],
+         [{"count": 4}]),
+    ],
+)  # fmt: skip
+def test_entities_and_functions(query: Json, found: list[Any] | None) -> None:
+    source = records() if "reports" in json.dumps(query) else None
+    if found is None:
+        with pytest.raises(InvalidInputError):
+            rows(query, source)
+    else:
+        assert rows(query, source) == found
+
+
+@pytest.mark.parametrize("form", ["2026-11-18T12:06:40.25+01:00", "20261118T110640.250Z",
+                                  "2026-11-18 11:06:40.250", 1_795_000_000_250])  # fmt: skip
+def test_a_time_has_many_forms(form: Json) -> None:
+    found = [
+        ask({"query": [operator, "facts_timestamp", form]}, Entity.NODES)[0]
+        for operator in ("=", "<=", ">=", "<", ">")
+    ]
+    assert [len(listed) for listed in found] == [4, 4, 4, 0, 0]
+    later = rows(["from", "nodes", [">", "facts_timestamp", "2026-11"]])
+    assert len(later) == 4
+    assert rows(["from", "nodes", ["in", "facts_timestamp", ["array", [form, "2020"]]]]) == later
+
+
+@pytest.mark.parametrize(
+    ("parameters", "found", "total"),
+    [
+        ({}, ["db01", "lb01", "web01", "web02"], None),
+        ({"query": ""}, ["db01", "lb01", "web01", "web02"], None),
+        ({"query": "[]", "include_total": "true"}, ["db01", "lb01", "web01", "web02"], 4),
+        ({"query": '["~", "certname", "^web"]', "include_total": "true"}, ["web01", "web02"], 2),
+        ({"limit": "2", "offset": "1", "include_total": True}, ["lb01", "web01"], 4),
+        ({"limit": 1, "order_by": '[{"field": "certname", "order": "DESC"}]'}, ["web02"], None),
+        (
+            {"order_by": [{"field": "facts_environment"}, {"field": "certname", "order": "desc"}],
+             "include_total": "true", "limit": "3"},
+            ["web02", "web01", "lb01"], 4,
+        ),
+        ({"query": ["from", "nodes", ["limit", 1]], "limit": "3", "offset": "2"}, ["web01"], None),
+        ({"query": ["extract", ["certname"], ["=", ["fact", "uptime"], "20"]]}, ["lb01"], None),
+        ({"query": ["extract", "certname"], "limit": "1"}, ["db01"], None),
+    ],
+)  # fmt: skip
+def test_an_endpoint_with_paging(
+    parameters: dict[str, Json], found: list[str], total: int | None
+) -> None:
+    listed, counted = ask(parameters, Entity.NODES)
+    assert (names(listed), counted) == (found, total)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({}, "'query' is missing"),
+        ({"query": "nodes { "}, "could not parse"),
+        ({"query": "[1"}, "is not JSON"),
+        ({"query": 7}, "is not an array"),
+        ({"query": "nodes { }", "limit": "0"}, "Illegal value"),
+        ({"query": "nodes { }", "limit": "x"}, "Illegal value"),
+        ({"query": "nodes { }", "offset": "-1"}, "Illegal value"),
+        ({"query": "nodes { }", "order_by": "certname"}, "is not JSON"),
+        ({"query": "nodes { }", "order_by": '["certname"]'}, "expected an array of maps"),
+        ({"query": "nodes { }", "order_by": '[{"field": "nosuch"}]'}, "is not a field of nodes"),
+        ({"query": "nodes { }", "order_by": '[{"field": "certname", "order": 1}]'}, "asc or desc"),
+        ({"query": "nodes { facts_timestamp > 'yesterday' }"}, "not a valid timestamp value"),
+        ({"query": "nodes[certname] { order by count }"}, "which the result does not have"),
+        ({"query": "facts[max(name), sum(name)] { }"}, "requires a field with numbers"),
+        ({"query": "factsets { facts = 'x' }"}, "is for results only"),
+        ({"query": "reports[latest_report?] { }"}, "is for conditions only"),
+        ({"query": "reports { report_format = '8' }"}, "compares with a number"),
+        ({"query": ["from", "events", ["in", "containment_path", ["array", ["a"]]]]}, "the list"),
+        ({"query": "fact_names { nodes { } }"}, "are not related"),
+        ({"query": "events { }"}, "events is not supported"),
+        ({"query": "nodes { events { } }"}, "events is not supported"),
+        ({"query": "packages { }"}, "packages is not supported"),
+        ({"query": "resources { type = 'File' }"}, "resources of type File are not supported"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_an_error(parameters: dict[str, Json], reason: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        ask(parameters, source=records())
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_a_source_may_sort_cut_and_count(cuts: bool) -> None:
+    source = records(cuts=cuts)
+    asked: dict[str, Json] = {"limit": "1", "offset": "1", "include_total": "true"}
+    found, total = ask({**asked, "query": '["=", "status", "changed"]'}, Entity.REPORTS, source)
+    assert ([row["hash"] for row in found], total) == (["web01-9"], 2)
+    hint = source.hints[-1]
+    assert (hint.exact, hint.equal, hint.limit, hint.offset) == (
+        True, {"status": ["changed"]}, 1, 1,
+    )  # fmt: skip
+    query = "reports[status, count()] { certname ~ 'db' group by status order by status }"
+    assert [row["count"] for row in rows(query, source)] == [1, 1]
+    assert not source.hints[-1].exact
+    query = "reports[status, count()] { group by status order by status limit 1 }"
+    assert rows(query, source) == [{"status": "changed", "count": 2}]
+    assert source.hints[-1].count_by == ("status",)
+    assert source.hints[-1].limit is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "moment", "since", "until"),
+    [
+        (">", "2026-11-23T08:00:00.0005Z", 1_795_420_800_001, None),
+        (">=", "2026-11-23T08:00:00.0005Z", 1_795_420_800_001, None),
+        ("<", "2026-11-23T08:00:00.0005Z", None, 1_795_420_800_000),
+        (">", "2026-11-23T08:00:00Z", 1_795_420_800_001, None),
+        (">=", "2026-11-23T08:00:00Z", 1_795_420_800_000, None),
+        ("<", "2026-11-23T08:00:00Z", None, 1_795_420_799_999),
+        ("<=", "2026-11-23T08:00:00Z", None, 1_795_420_800_000),
+        ("=", "2026-11-23T08:00:00Z", 1_795_420_800_000, 1_795_420_800_000),
+    ],
+)
+def test_a_range_of_times_is_a_hint(
+    operator: str, moment: str, since: int | None, until: int | None
+) -> None:
+    source = records()
+    rows(["from", "reports", [operator, "end_time", moment]], source)
+    hint = source.hints[-1]
+    assert hint.exact
+    assert (hint.since.get("end_time"), hint.until.get("end_time")) == (since, until)
