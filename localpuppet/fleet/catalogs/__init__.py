@@ -1,6 +1,6 @@
 """Whole catalogs of nodes: kept after a good run, published in chunks, sent on request.
 
 decides: `document`.
-acts: `keeping`.
-private: `asking`, `published`.
+acts: `keeping`, `reading`.
+private: `asking`.
 """

@@ -13,12 +13,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.catalogs.document import (
-    MAX_PACKED,
-    CatalogHeader,
-    NodeCatalog,
-    unpack_catalog,
-)
+from localpuppet.fleet.catalogs.document import MAX_PACKED, CatalogHeader, NodeCatalog
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.records import from_record
 from localpuppet.fleet.requests.catalog import MAX_CHUNKS, CatalogArguments
@@ -52,7 +47,7 @@ async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float)
                 break
         if digest_of(data) == header.digest:
             try:
-                return NodeCatalog(header=header, catalog=unpack_catalog(data, node=node))
+                return NodeCatalog.checked(node, header, data)
             except InvalidInputError as error:
                 raise _unusable(node, str(error)) from error
         problem = problem or "sent bytes without the digest of its catalog"

@@ -44,15 +44,32 @@ class CatalogHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCatalog:
-    """A catalog and its header.
+    """A catalog of a node: verified, and checked once.
 
     Attributes:
+        node: The node.
         header: The header.
-        catalog: The catalog.
+        packed: The packed catalog.
     """
 
+    node: NodeName
     header: CatalogHeader
-    catalog: CanonicalCatalog
+    packed: bytes
+
+    @classmethod
+    def checked(cls, node: NodeName, header: CatalogHeader, packed: bytes) -> "NodeCatalog":
+        """Return the catalog in verified bytes; raise `InvalidInputError` if they are malformed."""
+        unpack_catalog(packed, node=node)
+        return cls(node=node, header=header, packed=packed)
+
+    @property
+    def catalog(self) -> CanonicalCatalog:
+        """Return the catalog."""
+        return unpack_catalog(self.packed, node=self.node)
+
+    def text(self) -> bytes:
+        """Return the canonical JSON."""
+        return zlib.decompress(self.packed)
 
 
 def pack_catalog(catalog: CanonicalCatalog) -> bytes:

@@ -19,7 +19,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.document import CatalogHeader, pack_catalog
+from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, cut
 from localpuppet.fleet.records import from_stored_record, to_record, to_stored_record
 from localpuppet.fleet.requests.catalog import CatalogArguments
@@ -84,15 +84,22 @@ class CatalogKeeper:
                 "keeps no catalog yet", where="this node", hint="the next good run keeps one"
             ) from error
 
+    def read(self, node: NodeName) -> NodeCatalog:
+        """Return the catalog of the last good run of this node.
+
+        Raises:
+            StateError: It is unknown, or damaged.
+        """
+        header = self._known()
+        return NodeCatalog(node=node, header=header, packed=self.outbox.read(header.digest))
+
     def told(self, args: CatalogArguments) -> dict[str, Json]:
         """Return the result of a request: the header and one chunk in base64.
 
         Raises:
             LocalpuppetError: The catalog is unknown, or another one than the caller began with.
         """
-        header = self.header()
-        if header.problem:
-            raise StateError(header.problem, where=f"run {header.run}")
+        header = self._known()
         if args.digest not in ("", header.digest):
             raise InvalidInputError("a run changed it", where="catalog", hint="ask again")
         chunks = cut(self.outbox.read(header.digest), REPLY_CHUNK)
@@ -100,6 +107,12 @@ class CatalogKeeper:
             raise InvalidInputError(f"has {len(chunks)} chunks", where="catalog")
         data = base64.b64encode(chunks[args.chunk]).decode("ascii")
         return {"catalog": to_record(header), "data": data}
+
+    def _known(self) -> CatalogHeader:
+        header = self.header()
+        if header.problem:
+            raise StateError(header.problem, where=f"run {header.run}")
+        return header
 
 
 def _recorded(path: Path) -> CanonicalCatalog:

@@ -5,12 +5,19 @@ from collections.abc import Sequence
 from socket import socket
 from typing import TYPE_CHECKING
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.web.wiring.access import api_way_in
 from localpuppet.web.wiring.dashboard import FleetSources
 
 if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.catalogs.document import NodeCatalog
+    from localpuppet.fleet.inventory.entry import InventoryEntry
+    from localpuppet.web.puppetdb.catalogs import CatalogSource
+
+# Seconds for the catalogs of a few nodes.
+FETCH_PATIENCE = 30.0
 
 
 class ApiWiring:
@@ -69,7 +76,7 @@ class ApiWiring:
         context = ApiContext(
             answering=Answering(
                 reader=sources.view,
-                records=CombinedRecords([runs]),
+                records=CombinedRecords([runs, _catalogs(sources)]),
                 ask=sources.inventory.ask,
                 directory=directory,
                 monotonic=node.clock.monotonic,
@@ -85,3 +92,33 @@ class ApiWiring:
         )
         group.create_task(serve(application(context, way.rule), listening, leave, tls=way.tls))
         return way.rule.url
+
+
+def _catalogs(sources: FleetSources) -> "CatalogSource":
+    """Return the source of whole catalogs, which reads from the bus and asks nodes."""
+    from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+    from localpuppet.fleet.catalogs.reading import CatalogCache, CatalogReader
+    from localpuppet.web.puppetdb.catalogs import CatalogSource
+
+    fleet, state = sources.fleet, sources.fleet.node.settings.state
+    reader = CatalogReader(
+        fleet.name,
+        CatalogKeeper(state),
+        CatalogCache(state),
+        published=sources.view.catalogs,
+        store=sources.feeding.store,
+        client=fleet.requests,
+    )
+    loop = asyncio.get_running_loop()
+
+    def fetch(entries: "Sequence[InventoryEntry]") -> "Sequence[NodeCatalog]":
+        reading = asyncio.run_coroutine_threadsafe(reader.read_all(entries), loop)
+        try:
+            return reading.result(FETCH_PATIENCE)
+        except TimeoutError as error:
+            reading.cancel()
+            raise UnavailableError(
+                f"not read within {FETCH_PATIENCE:g} s", where="catalogs"
+            ) from error
+
+    return CatalogSource(sources.view, fetch)

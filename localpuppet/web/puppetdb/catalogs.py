@@ -1,0 +1,186 @@
+"""Rows of whole catalogs: `catalogs`, `edges`, and `resources` that entries do not have.
+
+- A query reads the catalogs that nodes publish. A query that names at most `MAX_NAMED` nodes by
+  certname also asks those that publish none.
+- No node is left out: if a catalog is missing, the query fails with the name of its node.
+- A Sensitive parameter is not in a row, as in PuppetDB. An inner Sensitive value or a Deferred
+  call is a text that names the type only, so no filter can find a secret.
+- Rows are sorted by certname. Memory holds the catalogs of `AT_ONCE` nodes.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.catalogs.document import NodeCatalog
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.index import NODE
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
+from localpuppet.web.puppetdb.reports.report_hash import report_hash
+
+MAX_NAMED = 16
+AT_ONCE = 16
+SHOWN = 3
+_HREF = "/pdb/query/v4/catalogs"
+_COPIED = ("type", "title", "tags", "exported", "file", "line")
+
+Row = dict[str, Json]
+# Returns the catalogs of nodes, in a thread outside of the event loop.
+FetchCatalogs = Callable[[Sequence[InventoryEntry]], Sequence[NodeCatalog]]
+
+
+class CatalogView(InventoryReader, Protocol):
+    """The entries of nodes, and which of them name a catalog."""
+
+    def catalogs(self) -> Mapping[str, str]:
+        """Return the nodes that publish their catalog, each with the digest in its entry."""
+        ...
+
+
+class CatalogSource:
+    """Rows of whole catalogs; a `RecordSource`.
+
+    Args:
+        view: The entries of nodes.
+        fetch: Returns the catalogs of nodes.
+    """
+
+    entities = (Entity.CATALOGS, Entity.EDGES, Entity.RESOURCES)
+
+    def __init__(self, view: CatalogView, fetch: FetchCatalogs) -> None:
+        self._view = view
+        self._fetch = fetch
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return rows of an entity; see `RecordSource`.
+
+        Raises:
+            InvalidInputError: A node does not publish its catalog.
+            UnavailableError: A node does not answer or refuses, or the bus is unreachable.
+        """
+        named = hint.equal.get("certname")
+        nodes = self._nodes(named)
+        published = self._view.catalogs()
+        missing = [node for node in nodes if node not in published]
+        if missing and (named is None or len(nodes) > MAX_NAMED):
+            more = ", …" if len(missing) > SHOWN else ""
+            raise InvalidInputError(
+                f"{len(missing)} of {len(nodes)} nodes do not publish their catalog:"
+                f" {', '.join(missing[:SHOWN])}{more}",
+                where=entity.value,
+                hint="set 'inventory: {catalogs: true}' in their localpuppet.yaml, or name at most"
+                f" {MAX_NAMED} nodes by certname",
+            )
+        return RecordRows(rows=self._rows(entity, nodes, hint))
+
+    def _nodes(self, named: Collection[Json] | None) -> list[NodeName]:
+        if named is None:
+            return [NodeName(known.node) for known in self._view.nodes()]
+        names = [name for name in named if isinstance(name, str)]
+        equal = {NODE: names} if len(names) <= MAX_NAMED else None
+        found = self._view.nodes(equal) if names else ()
+        return [NodeName(known.node) for known in found if known.node in names]
+
+    def _rows(self, entity: Entity, nodes: Sequence[NodeName], hint: RecordHint) -> Iterator[Row]:
+        needed = _needed(hint)
+        for begin in range(0, len(nodes), AT_ONCE):
+            entries = [self._view.entry(node) for node in nodes[begin : begin + AT_ONCE]]
+            # A node that was forgotten meanwhile has no entry.
+            for found in self._fetch([one for one in entries if one is not None]):
+                text = found.text()
+                if all(any(one in text for one in several) for several in needed):
+                    yield from _ROWS[entity](found, loads_again(text), hint)
+
+
+def _needed(hint: RecordHint) -> list[list[bytes]]:
+    """Return texts, one of each list being in the canonical JSON of a catalog with such rows."""
+    return [
+        [f'"{column}":{compact(value)}'.encode() for value in values]
+        for column, values in hint.equal.items()
+        if column in ("type", "title", "file", "relationship")
+        or column.startswith(("source_", "target_"))
+        if all(isinstance(value, str) for value in values)
+    ]
+
+
+def _catalog(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> Iterator[Row]:
+    header, node = found.header, found.node
+    uuid = str(UUID(report_hash(node, header.run)[:32]))
+    row: Row = {
+        "certname": node,
+        "version": header.commit or header.release,
+        "hash": header.digest,
+        "transaction_uuid": uuid,
+        "catalog_uuid": uuid,
+        "code_id": header.commit or None,
+        "job_id": None,
+        "environment": header.environment,
+        "producer_timestamp": show_epoch(header.at),
+        "producer": node,
+    }
+    for column, listed in (("resources", _resources), ("edges", _edges)):
+        if column in hint.columns:
+            data: list[Json] = []
+            for inner in listed(found, raw, RecordHint(columns=frozenset({"resource"}))):
+                data.append({key: inner[key] for key in inner if key not in _OF_NODE})
+            row[column] = {"href": f"{_HREF}/{node}/{column}", "data": data}
+    yield row
+
+
+_OF_NODE = ("certname", "environment")
+
+
+def _resources(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> Iterator[Row]:
+    for one in _listed(raw, "resources"):
+        given = one["parameters"]
+        parameters = {
+            name: _shown(value)
+            for name, value in (given if isinstance(given, dict) else {}).items()
+            if value != {TYPE_KEY: SENSITIVE}
+        }
+        row: Row = {
+            "certname": found.node,
+            "environment": found.header.environment,
+            **{column: one[column] for column in _COPIED},
+            "parameters": parameters,
+        }
+        if "resource" in hint.columns:
+            named = compact([one["type"], one["title"], parameters])
+            row["resource"] = hashlib.sha1(named.encode(), usedforsecurity=False).hexdigest()
+        yield row
+
+
+def _edges(found: NodeCatalog, raw: Mapping[str, Json], _: RecordHint) -> Iterator[Row]:
+    for one in _listed(raw, "edges"):
+        yield {"certname": found.node, **one}
+
+
+def _listed(raw: Mapping[str, Json], name: str) -> Iterator[Row]:
+    listed = raw[name]
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict):
+            yield one
+
+
+def _shown(value: Json) -> Json:
+    """Return a value of a parameter with a text for each placeholder."""
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if TYPE_KEY in value:
+        return f"{value[TYPE_KEY]} [value redacted]"
+    return {key: _shown(one) for key, one in value.items()}
+
+
+_ROWS = {Entity.CATALOGS: _catalog, Entity.EDGES: _edges, Entity.RESOURCES: _resources}

@@ -1,0 +1,209 @@
+"""Catalogs of other nodes: from the bus once, or from the node, and never the wrong bytes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import write_json
+from localpuppet.fleet.bus.layout import catalogs_of
+from localpuppet.fleet.catalogs.asking import ask_catalog
+from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog
+from localpuppet.fleet.catalogs.keeping import REPLY_CHUNK, CatalogKeeper
+from localpuppet.fleet.catalogs.reading import CLEAN, FRESH, CatalogCache, CatalogReader
+from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
+from localpuppet.fleet.records import to_stored_record
+from localpuppet.fleet.requests.catalog import CatalogArguments
+from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
+from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.request import Arguments
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.fleet.catalogs.made import RUN, made, naming
+from tests.fleet.exports.offers import random_text
+from tests.fleet.inventory.entries import entry
+
+ME, WEB = NodeName("me.example.com"), NodeName("web01.example.com")
+SMALL = made(WEB, motd={"content": "hello"})
+# More than two replies, packed.
+LARGE = made(WEB, large={"content": random_text(3 * REPLY_CHUNK, 1)})
+
+
+class Nodes(RequestClient):
+    """A node that answers from a keeper, and may change what it sends."""
+
+    def __init__(self, keeper: CatalogKeeper) -> None:
+        self.keeper = keeper
+        self.asked: list[CatalogArguments] = []
+        self.change: Callable[[dict[str, Json]], Mapping[str, Any] | str] = lambda told: told
+
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
+        assert action == "catalog"
+        assert isinstance(args, CatalogArguments)
+        self.asked.append(args)
+        try:
+            told: Mapping[str, Any] | str = self.change(self.keeper.told(args))
+        except (InvalidInputError, StateError) as error:
+            told = str(error)
+        ok = not isinstance(told, str)
+        reply = NodeReply(
+            node=SignerName(node),
+            caller=SignerName("me"),
+            iat=1,
+            exp=2,
+            in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+            ok=ok,
+            result=told if not isinstance(told, str) else {},
+            error=told if isinstance(told, str) else None,
+        )
+        return NodeAnswer(reply=reply)
+
+
+def keep(directory: Path, catalog: NodeCatalog) -> CatalogKeeper:
+    keeper = CatalogKeeper(directory)
+    keeper.outbox.write(catalog.packed)
+    write_json(directory / "catalogs" / "last.json", to_stored_record(catalog.header, schema=1))
+    return keeper
+
+
+class Site:
+    """A reader, a bus, and a node that answers requests."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = MemoryStore()
+        self.published: set[str] = set()
+        self.at = 0.0
+        self.directory = directory / "reader"
+        self.nodes = Nodes(CatalogKeeper(directory / "node"))
+        self.reader = CatalogReader(
+            ME,
+            CatalogKeeper(directory / "reader"),
+            CatalogCache(self.directory),
+            published=lambda: self.published,
+            store=self.connected,
+            client=lambda _: self.nodes,
+            monotonic=lambda: self.at,
+        )
+
+    async def connected(self) -> MemoryKeyValue:
+        return MemoryKeyValue(self.store)
+
+    async def publish(self, catalog: NodeCatalog) -> None:
+        key = chunk_key(catalogs_of(catalog.node), "a", 0)
+        kv = MemoryKeyValue(self.store)
+        await kv.put(key, chunk_value(catalog.header.digest, catalog.packed))
+        self.published.add(catalog.node)
+
+    def cached(self) -> list[str]:
+        directory = self.directory / "catalogs" / "read"
+        return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_published_catalog_is_fetched_once(site: Site) -> None:
+    await site.publish(SMALL)
+    found = await site.reader.read(naming(SMALL))
+    assert found.catalog == SMALL.catalog
+    assert (found.header.release, found.header.digest) == ("app/tags/r1", SMALL.header.digest)
+    site.store.away = True
+    assert (await site.reader.read(naming(SMALL))).packed == SMALL.packed
+    path = site.directory / "catalogs" / "read" / WEB
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UnavailableError):
+        await site.reader.read(naming(SMALL))
+
+
+async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
+    await site.publish(SMALL)
+    with pytest.raises(InvalidInputError, match="does not hold the bytes"):
+        await site.reader.read(naming(LARGE))
+    other = NodeCatalog(node=ME, header=SMALL.header, packed=SMALL.packed)
+    await site.publish(other)
+    entry_of_me = naming(other)
+    with pytest.raises(InvalidInputError, match="names another node"):
+        await site.reader.read(entry_of_me)
+    assert site.cached() == []
+
+
+async def test_a_forgotten_node_leaves_nothing_and_the_cache_has_a_limit(site: Site) -> None:
+    await site.publish(SMALL)
+    await site.reader.read(naming(SMALL))
+    site.published.clear()
+    await site.reader.read(naming(SMALL))
+    assert site.cached() == [WEB]
+    site.at += CLEAN
+    site.nodes.keeper = keep(site.directory / "other", SMALL)
+    await site.reader.read(entry(WEB, at=1))
+    assert site.cached() == []
+    site.reader.cache = CatalogCache(site.directory, most=10)
+    await site.reader.read(naming(SMALL))
+    assert site.cached() == []
+
+
+async def test_a_node_that_publishes_none_is_asked_and_not_twice_at_once(site: Site) -> None:
+    site.nodes.keeper = keep(site.directory / "other", LARGE)
+    assert (await site.reader.read_all([entry(WEB, at=1)]))[0].header == LARGE.header
+    count = len(site.nodes.asked)
+    assert [args.chunk for args in site.nodes.asked] == [*range(count)]
+    assert count > 2
+    await site.reader.read(entry(WEB, at=1))
+    assert len(site.nodes.asked) == count
+    site.at += FRESH + 1
+    await site.reader.read(entry(WEB, at=1))
+    assert len(site.nodes.asked) == 2 * count
+
+
+async def test_this_node_reads_its_own_disk(site: Site) -> None:
+    with pytest.raises(StateError, match="keeps no catalog yet"):
+        await site.reader.read(entry(ME, at=1))
+    site.reader.keeper = keep(site.directory, made(ME))
+    assert (await site.reader.read(entry(ME, at=1))).catalog == made(ME).catalog
+    unknown = CatalogHeader(run=RUN, at=1, release="r", environment="e", problem="is too large")
+    write_json(site.directory / "catalogs/last.json", to_stored_record(unknown, schema=1))
+    with pytest.raises(StateError, match="is too large"):
+        await site.reader.read(entry(ME, at=1))
+    assert site.nodes.asked == []
+
+
+async def test_a_run_between_two_replies_begins_the_request_again(site: Site) -> None:
+    site.nodes.keeper = keep(site.directory / "other", LARGE)
+
+    def replace(told: dict[str, Json]) -> Mapping[str, Any]:
+        if len(site.nodes.asked) == 1:
+            keep(site.directory / "other", SMALL)
+        return told
+
+    site.nodes.change = replace
+    found = await ask_catalog(site.nodes, WEB, patience=1)
+    assert found.catalog == SMALL.catalog
+    assert [args.chunk for args in site.nodes.asked] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda told: {**told, "data": "A" * len(told["data"])}, "without the digest"),
+        (lambda told: {**told, "data": "?"}, "unknown answer"),
+        (lambda told: {**told, "data": ""}, "at most"),
+        (lambda told: {"data": told["data"]}, "unknown answer"),
+        (lambda told: {**told, "catalog": {**told["catalog"], "size": 10**9}}, "at most"),
+        (lambda told: "denied by policy", "denied by policy"),
+    ],
+)
+async def test_a_reply_that_lies_is_no_catalog(
+    site: Site, change: Callable[[Any], Any], problem: str
+) -> None:
+    site.nodes.keeper = keep(site.directory / "other", SMALL)
+    site.nodes.change = change
+    with pytest.raises(UnavailableError, match=problem):
+        await ask_catalog(site.nodes, WEB, patience=1)
+    assert len(site.nodes.asked) < 10
