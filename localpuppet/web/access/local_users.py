@@ -14,6 +14,7 @@ from localpuppet.web.access.rules import (
     QUERY_METHODS,
     UNAVAILABLE,
     AccessRefusal,
+    Ends,
     RequestGate,
     Visitor,
     unlisted,
@@ -57,6 +58,10 @@ class LocalUserRule:
     def url(self) -> str:
         """Return the address of the API."""
         return f"http://{self.hosts[0]}/"
+
+    def admits(self, ends: Ends) -> bool:
+        """Return whether the client of a connection has access."""
+        return self.knows(Visitor(headers={}, ends=ends))
 
     def knows(self, visitor: Visitor) -> bool:
         """Return whether a visitor has access."""

@@ -47,6 +47,10 @@ class AccessRefusal:
     hint: str
 
 
+# The addresses and ports of a client and of this end.
+Ends = tuple[tuple[str, int], tuple[str, int]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
     """The client of a request.
@@ -59,7 +63,7 @@ class Visitor:
 
     headers: Mapping[str, str]
     certificate: bytes = b""
-    ends: tuple[tuple[str, int], tuple[str, int]] | None = None
+    ends: Ends | None = None
 
     @classmethod
     def of(cls, scope: Mapping[str, Any]) -> "Visitor":

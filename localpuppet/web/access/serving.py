@@ -1,13 +1,13 @@
-"""The dashboard's HTTP server: sockets, the application, and an orderly end.
+"""The HTTP server of the dashboard and the API: sockets, the application, and an orderly end.
 
-A client that sends nothing, or byte by byte, is disconnected after some seconds
-(`ConnectionLimits`), because connections are limited and anyone can open some.
+A client that sends nothing, or byte by byte, or does not read its answer, is disconnected after
+some seconds (`ConnectionLimits`), because connections are limited and anyone can open some.
 """
 
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from localpuppet.web.access.connections import MOST
 from localpuppet.web.access.listening import BACKLOG
-from localpuppet.web.access.rules import CERTIFICATE
+from localpuppet.web.access.rules import CERTIFICATE, Ends
 from localpuppet.web.access.tls import Handshake, Tls
 
 # Bytes of a request's head, and seconds of connections that end with us.
@@ -36,11 +36,15 @@ class ConnectionLimits:
         most: Maximum number of connections.
         head: Seconds for the head of a request, from the connection or its first byte.
         idle: Seconds until the next request, after an answer.
+        reading: Seconds in which a client must read what fills its buffer.
+        strangers: Maximum number of connections of clients without access; see `serve`.
     """
 
     most: int = MOST
     head: float = 10.0
     idle: int = 10
+    reading: float = 30.0
+    strangers: int = 32
 
 
 PATIENCE = ConnectionLimits()
@@ -55,6 +59,7 @@ class _Impatient(H11Protocol):
     def __init__(
         self,
         patience: ConnectionLimits,
+        knows: Callable[[Ends], bool] | None,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -62,11 +67,17 @@ class _Impatient(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._patience = patience
+        self._knows = knows
+        self._is_stranger = False
         self._late: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
-        if len(self.connections) > self._patience.most:
+        ends = cast("Ends", (self.client, self.server)) if self.client and self.server else None
+        self._is_stranger = self._knows is not None and (ends is None or not self._knows(ends))
+        if self._is_one_too_many():
+            self.connections.discard(self)  # its end is reported later, after others have come
             self.transport.abort()  # it would have a descriptor of a process that needs some more
             return
         secured = transport.get_extra_info("ssl_object")
@@ -81,9 +92,29 @@ class _Impatient(H11Protocol):
         elif self._late is None:  # more bytes do not restart it
             self._wait()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self._patience.reading, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._read()
+        super().resume_writing()
+
+    def _read(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+        self._stuck = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._read()
         super().connection_lost(exc)
+
+    def _is_one_too_many(self) -> bool:
+        if len(self.connections) > self._patience.most:
+            return True
+        strangers = sum(map(_is_stranger, self.connections))
+        return self._is_stranger and strangers > self._patience.strangers
 
     @property
     def _answers(self) -> bool:
@@ -103,6 +134,10 @@ class _Impatient(H11Protocol):
             self.transport.close()
 
 
+def _is_stranger(one: object) -> bool:
+    return isinstance(one, _Impatient) and one._is_stranger
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -112,7 +147,7 @@ class _Server(uvicorn.Server):
 
 def _secured(tls: Tls, patience: ConnectionLimits, **given: Any) -> Handshake:  # noqa: ANN401
     """Return the protocol of a connection that begins with TLS."""
-    return Handshake(tls, partial(_Impatient, patience, **given))
+    return Handshake(tls, partial(_Impatient, patience, None, **given))
 
 
 async def serve(
@@ -122,6 +157,7 @@ async def serve(
     *,
     tls: Tls | None = None,
     patience: ConnectionLimits = PATIENCE,
+    knows: Callable[[Ends], bool] | None = None,
 ) -> None:
     """Serve an application until `leave` is set, or a signal sets it.
 
@@ -131,8 +167,10 @@ async def serve(
         leave: Ends the server.
         tls: The TLS settings; `None` on loopback.
         patience: The limits of connections.
+        knows: Returns whether a client has access, from the addresses of both ends; without it, no
+            connection counts as a stranger's.
     """
-    made = partial(_Impatient, patience) if tls is None else partial(_secured, tls, patience)
+    made = partial(_Impatient, patience, knows) if tls is None else partial(_secured, tls, patience)
     config = uvicorn.Config(
         app,
         access_log=False,
