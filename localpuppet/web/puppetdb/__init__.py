@@ -4,6 +4,7 @@ It receives ports and plain values, as the dashboard does, and reads no settings
 
 decides: `ports`.
 acts: `answering`, `app`, `catalogs`, `combined_records`.
+touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `errors`, `metrics`, `parameters`, `questions`, `turns`.
+private: `endpoints`, `errors`, `metrics`, `parameters`, `questions`, `request_reading`, `turns`.
 """

@@ -2,68 +2,25 @@
 
 - An answer is complete before its first byte leaves. So an error has its status code, and a client
   never takes a part of an answer for the whole.
-- A large answer is a file without a name, so memory stays small while a slow client reads.
 - Each query has a deadline, which includes the wait for its turn.
 """
 
 import asyncio
-import json
-import tempfile
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import IO
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.budget import QueryDeadlineError, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
+from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, BodyWriter, WrittenAnswer
 from localpuppet.web.puppetdb.errors import AbsentError
 from localpuppet.web.puppetdb.questions import Question
 from localpuppet.web.puppetdb.turns import Turns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLimits:
-    """Limits of an answer.
-
-    Attributes:
-        seconds: Seconds for an answer, the wait for a turn included.
-        size: Bytes of JSON.
-        memory: Bytes above which an answer is in a file.
-        plain: Bytes up to which an answer is not compressed.
-    """
-
-    seconds: float = 60.0
-    size: int = 256 * 1024 * 1024
-    memory: int = 512 * 1024
-    plain: int = 2048
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenAnswer:
-    """An answer that is ready to be sent.
-
-    Attributes:
-        body: The body, at its beginning.
-        size: Bytes of the body.
-        compressed: Whether it is compressed with gzip.
-        total: The number of rows without limit and offset; `None` if it was not requested.
-        age: Seconds since the view was last current.
-    """
-
-    body: IO[bytes]
-    size: int
-    compressed: bool
-    total: int | None = None
-    age: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -113,21 +70,22 @@ class Answering:
         reader: The entries of nodes.
         records: Reports, events and catalogs; `None` if there are none.
         ask: Queries the entries, or raises an error if they are too old.
-        directory: The directory of large answers while they are sent; it must exist.
         monotonic: The monotonic clock, seconds.
+        bodies: Holds answers while they are sent.
         turns: The turns of clients.
         threads: Evaluate queries.
-        limits: The limits.
+        seconds: The limit for an answer, the wait for a turn included.
     """
 
     reader: InventoryReader
     records: RecordSource | None
     ask: InventoryQuestioner
-    directory: Path
     monotonic: Callable[[], float]
+    bodies: AnswerBodies
     turns: Turns = field(default_factory=Turns)
     threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
-    limits: AnswerLimits = AnswerLimits()
+    seconds: float = 60.0
+    _active: set[RequestDeadline] = field(default_factory=set, init=False)
 
     def deadline(self, seconds: float | None) -> RequestDeadline:
         """Return the deadline of a query that begins now.
@@ -135,16 +93,20 @@ class Answering:
         Args:
             seconds: The time that the client allows; `None` for the limit.
         """
-        most = self.limits.seconds
+        most = self.seconds
         return RequestDeadline(self.monotonic, most if seconds is None else min(seconds, most))
 
     async def answer(
-        self, question: Question, client: str, deadline: RequestDeadline, form: "BodyForm"
+        self,
+        question: Callable[[], Question],
+        client: str,
+        deadline: RequestDeadline,
+        form: BodyForm,
     ) -> WrittenAnswer:
         """Return the answer to a question.
 
         Args:
-            question: The question.
+            question: Parses the question; a large one takes some time.
             client: The client.
             deadline: The deadline.
             form: The form of the body.
@@ -162,22 +124,31 @@ class Answering:
                     await held.enter_async_context(self.turns.turn(client))
             except TimeoutError as error:
                 raise deadline.error() from error
+            self._active.add(deadline)
+            held.callback(self._active.discard, deadline)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self.threads, self._answer, question, deadline, form)
 
+    def close(self) -> None:
+        """End all queries."""
+        for deadline in self._active:
+            deadline.cancelled = True
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
     def _answer(
-        self, question: Question, deadline: RequestDeadline, form: "BodyForm"
+        self, question: Callable[[], Question], deadline: RequestDeadline, form: BodyForm
     ) -> WrittenAnswer:
-        writer = BodyWriter(form, self.limits, self.directory)
+        deadline.check()
+        writer = self.bodies.writer(form)
         try:
-            total, age = self._write(question, deadline, writer)
+            total, age = self._write(question(), deadline, writer)
             return replace(writer.end(), total=total, age=age)
         except BaseException:
             writer.close()
             raise
 
     def _write(
-        self, question: Question, deadline: RequestDeadline, writer: "BodyWriter"
+        self, question: Question, deadline: RequestDeadline, writer: BodyWriter
     ) -> tuple[int | None, float]:
         age = self.ask(self.reader, lambda _: None).age
         limits = QueryLimits(check=deadline.check)
@@ -197,90 +168,3 @@ class Answering:
                 deadline.check()
                 writer.row(text)
         return found.total, age
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BodyForm:
-    """The form of a body.
-
-    Attributes:
-        pretty: Whether the JSON is indented.
-        gzip: Whether the client accepts gzip.
-    """
-
-    pretty: bool = False
-    gzip: bool = False
-
-
-class BodyWriter:
-    """Writes an answer as JSON.
-
-    Args:
-        form: The form of the body.
-        limits: The limits.
-        directory: The directory of a large answer.
-    """
-
-    def __init__(self, form: BodyForm, limits: AnswerLimits, directory: Path) -> None:
-        self._form = form
-        self._limits = limits
-        # Closed by who sends it, and removed by the system: it has no name.
-        self._body: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115
-            max_size=limits.memory, dir=str(directory)
-        )
-        self._early: list[bytes] = []
-        self._packer: zlib._Compress | None = None
-        self._size = 0
-        self._rows = 0
-
-    def row(self, text: str) -> None:
-        """Write a row of an array.
-
-        Raises:
-            InvalidInputError: The answer is too large.
-        """
-        self._take(("," if self._rows else "[") + self._shown(text))
-        self._rows += 1
-
-    def single(self, text: str) -> None:
-        """Write the only row, without an array."""
-        self._take(self._shown(text))
-        self._rows = -1
-
-    def end(self) -> WrittenAnswer:
-        """Return the answer."""
-        if self._rows >= 0:
-            self._take("]" if self._rows else "[]")
-        for part in self._early:
-            self._body.write(part)
-        if self._packer is not None:
-            self._body.write(self._packer.flush())
-        size = self._body.tell()
-        self._body.seek(0)
-        return WrittenAnswer(body=self._body, size=size, compressed=self._packer is not None)
-
-    def close(self) -> None:
-        """Drop the answer."""
-        self._body.close()
-
-    def _shown(self, text: str) -> str:
-        return json.dumps(loads_again(text.encode()), indent=2) if self._form.pretty else text
-
-    def _take(self, text: str) -> None:
-        data = text.encode()
-        self._size += len(data)
-        if self._size > self._limits.size:
-            raise InvalidInputError(
-                f"the answer has more than {self._limits.size // 2**20} MiB",
-                hint="select fewer nodes or columns, or use limit and offset",
-            )
-        if self._packer is not None:
-            self._body.write(self._packer.compress(data))
-        elif not self._form.gzip:
-            self._body.write(data)
-        else:
-            self._early.append(data)
-            if self._size > self._limits.plain:
-                self._packer = zlib.compressobj(1, wbits=31)
-                self._body.write(self._packer.compress(b"".join(self._early)))
-                self._early = []

@@ -5,20 +5,19 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import IO
-from urllib.parse import parse_qsl, unquote
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
@@ -27,22 +26,19 @@ from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
-from localpuppet.web.puppetdb.answering import Answering, BodyForm, RequestDeadline, WrittenAnswer
+from localpuppet.web.puppetdb.answering import Answering, RequestDeadline
+from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
 from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
-from localpuppet.web.puppetdb.parameters import RequestParameters, from_body, from_texts
+from localpuppet.web.puppetdb.parameters import RequestParameters
 from localpuppet.web.puppetdb.ports import ApiSources
-from localpuppet.web.puppetdb.questions import Question, question_of
+from localpuppet.web.puppetdb.questions import question_of
+from localpuppet.web.puppetdb.request_reading import BODY_PATIENCE, RequestReading, segments_below
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"
 QUERY = "/pdb/query/"
-# The limit of a request's body in bytes, and of seconds for it.
-MAX_BODY = 1024 * 1024
-BODY_PATIENCE = 10.0
 CHUNK = 64 * 1024
-_JSON = "application/json"
-_FORM = "application/x-www-form-urlencoded"
 _READ_ONLY = (
     "Permission denied: localpuppet serves queries only. Nodes publish their facts and reports"
     " themselves ('localpuppet inventory forget NODE' removes one)."
@@ -58,12 +54,14 @@ class ApiContext:
         clock: The clock.
         client: Returns the name of a client, for turns.
         sources: What it serves besides queries.
+        body_patience: Seconds for the body of a request.
     """
 
     answering: Answering
     clock: Clock
     client: Callable[[Visitor], str]
     sources: ApiSources = field(default_factory=ApiSources)
+    body_patience: float = BODY_PATIENCE
 
 
 def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
@@ -90,6 +88,7 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
         ],
         exception_handlers={LocalpuppetError: _failed, HTTPException: _missing},
     )
+    shown.router.redirect_slashes = False  # as in PuppetDB
     return AccessMiddleware(shown, rule, _rejected)
 
 
@@ -118,6 +117,7 @@ class _Api:
 
     def __init__(self, parts: ApiContext) -> None:
         self._parts = parts
+        self._reading = RequestReading(parts.body_patience)
 
     async def version(self, _: Request) -> Response:
         return json_response({"version": VERSION})
@@ -173,22 +173,19 @@ class _Api:
         }
 
     async def query(self, request: Request) -> Response:
-        segments = _segments(request)
+        segments = segments_below(QUERY, request)
         if segments[:1] in (["v1"], ["v2"], ["v3"]):
             return refused(404, f"The {segments[0]} API has been retired; please use v4")
         endpoint = endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
         if endpoint is None:
             return refused(404, "Not Found")
-        accepted = request.headers.get("accept")
-        if accepted is not None and not _accepts(accepted):
-            return refused(406, f"must accept {_JSON}")
-        parameters = await _parameters(request, endpoint)
+        parameters = await self._reading.parameters(request, endpoint)
         if endpoint.detail:
             return await self._detail(endpoint, parameters)
-        question = question_of(endpoint, parameters)
         if parameters.ast_only:
+            question_of(endpoint, parameters)
             return json_response(_array(parameters.query["query"]))
-        return await self._answer(request, question, parameters)
+        return await self._answer(request, endpoint, parameters)
 
     async def _detail(self, endpoint: ApiEndpoint, parameters: RequestParameters) -> Response:
         """Return a part of a report that only its node has."""
@@ -204,12 +201,13 @@ class _Api:
         return json_response(value)
 
     async def _answer(
-        self, request: Request, question: Question, parameters: RequestParameters
+        self, request: Request, endpoint: ApiEndpoint, parameters: RequestParameters
     ) -> Response:
         answering = self._parts.answering
         client = self._parts.client(Visitor.of(request.scope))
         deadline = answering.deadline(parameters.timeout)
         gzip = "gzip" in request.headers.get("accept-encoding", "")
+        question = partial(question_of, endpoint, parameters)
         form = BodyForm(pretty=parameters.pretty, gzip=gzip)
         working = asyncio.create_task(answering.answer(question, client, deadline, form))
         answer = await _while_there(request, working, deadline)
@@ -241,7 +239,7 @@ class _BodyResponse(StreamingResponse):
             self._written.body.close()
 
 
-async def _parts(body: IO[bytes]) -> AsyncIterator[bytes]:
+async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
     while data := await asyncio.to_thread(body.read, CHUNK):
         yield data
 
@@ -252,7 +250,7 @@ async def _while_there(
     """Return the result of a query; if the client leaves, end the query.
 
     Raises:
-        DeadlineError: The client has left.
+        QueryDeadlineError: The client has left.
     """
     leaving = asyncio.create_task(_left(request))
     try:
@@ -269,14 +267,6 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _segments(request: Request) -> list[str]:
-    """Return the decoded segments of the path below `QUERY`."""
-    raw = request.scope.get("raw_path") or request.scope["path"].encode()
-    path = raw.decode("latin-1").partition("?")[0]
-    segments = [unquote(one, errors="strict") for one in path.removeprefix(QUERY).split("/")]
-    return segments[:-1] if segments[-1:] == [""] and len(segments) > 1 else segments
-
-
 def _array(query: Json) -> Json:
     if not isinstance(query, str):
         return query
@@ -284,51 +274,6 @@ def _array(query: Json) -> Json:
         array: Json = loads(query)
         return array
     return to_array(query)
-
-
-def _accepts(header: str) -> bool:
-    kinds = {part.partition(";")[0].strip() for part in header.split(",")}
-    return not kinds.isdisjoint(("*/*", "application/*", _JSON))
-
-
-async def _parameters(request: Request, endpoint: ApiEndpoint) -> RequestParameters:
-    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
-    if request.method != "POST":
-        # Clients that use puppetdb-ruby send the parameters of a GET as a form in its body.
-        form = (await _body(request)).decode("utf-8", "replace") if kind == _FORM else ""
-        return from_texts([*_pairs(request.url.query), *_pairs(form)], endpoint)
-    if kind not in (_JSON, _FORM):
-        raise HTTPException(415)
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise HTTPException(415)
-    body = await _body(request)
-    if kind == _FORM:
-        return from_texts(_pairs(body.decode("utf-8", "replace")), endpoint)
-    try:
-        values = loads(body)
-    except ValueError as error:
-        raise InvalidInputError(f"Malformed JSON in the body: {error}") from error
-    return from_body(values, endpoint)
-
-
-def _pairs(text: str) -> Sequence[tuple[str, str]]:
-    try:
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
-    except ValueError as error:
-        raise InvalidInputError(f"Malformed query string: {error}") from error
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_PATIENCE):
-            async for part in request.stream():
-                body += part
-                if len(body) > MAX_BODY:
-                    raise HTTPException(413)
-    except (TimeoutError, ClientDisconnect) as error:
-        raise HTTPException(408) from error
-    return body
 
 
 def _last_updated(clock: Clock, age: float) -> str:

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,7 +39,10 @@ class Turns:
     def __init__(self, limits: TurnLimits = TurnLimits()) -> None:
         self._limits = limits
         self._running: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        # The number of the last turn of each client that has a query.
+        self._last: dict[str, int] = {}
+        self._turns = 0
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None, None]:
@@ -57,9 +60,9 @@ class Turns:
         finally:
             if ready.done() and not ready.cancelled():
                 self._running[client] -= 1
-                self._running += Counter()  # without clients that have no query
             else:
                 self._leave(client, ready)
+            self._forget(client)
             self._next()
 
     def _enter(self, client: str, ready: "asyncio.Future[None]") -> None:
@@ -79,18 +82,24 @@ class Turns:
         if not own:
             self._waiting.pop(client, None)
 
+    def _forget(self, client: str) -> None:
+        if not self._running[client]:
+            del self._running[client]
+            if client not in self._waiting:
+                self._last.pop(client, None)
+
     def _next(self) -> None:
-        """Give free turns to waiting clients, the one that waits longest for a turn first."""
-        while self._running.total() < self._limits.running:
-            client = next(
-                (one for one in self._waiting if self._running[one] < self._limits.running_of_one),
-                None,
-            )
-            if client is None:
+        """Give free turns to the clients with the fewest, and whose last turn is the oldest."""
+        limits = self._limits
+        while self._running.total() < limits.running:
+            free = [one for one in self._waiting if self._running[one] < limits.running_of_one]
+            if not free:
                 return
+            client = min(free, key=lambda one: (self._running[one], self._last.get(one, 0)))
             ready = self._waiting[client].popleft()
-            self._waiting.move_to_end(client)
             self._leave(client, ready)
             if not ready.cancelled():
+                self._turns += 1
+                self._last[client] = self._turns
                 self._running[client] += 1
                 ready.set_result(None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
     from localpuppet.node.wiring.node import NodeWiring
     from localpuppet.web.access.listening import ListenAddress
-    from localpuppet.web.access.rules import AccessRule, Visitor
+    from localpuppet.web.access.rules import AccessRule, Ends, Visitor
     from localpuppet.web.access.tls import Tls
 
 
@@ -73,11 +73,13 @@ class ApiAccess:
     Attributes:
         rule: The access rule.
         client: Returns the name of a client that has access.
+        admits: Returns whether the client of a connection has access; `None` over TLS.
         tls: The TLS settings; `None` on loopback.
     """
 
     rule: "AccessRule"
     client: "Callable[[Visitor], str]"
+    admits: "Callable[[Ends], bool] | None" = None
     tls: "Tls | None" = None
 
 
@@ -181,7 +183,7 @@ def api_way_in(
         rule = LocalUserRule(
             place.address, port, users=users, owner=socket_owner, monotonic=node.clock.monotonic
         )
-        return ApiAccess(rule=rule, client=rule.client)
+        return ApiAccess(rule=rule, client=rule.client, admits=rule.admits)
 
     return on_loopback
 

@@ -57,6 +57,7 @@ class ApiWiring:
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.app import ApiContext, application
+        from localpuppet.web.puppetdb.bodies import AnswerBodies
         from localpuppet.web.puppetdb.combined_records import CombinedRecords
         from localpuppet.web.puppetdb.ports import ApiSources
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
@@ -73,14 +74,15 @@ class ApiWiring:
         way = self._way_in(listening[0].getsockname()[1])
         directory = node.settings.state / "web"
         make_private(directory)
+        answering = Answering(
+            reader=sources.view,
+            records=CombinedRecords([runs, _catalogs(sources)]),
+            ask=sources.inventory.ask,
+            bodies=AnswerBodies(directory),
+            monotonic=node.clock.monotonic,
+        )
         context = ApiContext(
-            answering=Answering(
-                reader=sources.view,
-                records=CombinedRecords([runs, _catalogs(sources)]),
-                ask=sources.inventory.ask,
-                directory=directory,
-                monotonic=node.clock.monotonic,
-            ),
+            answering=answering,
             clock=node.clock,
             client=way.client,
             sources=ApiSources(
@@ -90,7 +92,15 @@ class ApiWiring:
                 ),
             ),
         )
-        group.create_task(serve(application(context, way.rule), listening, leave, tls=way.tls))
+        app = application(context, way.rule)
+
+        async def serving() -> None:
+            try:
+                await serve(app, listening, leave, tls=way.tls, knows=way.admits)
+            finally:
+                answering.close()
+
+        group.create_task(serving())
         return way.rule.url
 
 

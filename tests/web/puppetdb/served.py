@@ -20,8 +20,9 @@ from localpuppet.web.access.listening import ListenAddress, bound
 from localpuppet.web.access.local_users import LocalUserRule
 from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
 from localpuppet.web.access.socket_owner import socket_owner
-from localpuppet.web.puppetdb.answering import Answering, AnswerLimits
+from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.app import ApiContext, application
+from localpuppet.web.puppetdb.bodies import AnswerBodies, AnswerLimits
 from localpuppet.web.puppetdb.ports import ApiSources
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
@@ -83,15 +84,15 @@ class ServedApi:
         self.users = users
         self._sources = sources or ApiSources()
         self._patience = patience
+        self.bodies = AnswerBodies(directory, limits)
         self._answering = Answering(
             reader=self.reader,
             records=records,
             ask=lambda reader, question: must_ask(
                 reader, question, now=self.clock.now().timestamp(), max_stale=900.0
             ),
-            directory=directory,
             monotonic=self.clock.monotonic,
-            limits=limits,
+            bodies=self.bodies,
         )
         self.port = 0
         self._ready = threading.Event()
@@ -125,9 +126,14 @@ class ServedApi:
                 clock=self.clock,
                 client=rule.client,
                 sources=self._sources,
+                body_patience=self._patience.head,
             )
             self._ready.set()
-            await serve(application(context, rule), listening, self._leave, patience=self._patience)
+            app, limits = application(context, rule), self._patience
+            try:
+                await serve(app, listening, self._leave, patience=limits, knows=rule.admits)
+            finally:
+                self._answering.close()
 
     def ask(
         self,

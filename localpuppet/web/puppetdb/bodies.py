@@ -1,0 +1,219 @@
+"""The bodies of answers: JSON, compressed if the client accepts it, of limited size.
+
+- A large body is a file, so that memory stays small while a slow client reads it.
+"""
+
+import json
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from localpuppet.base.errors import BusyError, InvalidInputError, StateError
+from localpuppet.base.formats.strict_json import loads_again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerLimits:
+    """Limits of an answer.
+
+    Attributes:
+        size: Bytes of JSON.
+        total: Bytes of all answers that are sent at the same time, as sent.
+        memory: Bytes above which an answer is in a file.
+        plain: Bytes up to which an answer is not compressed.
+    """
+
+    size: int = 256 * 1024 * 1024
+    total: int = 1024 * 1024 * 1024
+    memory: int = 64 * 1024
+    plain: int = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenAnswer:
+    """An answer that is ready to be sent.
+
+    Attributes:
+        body: The body, at its beginning.
+        size: Bytes of the body.
+        compressed: Whether it is compressed with gzip.
+        total: The number of rows without limit and offset; `None` if it was not requested.
+        age: Seconds since the view was last current.
+    """
+
+    body: "AnswerBody"
+    size: int
+    compressed: bool
+    total: int | None = None
+    age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyForm:
+    """The form of a body.
+
+    Attributes:
+        pretty: Whether the JSON is indented.
+        gzip: Whether the client accepts gzip.
+    """
+
+    pretty: bool = False
+    gzip: bool = False
+
+
+class AnswerBodies:
+    """The bodies of all answers that are being written or sent.
+
+    Args:
+        directory: The directory of large answers; it must exist.
+        limits: The limits.
+    """
+
+    def __init__(self, directory: Path, limits: AnswerLimits = AnswerLimits()) -> None:
+        self._directory = str(directory)
+        self._limits = limits
+        self._used = 0
+        self._lock = Lock()
+
+    @property
+    def used(self) -> int:
+        """Return the bytes of all answers."""
+        return self._used
+
+    def writer(self, form: BodyForm) -> "BodyWriter":
+        """Return a writer for an answer."""
+        return BodyWriter(form, self._limits, AnswerBody(self, self._directory, self._limits))
+
+    def take(self, size: int) -> None:
+        """Count bytes of an answer; a negative number releases them.
+
+        Raises:
+            BusyError: All answers together are too large.
+        """
+        with self._lock:
+            if size > 0 and self._used + size > self._limits.total:
+                raise BusyError(
+                    "the answers that clients are reading are too large together",
+                    hint="try again later, or use limit and offset",
+                )
+            self._used += size
+
+
+class AnswerBody:
+    """The bytes of an answer: in memory, or in a file without a name if there are many.
+
+    Args:
+        bodies: Counts the bytes.
+        directory: The directory of the file.
+        limits: The limits.
+    """
+
+    def __init__(self, bodies: AnswerBodies, directory: str, limits: AnswerLimits) -> None:
+        self._bodies = bodies
+        self._size = 0
+        # The system removes it after the process: it has no name.
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115
+            max_size=limits.memory, dir=directory
+        )
+
+    def write(self, data: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            BusyError: All answers together are too large.
+            StateError: The disk is full.
+        """
+        self._bodies.take(len(data))
+        self._size += len(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise StateError(f"cannot write the answer: {error.strerror}") from error
+
+    def rewind(self) -> int:
+        """Continue at the beginning, and return the number of bytes."""
+        self._file.seek(0)
+        return self._size
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; none at the end."""
+        return self._file.read(size)
+
+    def close(self) -> None:
+        """Drop the bytes."""
+        self._file.close()
+        self._bodies.take(-self._size)
+        self._size = 0
+
+
+class BodyWriter:
+    """Writes an answer as JSON.
+
+    Args:
+        form: The form of the body.
+        limits: The limits.
+        body: Takes the bytes.
+    """
+
+    def __init__(self, form: BodyForm, limits: AnswerLimits, body: AnswerBody) -> None:
+        self._form = form
+        self._limits = limits
+        self._body = body
+        self._early: list[bytes] = []
+        self._packer: zlib._Compress | None = None
+        self._size = 0
+        self._rows = 0
+
+    def row(self, text: str) -> None:
+        """Write a row of an array.
+
+        Raises:
+            InvalidInputError: The answer is too large.
+        """
+        self._take(("," if self._rows else "[") + self._shown(text))
+        self._rows += 1
+
+    def single(self, text: str) -> None:
+        """Write the only row, without an array."""
+        self._take(self._shown(text))
+        self._rows = -1
+
+    def end(self) -> WrittenAnswer:
+        """Return the answer."""
+        if self._rows >= 0:
+            self._take("]" if self._rows else "[]")
+        for part in self._early:
+            self._body.write(part)
+        if self._packer is not None:
+            self._body.write(self._packer.flush())
+        return WrittenAnswer(
+            body=self._body, size=self._body.rewind(), compressed=self._packer is not None
+        )
+
+    def close(self) -> None:
+        """Drop the answer."""
+        self._body.close()
+
+    def _shown(self, text: str) -> str:
+        return json.dumps(loads_again(text.encode()), indent=2) if self._form.pretty else text
+
+    def _take(self, text: str) -> None:
+        data = text.encode()
+        self._size += len(data)
+        if self._size > self._limits.size:
+            raise InvalidInputError(
+                f"the answer has more than {self._limits.size // 2**20} MiB",
+                hint="select fewer nodes or columns, or use limit and offset",
+            )
+        if self._packer is not None:
+            self._body.write(self._packer.compress(data))
+        elif not self._form.gzip:
+            self._body.write(data)
+        else:
+            self._early.append(data)
+            if self._size > self._limits.plain:
+                self._packer = zlib.compressobj(1, wbits=31)
+                self._body.write(self._packer.compress(b"".join(self._early)))
+                self._early = []

@@ -1,0 +1,159 @@
+"""`localpuppet web --puppetdb` as a process: its users, its certificates, its answers."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.certificates import Ca, pem, write
+from tests.rigs.member import read_line
+from tests.rigs.node import Node
+
+STRANGER = 12345
+VERSION = "/pdb/meta/v1/version"
+_AS_STRANGER = f"""
+import os, sys, urllib.request, urllib.error
+os.setuid({STRANGER})
+try:
+    answer = urllib.request.urlopen(sys.argv[1])
+    print(answer.status, answer.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+
+
+class Api:
+    """A process that serves only the API."""
+
+    def __init__(self, node: Node, address: str) -> None:
+        self.node = node
+        self.process: subprocess.Popen[str] = node.start(
+            "web", "--no-dashboard", "--puppetdb", address
+        )
+        line = read_line(self.process)
+        assert line.startswith("PuppetDB API at http"), line
+        self.url = line.split()[-1].rstrip("/")
+        self.port = int(self.url.rpartition(":")[2])
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def get_as_stranger(self, path: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", _AS_STRANGER, self.url + path],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.node.finish(self.process).code
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield Node(tmp_path)
+
+
+def test_an_inventory_that_was_never_read_is_503_and_never_an_empty_list(node: Node) -> None:
+    node.settings(node="web01.example.com", buses={"etcd": {"servers": ["http://127.0.0.1:1"]}})
+    api = Api(node, "127.0.0.1:0")
+    status, text = api.get("/pdb/query/v4/nodes")
+    assert (status, "was not read from the bus yet" in text) == (503, True)
+    assert json.loads(api.get(VERSION)[1]) == {"version": "8.8.1"}
+    assert api.end() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_user_of_the_machine_reads_only_if_the_settings_list_it(node: Node) -> None:
+    node.settings()
+    api = Api(node, "127.0.0.1:0")
+    assert api.get(VERSION)[0] == 200
+    assert api.get_as_stranger(VERSION) == (
+        f"403 Permission denied: No access: web.puppetdb.users does not list the user {STRANGER}."
+        " Ask the operator of the dashboard to add the name to web.puppetdb.users in"
+        " localpuppet.yaml; no restart is needed.\n"
+    )
+    assert api.end() == 0
+
+
+def test_a_site_in_a_browser_does_not_read(node: Node) -> None:
+    node.settings()
+    api = Api(node, "127.0.0.1:0")
+    assert api.get(VERSION, Host=f"localhost:{api.port}")[0] == 200
+    assert api.get(VERSION, Host=f"evil.example.com:{api.port}")[0] == 403
+    assert api.get(VERSION, Origin="http://evil.example.com")[0] == 403
+    assert api.end() == 0
+
+
+def test_elsewhere_a_certificate_on_the_list_is_required(node: Node) -> None:
+    now = datetime.now(UTC)
+    since, until = now - timedelta(days=1), now + timedelta(days=1)
+    ca = Ca(since=since, until=until)
+    write(node.root / "ca.pem", ca.text)
+    for name in ("fleet.example.com", "puppetboard", "web01.example.com"):
+        issued = ca.issue(name, since=since, until=until, dns=[name])
+        write(node.root / f"{name}.pem", issued.text)
+        write(node.root / f"{name}.key", pem(issued.key), mode=0o600)
+    web = {"certificate": "fleet.example.com.pem", "key": "fleet.example.com.key"}
+
+    def settings(*names: str) -> None:
+        node.settings(identity={"ca": "ca.pem"}, web={**web, "puppetdb": {"names": [*names]}})
+
+    settings("puppetboard")
+    api = Api(node, "0.0.0.0:0")
+
+    def get(name: str) -> int:
+        context = ssl.create_default_context(cafile=str(node.root / "ca.pem"))
+        context.check_hostname = False
+        context.load_cert_chain(node.root / f"{name}.pem", node.root / f"{name}.key")
+        connection = HTTPSConnection("127.0.0.1", api.port, context=context, timeout=60)
+        connection.request("GET", VERSION, headers={"Host": f"fleet.example.com:{api.port}"})
+        status: int = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert api.url == f"https://fleet.example.com:{api.port}"
+    assert [get("puppetboard"), get("web01.example.com")] == [200, 403]
+    settings("web01.example.com")  # without a restart
+    assert [get("puppetboard"), get("web01.example.com")] == [403, 200]
+    assert api.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "error"),
+    [
+        (["--puppetdb", "0.0.0.0:0"], {}, "web.puppetdb.names: lists no name"),
+        (["--puppetdb", "8080"], {}, "--puppetdb: is not an address"),
+        (["--no-dashboard"], {}, "--no-dashboard: requires --puppetdb"),
+        (
+            ["--puppetdb", "127.0.0.1:0"],
+            {"web": {"puppetdb": {"users": ["no-such-user"]}}},
+            "web.puppetdb.users: this machine has no user 'no-such-user'",
+        ),
+    ],
+)
+def test_a_wrong_option_or_setting_is_an_error_at_the_start(
+    node: Node, options: list[str], settings: dict[str, Any], error: str
+) -> None:
+    node.settings(**settings)
+    done = node.run("web", *options)
+    assert done.code == 2
+    assert error in done.err

@@ -1,0 +1,146 @@
+"""Clients that send too much, read too little, leave, or are another user."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.values import Json
+from localpuppet.web.access.serving import ConnectionLimits
+from localpuppet.web.puppetdb.bodies import AnswerLimits
+from localpuppet.web.puppetdb.request_reading import MAX_BODY
+from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.query.fleet import entry
+from tests.rigs.waiting import wait_until
+from tests.web.puppetdb.served import V4, ServedApi
+
+JSON = {"Content-Type": "application/json"}
+BIG: dict[str, Json] = {f"fact{number}": "x" * 1000 for number in range(200)}
+
+
+def served(directory: Path, *, nodes: int = 3, **more: object) -> ServedApi:
+    fleet = MemoryInventory([entry(f"n{number:03}.example.com", BIG) for number in range(nodes)])
+    api = ServedApi(directory, fleet, **more)  # type: ignore[arg-type]
+    fleet.current = api.clock.now().timestamp()
+    return api
+
+
+def test_a_body_that_is_too_large_or_encoded_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path) as api:
+        body = json.dumps({"query": ["=", "certname", "x" * MAX_BODY]}).encode()
+        assert api.ask(f"{V4}/nodes", method="POST", body=body, headers=JSON).status == 413
+        bomb = zlib.compress(b" " * 10_000_000)
+        packed = {**JSON, "Content-Encoding": "deflate"}
+        assert api.ask(f"{V4}/nodes", method="POST", body=bomb, headers=packed).status == 415
+        text = {"Content-Type": "text/plain"}
+        assert api.ask(f"{V4}/nodes", method="POST", body=b"{}", headers=text).status == 415
+        assert api.ask(f"{V4}/nodes", headers={"Accept": "text/html"}).status == 406
+
+
+def test_a_body_that_does_not_arrive_ends_the_request(tmp_path: Path) -> None:
+    with served(tmp_path, patience=ConnectionLimits(head=0.1)) as api:
+        head = (
+            f"POST {V4}/nodes HTTP/1.1\r\nHost: localhost:{api.port}\r\nContent-Length: 99\r\n"
+            "Content-Type: application/json\r\n\r\n{"
+        )
+        with socket.create_connection(("127.0.0.1", api.port), 60) as caller:
+            caller.sendall(head.encode())
+            assert caller.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"{V4}/nodes/%ff", 400),
+        (f"{V4}/nodes/%00", 404),
+        (f"{V4}/nodes/a%0d%0aX-Evil:%201", 404),
+        (f"{V4}/nodes/%2e%2e%2fetc", 404),
+        (f"{V4}/../../etc/passwd", 404),
+        (f"{V4}//nodes", 404),
+        ("/pdb/query", 404),
+        ("/%2e%2e/status/v1/services", 404),
+    ],
+)
+def test_a_path_is_data(tmp_path: Path, path: str, status: int) -> None:
+    with served(tmp_path) as api:
+        answer = api.ask(path)
+        assert (answer.status, "x-evil" in answer.headers) == (status, False)
+
+
+def test_a_large_answer_is_compressed_and_a_small_one_is_not(tmp_path: Path) -> None:
+    gzip = {"Accept-Encoding": "gzip"}
+    with served(tmp_path) as api:
+        large, small = (api.ask(f"{V4}/{path}", headers=gzip) for path in ("facts", "nodes/n000"))
+        assert large.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in small.headers
+        assert large.json == api.ask(f"{V4}/facts").json
+        assert json.loads(api.ask(f"{V4}/facts", pretty="true").text) == large.json
+
+
+def test_an_answer_has_a_limit_and_all_answers_together_have_one(tmp_path: Path) -> None:
+    with served(tmp_path, limits=AnswerLimits(size=100_000)) as api:
+        status, text = api.ask(f"{V4}/facts").error
+        assert (status, text.startswith("the answer has more than")) == (400, True)
+        assert api.bodies.used == 0
+    with served(tmp_path, limits=AnswerLimits(total=100_000)) as api:
+        status, text = api.ask(f"{V4}/facts").error
+        assert (status, "too large together" in text) == (503, True)
+        assert api.ask(f"{V4}/nodes").status == 200
+        wait_until(lambda: api.bodies.used == 0, str)
+
+
+def test_a_client_that_does_not_read_is_disconnected_and_its_answer_is_dropped(
+    tmp_path: Path,
+) -> None:
+    with (
+        served(tmp_path, nodes=100, patience=ConnectionLimits(reading=0.1)) as api,
+        socket.socket() as caller,
+    ):
+        caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        caller.connect(("127.0.0.1", api.port))
+        caller.sendall(f"GET {V4}/facts HTTP/1.1\r\nHost: localhost:{api.port}\r\n\r\n".encode())
+        wait_until(lambda: api.bodies.used > 0, str)
+        wait_until(lambda: api.bodies.used == 0, str)
+        assert api.ask(f"{V4}/nodes").status == 200
+
+
+def test_a_client_that_leaves_during_its_answer_leaves_nothing_behind(tmp_path: Path) -> None:
+    with served(tmp_path, nodes=100) as api:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", api.port), 60) as caller:
+                head = f"GET {V4}/facts HTTP/1.1\r\nHost: localhost:{api.port}\r\n\r\n"
+                caller.sendall(head.encode())
+                assert caller.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        wait_until(lambda: api.bodies.used == 0, str)
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_another_users_connections_do_not_take_the_place_of_readers(tmp_path: Path) -> None:
+    code = (
+        "import os, socket, sys\n"
+        "os.setuid(12345)\n"
+        "held = [socket.create_connection(('127.0.0.1', int(sys.argv[1]))) for _ in range(60)]\n"
+        "print('connected', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with (
+        served(tmp_path, patience=ConnectionLimits(most=10, strangers=5, head=600)) as api,
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(api.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other,
+    ):
+        assert other.stdout is not None
+        assert other.stdout.readline() == "connected\n"
+        assert api.ask(f"{V4}/nodes").status == 200
+        with suppress(BrokenPipeError):
+            other.communicate("", timeout=60)
