@@ -31,7 +31,7 @@ def plan_diagram(plan: Plan) -> Diagram:
     runs = plan.runs
     arrows = [*_repeats(runs), *_waits(runs)]
     every = fold([(run.group, run.total, *run.by_application()) for run in runs], arrows)
-    links = {(link.group, link.node) for link in plan.chain}
+    links = {(link.group, link.node) for link in plan.chain if len(plan.chain) > 1}
     chain = {vertex for vertex, run in enumerate(runs) if (run.group, run.node) in links}
     classes = keep_classes(every, lambda members: not chain.isdisjoint(members))
     boxes = [
@@ -50,13 +50,15 @@ def plan_diagram(plan: Plan) -> Diagram:
         replace(edge, kinds=(*edge.kinds, MARKED)) if (edge.start, edge.end) in steps else edge
         for edge in join(classes, arrows, is_drawn)
     ]
+    counts = [(len(plan.nodes), "node"), (len(plan.groups), "group")]
+    words = [f"{number} {noun}{'s' * (number != 1)}" for number, noun in counts]
     return make_diagram(
-        f"{plan.environment}: {len(plan.nodes)} nodes, {len(plan.groups)} groups",
+        f"{plan.environment}: {', '.join(words)}",
         boxes,
         edges,
         left_out=len(every) - len(classes),
         heads=[f"Group {number}" for number in range(1, len(plan.groups) + 1)],
-        notes=[(MARKED, "Red: the longest chain of runs")] if len(chain) > 1 else (),
+        notes=[(MARKED, "Red: the longest chain of runs")] if chain else (),
     )
 
 

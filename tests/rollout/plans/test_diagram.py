@@ -114,7 +114,7 @@ def test_a_large_plan_is_bounded_and_its_longest_chain_is_kept(width: int, lengt
     if width * length > MAX_BOXES and length > 1:
         assert f"{width * length - MAX_BOXES} more boxes are not drawn" in dict(diagram.notes)[""]
     ranks = [box.rank for box in diagram.boxes if MARKED in box.kinds]
-    assert ranks == [*range(1, min(length, MAX_BOXES) + 1)]
+    assert ranks == [*range(1, min(length, MAX_BOXES) + 1)] * (length > 1)
     drawn = texts(draw_svg(diagram))
     assert {text for _, text in diagram.notes} <= {*drawn}
 
@@ -185,6 +185,13 @@ def test_roles_nodes_and_cycles_are_named() -> None:
     } <= {*found}
     assert found[-1] == "Cycle: haproxy -> web -> haproxy"
     assert sum(MARKED in edge.kinds for edge in diagram.edges) == 2
+
+
+def test_nodes_without_an_order_have_no_longest_chain() -> None:
+    diagram = of_plan(site(a_1=part("x"), b_1=part("y")))
+    assert diagram.title == "production: 2 nodes, 1 group"
+    assert not [box for box in diagram.boxes if MARKED in box.kinds]
+    assert diagram.notes == ()
 
 
 def test_a_tooltip_has_a_node_once() -> None:
