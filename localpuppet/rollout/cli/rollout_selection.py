@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.text import shown_names
 from localpuppet.node.cli.command import options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
@@ -93,4 +92,6 @@ def _one_group(
         found.append(frozenset(names_in(nodes)))
     title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
     names = frozenset.intersection(*found)
-    return one_group(names, title=title or shown_names(sorted(names)))
+    first = min(names, default="")
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return one_group(names, title=title or f"{first}{others}")
