@@ -71,7 +71,7 @@ def failures(
         ]
         if group:
             found.append(_failure(cause, group, seen.get(cause)))
-    found.sort(key=lambda one: (one.error, one.place))
+    found.sort(key=lambda one: (-one.since, one.error, one.place))
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
 

@@ -75,11 +75,13 @@ class SourceInUse:
     Attributes:
         newest: The release with the newest tag; each node with another one is behind.
         nodes: The number of nodes that ran it last.
+        failed: The number of them on which it failed.
         behind: The nodes of each other release with the end of its last run, newest tag first.
     """
 
     newest: str
     nodes: int
+    failed: int
     behind: Sequence[tuple[str, Sequence[str], float | None]]
 
     @property
@@ -104,7 +106,11 @@ def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> li
     for releases in sources.values():
         newest, *older = sorted(releases, key=tag_order, reverse=True)
         behind = [(one, tallies[one].nodes, tallies[one].last) for one in older]
-        found.append(SourceInUse(newest=newest, nodes=len(tallies[newest].nodes), behind=behind))
+        tally = tallies[newest]
+        failed = sum(count for kind, count in tally.kinds.items() if kind.bad)
+        found.append(
+            SourceInUse(newest=newest, nodes=len(tally.nodes), failed=failed, behind=behind)
+        )
     return sorted(found, key=lambda one: (-one.late_nodes, one.newest))
 
 

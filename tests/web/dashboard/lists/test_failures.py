@@ -49,9 +49,16 @@ def test_filters_count_only_the_nodes_that_are_asked_for() -> None:
 
 def test_orders_turn_round() -> None:
     assert [one.nodes[0] for one in found({"sort": "nodes"})] == ["db3", "db1", "web000"]
-    assert [one.nodes[0] for one in found({"sort": "-error"})] == ["db1", "db3", "web000"]
+    assert [one.nodes[0] for one in found({"sort": "-error"})] == ["db3", "db1", "web000"]
     assert found({"sort": "-place"})[0].nodes == ("db3",)
     assert [one.nodes[0] for one in found({"sort": "first"})] == ["db1", "web000", "db3"]
+
+
+def test_of_failures_of_equally_many_nodes_the_newest_is_first() -> None:
+    rows = [bad("x1", "A", failing_since=NOW - 50), bad("x2", "C", failing_since=NOW - 5)]
+    asked = ListQuery.parse({}, FAILURES)
+    groups = failures(NodeStandings(rows), asked, names=None, seen={})
+    assert [one.nodes for one in groups] == [("x2",), ("x1",)]
 
 
 def test_a_failure_that_was_seen_before_is_as_old_as_that() -> None:
