@@ -48,10 +48,10 @@ def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestC
     now = site.now()
     site.tell(status("x1", now - 7200, last_run={"release": "shop/tags/r9"}))
     site.tell(status("x2", now - 3600, last_run={"release": "shop/tags/r10"}))
-    site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r10"}))
+    site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r10", "outcome": "failed"}))
     (part,) = re.findall(r'<section id="releases".*?</section>', text(visitor, "/"), re.DOTALL)
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", part))
-    assert "shop/tags/r10 newest 2 nodes in use since" in words
+    assert "shop/tags/r10 newest 2 nodes 1 failed in use since" in words
     assert "shop/tags/r9 1 behind x1 last run" in words
     assert "(1 hour ago)" in words
 
@@ -91,6 +91,17 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     assert text(visitor, f"{url}?report=1") == page
     assert len(site.asked) == 2  # what is known is not asked again
     site.reports["web01"] = {}
+
+
+def test_a_run_links_the_rollout_or_the_caller_that_requested_it(
+    site: Site, visitor: TestClient
+) -> None:
+    rollout = "choria=bob/rollout/20261122T110000Z-00aa"
+    causes: list[Json] = [{"kind": "rollout", "path": [rollout]}]
+    site.reports["web01"] = {"report": True, "causes": [*causes, {"kind": "x", "path": ["c=b"]}]}
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    assert f'href="/rollouts/20261122T110000Z-00aa">{rollout}</a>' in page
+    assert 'href="/audit?caller=c%3Db"' in page
 
 
 ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release assigned by &lt;script&gt;"
