@@ -182,14 +182,14 @@ class RolloutView:
 
     @property
     def previous(self) -> Mapping[str, int]:
-        """The other releases that nodes ran before it, with the number of nodes."""
-        before = self.report.state.previous
+        """The releases that it replaces, with the number of nodes that ran each before it."""
+        before = self.report.state.previous if self.release else {}
         return {release: nodes for release, nodes in before.items() if release != self.release}
 
     @property
     def change(self) -> str:
         """The release that it delivers, after the previous ones: `r1, r2 → r3`; may be empty."""
-        if not self.release or not self.previous:
+        if not self.previous:
             return self.release
         return f"{shown_names([*self.previous])} → {self.release}"
 
