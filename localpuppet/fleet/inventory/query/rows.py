@@ -14,6 +14,7 @@ from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
 
 CLASS = "Class"
+TRUSTED = "trusted"
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "float"}
 # The limit of rows per node: one large entry must not slow down the queries of others.
 MAX_OF_NODE = 100_000
@@ -124,10 +125,10 @@ class NodeRows:
         elif entity is Entity.PRODUCERS:
             yield {"name": str(self.known.node)}
         elif entity is Entity.FACT_NAMES:
-            for name in self.facts.whole():
+            for name, _ in self._all_facts():
                 yield {"name": name}
         else:
-            for name, value in self.facts.items():
+            for name, value in self._all_facts():
                 for path, leaf in leaves(value, (name,)):
                     if leaf is not None:
                         depth = len(path) - 1
@@ -155,7 +156,7 @@ class NodeRows:
         return QueryRow(
             {**self._base(), "role": list(self.known.roles)},
             self.facts,
-            {"timestamp": self._timestamp, "trusted": self._trusted},
+            {"timestamp": self._timestamp, TRUSTED: self._trusted},
         )
 
     def _timestamp(self) -> str:
@@ -199,18 +200,23 @@ class NodeRows:
         )
 
     def _expanded(self) -> dict[str, Json]:
-        listed: list[Json] = [{"name": name, "value": one} for name, one in self.facts.items()]
+        listed: list[Json] = [{"name": name, "value": one} for name, one in self._all_facts()]
         return {"href": f"/pdb/query/v4/factsets/{self.known.node}/facts", "data": listed}
 
     def _hash(self) -> str:
         return hashlib.sha1(self.facts.text().encode(), usedforsecurity=False).hexdigest()
 
+    def _all_facts(self) -> Iterator[tuple[str, Json]]:
+        """Yield every fact; the trusted ones are one fact of that name, as in PuppetDB."""
+        yield from (fact for fact in self.facts.items() if fact[0] != TRUSTED)
+        yield TRUSTED, self._trusted()
+
     def _named(self, names: frozenset[str] | None) -> Iterator[tuple[str, Json]]:
         if names is None:
-            yield from self.facts.items()
+            yield from self._all_facts()
             return
         for name in sorted(names):
-            value = self.facts.at((name,))
+            value = self._trusted() if name == TRUSTED else self.facts.at((name,))
             if value is not None:
                 yield name, value
 

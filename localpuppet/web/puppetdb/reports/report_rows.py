@@ -56,7 +56,8 @@ def profile_row(run: RunResult) -> Row:
         "noop": details.noop or run.outcome in (Kind.NOOP_PENDING, Kind.NOOP_CLEAN),
         "noop_pending": run.outcome is Kind.NOOP_PENDING,
         "corrective_change": details.corrective or run.outcome is Kind.CORRECTED,
-        "puppet_version": None,
+        # Run summaries do not have it; Puppetboard's list of reports requires a text.
+        "puppet_version": "",
         "report_format": REPORT_FORMAT,
         "configuration_version": details.commit or run.release,
         "code_id": details.commit or None,

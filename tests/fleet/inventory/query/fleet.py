@@ -38,6 +38,7 @@ DB = entry(
         "os": {"family": "RedHat", "release": {"full": "9.4", "major": "9"}},
         "processors": {"count": 8, "models": ["AMD", "AMD"]},
         "uptime": "12 days",
+        "trusted": {"certname": "web01.example.com"},
     },
     roles=("db", "backup"),
     classes=("postgresql::server",),

@@ -160,6 +160,16 @@ def test_answers(query: Json, nodes: list[str]) -> None:
     assert short([row["certname"] for row in rows]) == nodes
 
 
+def test_the_trusted_facts_are_a_fact() -> None:
+    """Its value is the signed identity: a node cannot publish another one."""
+    rows: Any = ask("puppetdb_query", "facts[value] { name = 'trusted' and certname ~ '^db' }")
+    assert [row["value"]["certname"] for row in rows] == ["db01.example.com"]
+    names: Any = ask("puppetdb_query", "fact_names { name = 'trusted' }")
+    assert names == ["trusted"]
+    everything: Any = ask("puppetdb_query", "facts[name] { certname ~ '^db' }")
+    assert [row["name"] for row in everything].count("trusted") == 1
+
+
 def test_results_have_the_keys_that_were_written() -> None:
     assert ask(
         "puppetdb_query", "inventory[facts.os.family, trusted.hostname] { certname ~ 'db' }"
