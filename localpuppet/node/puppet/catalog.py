@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json, field_values
@@ -35,9 +35,6 @@ from localpuppet.node.puppet.command import in_release
 SCHEMA = 1
 MAX_BYTES = 32 * 1024 * 1024  # as canonical JSON
 MAX_VALUES = 1_000_000
-MAX_RESOURCES = 50_000
-MAX_EDGES = 200_000
-MAX_CLASSES = 10_000
 
 TYPE_KEY = "__ptype"
 SENSITIVE, DEFERRED = "Sensitive", "Deferred"
@@ -77,8 +74,13 @@ class CatalogResource:
     tags: tuple[str, ...]
     parameters: Mapping[str, Json]
 
+    @property
+    def reference(self) -> Reference:
+        """Return its type and title."""
+        return self.type, self.title
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+
+@dataclass(frozen=True, slots=True, order=True)
 class CatalogEdge:
     """A relationship: Puppet manages the source before the target.
 
@@ -128,10 +130,13 @@ class CanonicalCatalog:
             InvalidInputError: It is not a catalog, or a relationship names no resource.
         """
         try:
-            found = [_resource(one) for one in raw["resources"]]
-            virtual = {(one["type"], one["title"]) for one in raw["resources"] if _virtual(one)}
-            resources = tuple(sorted(found, key=_reference_of))
-            contained = {_contains(one) for one in raw["edges"]}
+            listed = raw["resources"]
+            resources = tuple(sorted(map(_resource, listed), key=lambda one: one.reference))
+            virtual = {(one["type"], one["title"]) for one in listed if one.get("virtual")}
+            contained = {
+                CatalogEdge(*_reference(one["source"]), *_reference(one["target"]), "contains")
+                for one in raw["edges"]
+            }
             return cls(
                 certname=raw["name"],
                 environment=raw["environment"],
@@ -155,11 +160,11 @@ class CanonicalCatalog:
         return cls(
             certname=fields.text("certname"),
             environment=fields.text("environment"),
-            classes=fields.parsed_list("classes", str, maximum=MAX_CLASSES),
+            classes=fields.parsed_list("classes", str, maximum=MAX_VALUES),
             resources=tuple(
-                map(_parsed_resource, fields.inner_list("resources", maximum=MAX_RESOURCES))
+                map(_parsed_resource, fields.inner_list("resources", maximum=MAX_VALUES))
             ),
-            edges=tuple(map(_parsed_edge, fields.inner_list("edges", maximum=MAX_EDGES))),
+            edges=tuple(map(_parsed_edge, fields.inner_list("edges", maximum=MAX_VALUES))),
         )
 
     @property
@@ -173,23 +178,15 @@ class CanonicalCatalog:
         Raises:
             InvalidInputError: They exceed a limit.
         """
-        data = json.dumps(
-            {
-                "schema": SCHEMA,
-                **field_values(self),
-                "resources": [field_values(one) for one in self.resources],
-                "edges": [field_values(one) for one in self.edges],
-            },
-            sort_keys=True,
-            separators=(",", ":"),
-        ).encode("ascii")
-        for size, limit, unit in (
-            (len(data), MAX_BYTES, "bytes"),
-            (len(self.resources), MAX_RESOURCES, "resources"),
-            (len(self.edges), MAX_EDGES, "edges"),
-        ):
-            if size > limit:
-                raise InvalidInputError(f"is too large: {size} {unit}, the limit is {limit}")
+        found = {
+            "schema": SCHEMA,
+            **field_values(self),
+            "resources": [field_values(one) for one in self.resources],
+            "edges": [field_values(one) for one in self.edges],
+        }
+        data = json.dumps(found, sort_keys=True, separators=(",", ":")).encode("ascii")
+        if len(data) > MAX_BYTES:
+            raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
         return data
 
 
@@ -210,8 +207,7 @@ def _resource(raw: Mapping[str, Any]) -> CatalogResource:
         name: {TYPE_KEY: SENSITIVE} if name in secret else without_secrets(value)
         for name, value in raw.get("parameters", {}).items()
     }
-    names = parameters.get("alias")
-    aliases = {*_flat(names), *raw.get("aliases", ())} if names or raw.get("aliases") else set()
+    aliases = {*_flat(parameters.get("alias")), *raw.get("aliases", ())}
     if aliases and "alias" not in secret:
         parameters["alias"] = list(aliases)
     for name in _UNORDERED:
@@ -229,28 +225,16 @@ def _resource(raw: Mapping[str, Any]) -> CatalogResource:
     )
 
 
-def _virtual(raw: Mapping[str, Any]) -> bool:
-    return bool(raw.get("virtual"))
-
-
-def _reference_of(resource: CatalogResource) -> Reference:
-    return resource.type, resource.title
-
-
-def _contains(raw: Mapping[str, Any]) -> CatalogEdge:
-    return _edge(_reference(raw["source"]), _reference(raw["target"]), "contains")
-
-
 def _synthesised(
     resources: Sequence[CatalogResource], virtual: set[Reference]
 ) -> Iterator[CatalogEdge]:
     """Yield the edges of metaparameters, except those of resources that Puppet does not apply."""
-    titles = {_reference_of(one): one.title for one in resources}
+    titles = {one.reference: one.title for one in resources}
     for one in resources:
         for name in _flat(one.parameters.get("alias")):
             titles.setdefault((one.type, name), one.title)
     for one in resources:
-        if _reference_of(one) in virtual:
+        if one.reference in virtual:
             continue
         for parameter, (is_source, relationship) in _RELATIONSHIPS.items():
             for text in _flat(one.parameters.get(parameter)):
@@ -262,18 +246,8 @@ def _synthesised(
                         f"the catalog lacks {parameter} => {text}", where=f"{one.type}[{one.title}]"
                     )
                 other = kind, titles[kind, title]
-                ends = (_reference_of(one), other) if is_source else (other, _reference_of(one))
-                yield _edge(*ends, relationship)
-
-
-def _edge(source: Reference, target: Reference, relationship: str) -> CatalogEdge:
-    return CatalogEdge(
-        source_type=source[0],
-        source_title=source[1],
-        target_type=target[0],
-        target_title=target[1],
-        relationship=relationship,
-    )
+                first, second = (one.reference, other) if is_source else (other, one.reference)
+                yield CatalogEdge(*first, *second, relationship)
 
 
 def _reference(text: str) -> Reference:
@@ -299,14 +273,13 @@ def _parsed_resource(fields: Fields) -> CatalogResource:
         exported=fields.boolean("exported"),
         file=fields.text_or_none("file"),
         line=fields.integer_or_none("line", minimum=0),
-        tags=fields.parsed_list("tags", str, maximum=MAX_CLASSES),
+        tags=fields.parsed_list("tags", str, maximum=MAX_VALUES),
         parameters=fields.mapping("parameters"),
     )
 
 
 def _parsed_edge(fields: Fields) -> CatalogEdge:
-    with errors_at("edges"):
-        edge = CatalogEdge(**{name: fields.text(name) for name in CatalogEdge.__slots__})
-        if edge.relationship not in RELATIONSHIPS:
-            raise InvalidInputError("is not the name of a relationship", where="relationship")
-        return edge
+    edge = CatalogEdge(*map(fields.text, CatalogEdge.__slots__))
+    if edge.relationship not in RELATIONSHIPS:
+        raise InvalidInputError("is not the name of a relationship", where="relationship")
+    return edge

@@ -107,17 +107,16 @@ class ApiWiring:
 def _catalogs(sources: FleetSources) -> "CatalogSource":
     """Return the source of whole catalogs, which reads from the bus and asks nodes."""
     from localpuppet.fleet.catalogs.keeping import CatalogKeeper
-    from localpuppet.fleet.catalogs.reading import CatalogCache, CatalogReader
+    from localpuppet.fleet.catalogs.reading import CatalogReader
     from localpuppet.web.puppetdb.catalogs import CatalogSource
 
-    fleet, state = sources.fleet, sources.fleet.node.settings.state
+    fleet = sources.fleet
     reader = CatalogReader(
         fleet.name,
-        CatalogKeeper(state),
-        CatalogCache(state),
-        published=sources.view.catalogs,
+        CatalogKeeper(fleet.node.settings.state),
         store=sources.feeding.store,
         client=fleet.requests,
+        monotonic=fleet.node.clock.monotonic,
     )
     loop = asyncio.get_running_loop()
 

@@ -14,7 +14,7 @@ from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.asking import ask_catalog
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog
 from localpuppet.fleet.catalogs.keeping import REPLY_CHUNK, CatalogKeeper
-from localpuppet.fleet.catalogs.reading import CLEAN, FRESH, CatalogCache, CatalogReader
+from localpuppet.fleet.catalogs.reading import FRESH, CatalogReader
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.records import to_stored_record
 from localpuppet.fleet.requests.catalog import CatalogArguments
@@ -76,15 +76,12 @@ class Site:
 
     def __init__(self, directory: Path) -> None:
         self.store = MemoryStore()
-        self.published: set[str] = set()
         self.at = 0.0
         self.directory = directory / "reader"
         self.nodes = Nodes(CatalogKeeper(directory / "node"))
         self.reader = CatalogReader(
             ME,
             CatalogKeeper(directory / "reader"),
-            CatalogCache(self.directory),
-            published=lambda: self.published,
             store=self.connected,
             client=lambda _: self.nodes,
             monotonic=lambda: self.at,
@@ -97,11 +94,6 @@ class Site:
         key = chunk_key(catalogs_of(catalog.node), "a", 0)
         kv = MemoryKeyValue(self.store)
         await kv.put(key, chunk_value(catalog.header.digest, catalog.packed))
-        self.published.add(catalog.node)
-
-    def cached(self) -> list[str]:
-        directory = self.directory / "catalogs" / "read"
-        return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
 @pytest.fixture
@@ -116,10 +108,8 @@ async def test_a_published_catalog_is_fetched_once(site: Site) -> None:
     assert (found.header.release, found.header.digest) == ("app/tags/r1", SMALL.header.digest)
     site.store.away = True
     assert (await site.reader.read(naming(SMALL))).packed == SMALL.packed
-    path = site.directory / "catalogs" / "read" / WEB
-    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UnavailableError):
-        await site.reader.read(naming(SMALL))
+        await site.reader.read(naming(LARGE))
 
 
 async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
@@ -131,22 +121,18 @@ async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
     entry_of_me = naming(other)
     with pytest.raises(InvalidInputError, match="names another node"):
         await site.reader.read(entry_of_me)
-    assert site.cached() == []
 
 
-async def test_a_forgotten_node_leaves_nothing_and_the_cache_has_a_limit(site: Site) -> None:
-    await site.publish(SMALL)
-    await site.reader.read(naming(SMALL))
-    site.published.clear()
-    await site.reader.read(naming(SMALL))
-    assert site.cached() == [WEB]
-    site.at += CLEAN
-    site.nodes.keeper = keep(site.directory / "other", SMALL)
-    await site.reader.read(entry(WEB, at=1))
-    assert site.cached() == []
-    site.reader.cache = CatalogCache(site.directory, most=10)
-    await site.reader.read(naming(SMALL))
-    assert site.cached() == []
+async def test_memory_holds_what_was_read_last(site: Site) -> None:
+    catalogs = [made(NodeName(f"n{number}.example.com"), motd={}) for number in range(3)]
+    site.reader.most = 2 * len(catalogs[0].packed)
+    for one in catalogs:
+        await site.publish(one)
+        await site.reader.read(naming(one))
+    site.store.away = True
+    assert (await site.reader.read(naming(catalogs[2]))).packed == catalogs[2].packed
+    with pytest.raises(UnavailableError):
+        await site.reader.read(naming(catalogs[0]))
 
 
 async def test_a_node_that_publishes_none_is_asked_and_not_twice_at_once(site: Site) -> None:
