@@ -29,7 +29,8 @@ class MemoryRecords:
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
         self.hints.append(hint)
         rows = self.listed[entity]
-        if not self.cuts or not hint.exact or hint.order or hint.since or hint.until:
+        others = hint.order or hint.since or hint.until or hint.further
+        if not self.cuts or not hint.exact or others:
             return RecordRows(rows=rows)
         matching = [
             row

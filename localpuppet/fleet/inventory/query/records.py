@@ -14,12 +14,25 @@
 Example: `source.rows(Entity.REPORTS, RecordHint(equal={"certname": ["web1"]}))`.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.tree import Entity, SortOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCondition:
+    """A condition on some columns of a row.
+
+    Attributes:
+        columns: The columns.
+        holds: Whether a row with these columns has the condition.
+    """
+
+    columns: frozenset[str]
+    holds: Callable[[Mapping[str, Json]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +43,9 @@ class RecordHint:
         equal: The values by column, one of which every row of the answer has.
         since: The earliest time by column, inclusive, in milliseconds since 1970, UTC.
         until: The latest time by column, inclusive.
-        exact: Whether `equal`, `since` and `until` are the whole condition. Only then may a source
-            apply `limit`, or count.
+        further: Other conditions, each of which every row of the answer has.
+        exact: Whether `equal`, `since`, `until` and `further` are the whole condition. Only then
+            may a source that applies all of them apply `limit`, or count.
         columns: The columns that the query uses.
         order: The sort criteria; empty for any order.
         limit: The limit of rows after `offset`; `None` for all.
@@ -44,6 +58,7 @@ class RecordHint:
     equal: Mapping[str, Collection[Json]] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
     until: Mapping[str, int] = field(default_factory=dict)
+    further: tuple[RowCondition, ...] = ()
     exact: bool = False
     columns: frozenset[str] = frozenset()
     order: tuple[SortOrder, ...] = ()

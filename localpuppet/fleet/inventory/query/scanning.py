@@ -15,8 +15,8 @@ from localpuppet.fleet.inventory.query.hints import (
     fact_names,
     named_nodes,
     necessary,
-    record_hint,
 )
+from localpuppet.fleet.inventory.query.record_hints import record_hint
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.resource_scope import is_of_entries, scope_of
 from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow

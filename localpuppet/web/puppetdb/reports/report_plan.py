@@ -13,7 +13,7 @@ from sqlite3 import Connection
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import LATEST
-from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RowCondition
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
@@ -99,6 +99,8 @@ class ReportPlan:
         if not self._of_reports:
             applied.add("status")
         times = hint.since.keys() | hint.until.keys()
+        if not all(self._is_shared(one) for one in hint.further):
+            return None
         if not hint.exact or not hint.equal.keys() <= applied or not times <= _ENDS:
             return None
         if hint.count_by is not None:
@@ -203,7 +205,8 @@ class ReportPlan:
 
     def _filtered(self) -> ReportFilter:
         hint, profiles = self._hint, None
-        if not self._profile.isdisjoint(hint.equal):
+        shared = any(self._is_shared(one) for one in hint.further)
+        if shared or not self._profile.isdisjoint(hint.equal):
             profiles = [number for number, row in self._state.profiles.items() if self._has(row)]
         since = [time for column, time in hint.since.items() if column in _ENDS | _STARTS]
         until = [time for column, time in hint.until.items() if column in _ENDS]
@@ -216,9 +219,15 @@ class ReportPlan:
         )
 
     def _has(self, row: Mapping[str, Json]) -> bool:
-        """Whether a profile has the values that the query wants."""
-        equal = self._hint.equal
-        return all(_is_among(row[name], equal[name]) for name in self._profile & equal.keys())
+        """Whether a profile has what the query wants of its columns."""
+        equal, further = self._hint.equal, self._hint.further
+        return all(
+            _is_among(row[name], equal[name]) for name in self._profile & equal.keys()
+        ) and all(one.holds(row) for one in further if self._is_shared(one))
+
+    def _is_shared(self, condition: RowCondition) -> bool:
+        """Whether a condition is about columns of a profile only."""
+        return condition.columns <= self._profile
 
     def _results(self) -> list[ResourceResult] | None:
         wanted = self._hint.equal.get("status")
@@ -239,8 +248,10 @@ def hashes_in(hint: RecordHint) -> Collection[Json] | None:
 
 
 def _is_among(value: Json, values: Collection[Json]) -> bool:
-    # `True == 1` in Python, and not in JSON.
-    return any(type(value) is type(one) and value == one for one in values)
+    # As in the evaluator: null equals nothing, and a boolean no number.
+    return value is not None and any(
+        value == one and isinstance(value, bool) == isinstance(one, bool) for one in values
+    )
 
 
 def _end(run: RunResult) -> float:

@@ -279,7 +279,9 @@ def test_a_source_may_sort_cut_and_count(cuts: bool) -> None:
     )  # fmt: skip
     query = "reports[status, count()] { certname ~ 'db' group by status order by status }"
     assert [row["count"] for row in rows(query, source)] == [1, 1]
-    assert not source.hints[-1].exact
+    (further,) = source.hints[-1].further
+    assert further.columns == {"certname"}
+    assert [further.holds({"certname": name}) for name in ("db1", "a")] == [True, False]
     query = "reports[status, count()] { group by status order by status limit 1 }"
     assert rows(query, source) == [{"status": "changed", "count": 2}]
     assert source.hints[-1].count_by == ("status",)

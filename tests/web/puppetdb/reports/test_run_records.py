@@ -1,5 +1,6 @@
 """Rows of reports, events and nodes: SQL selects, sorts and counts as a plain filter does."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,15 +8,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.inventory.query.answering import answer
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST, OF_REPORTS
-from localpuppet.fleet.inventory.query.records import RecordHint
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity, Field, SortOrder
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from tests.doubles.inventory import MemoryInventory
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
 ALL = frozenset(COLUMNS[Entity.REPORTS]) | {LATEST}
@@ -197,6 +201,87 @@ def test_events_of_the_newest_reports_are_counted_by_node_and_status(
         assert isinstance(count, int)
         numbers[tuple(row[name] for name in by)] += count
     assert numbers == plain
+
+
+profile_conditions = st.recursive(
+    st.one_of(
+        st.tuples(
+            st.just("="),
+            st.sampled_from(["status", "environment", "code_id"]),
+            st.sampled_from(["failed", "changed", "unchanged", "test", "c" * 40]),
+        ),
+        st.tuples(
+            st.just("="),
+            st.sampled_from(["noop", "noop_pending"]),
+            st.sampled_from([True, False, 1]),
+        ),
+        st.just(("~", "environment", "e")),
+        st.just(("null?", "puppet_version", True)),
+        st.just(("=", "report_format", 12.0)),
+    ),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["and", "or"]), inner, inner), st.tuples(st.just("not"), inner)
+    ),
+    max_leaves=5,
+)
+other_conditions = st.one_of(
+    st.tuples(st.just("="), st.just("certname"), st.sampled_from("abx")),
+    st.tuples(st.just("~"), st.just("certname"), st.sampled_from(["a", "[bx]"])),
+    st.tuples(
+        st.sampled_from(["<", "<=", ">", ">="]),
+        st.sampled_from(["end_time", "start_time"]),
+        st.integers(-1, 6).map(lambda days: show_epoch(LONG_AGO // DAY * DAY + days * DAY)),
+    ),
+)
+
+
+class AllRows:
+    """A source that applies no hint.
+
+    Args:
+        rows: The rows.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Json]]) -> None:
+        self._rows = rows
+        self.entities = (Entity.REPORTS,)
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return all rows."""
+        assert entity is Entity.REPORTS
+        assert hint.limit != 0
+        return RecordRows(rows=self._rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(runs, max_size=25),
+    st.lists(st.one_of(profile_conditions, other_conditions), max_size=3),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_any_query_has_the_answer_that_it_has_without_hints(
+    many: list[RunResult], conditions: list[Json], limit: int, counts: bool
+) -> None:
+    played = PlayedRuns(placed(many), NODES)
+    everything = [*played.records.rows(Entity.REPORTS, RecordHint(columns=ALL)).rows]
+    where: list[Json] = json.loads(json.dumps(["and", ["~", "hash", ""], *conditions][:9]))
+    if conditions:
+        where.pop(1)
+    query: list[Json] = ["from", "reports", where, ["order_by", [["end_time", "desc"]]]]
+    query.append(["limit", limit])
+    if counts:
+        fields_: list[Json] = [["function", "count"], "status"]
+        query = ["from", "reports", ["extract", fields_, where, ["group_by", "status"]]]
+    select = parse_client_query({"query": query}).select
+    reader = MemoryInventory([])
+    answers = []
+    for records in (played.records, AllRows(everything)):
+        found = answer(select, reader=reader, records=records, total=not counts)
+        rows = [json.loads(text) for text in found.rows]
+        shown = sorted(rows, key=repr) if counts else [row["end_time"] for row in rows]
+        answers.append((shown, found.total))
+    assert answers[0] == answers[1]
 
 
 def test_pages_in_order_of_time_meet_every_report_once() -> None:
