@@ -22,7 +22,7 @@ from localpuppet.node.runs.attempt import Attempt, RefusalKind, refusal_cause
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import RunState, Status, failure_streak
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.runs.telling import told_log, told_report
 
 # Refusals that do not mean a failure: the run takes place later.
@@ -159,7 +159,7 @@ class Describer:
     def _short(self, status: Status | None) -> dict[str, Any] | None:
         if status is None:
             return None
-        streak = failure_streak(() if status.succeeded else self.kept.records.history())
+        streak = self.kept.records.streak(status)
         return {
             "run": status.id,
             "release": status.release,

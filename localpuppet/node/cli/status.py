@@ -11,7 +11,7 @@ from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import RunState, Status, failure_streak
+from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import (
     fork_server_memory,
@@ -136,9 +136,9 @@ def _around(
 
 def _failing(records: Records, status: Status | None) -> str:
     """Return since when runs have failed, if several have in a row; empty otherwise."""
-    if status is None or status.succeeded:
+    if status is None:
         return ""
-    streak = failure_streak(records.history())
+    streak = records.streak(status)
     since = f"since {render_run.moment(streak.since)}, {streak.runs} runs in a row"
     return since if streak.runs > 1 else ""
 

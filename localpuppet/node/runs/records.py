@@ -31,7 +31,16 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
 from localpuppet.node.runs.retention import outdated
-from localpuppet.node.runs.run import SCHEMA, Outcome, RunRequest, RunState, Status, new_run_id
+from localpuppet.node.runs.run import (
+    SCHEMA,
+    FailureStreak,
+    Outcome,
+    RunRequest,
+    RunState,
+    Status,
+    failure_streak,
+    new_run_id,
+)
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
@@ -120,6 +129,7 @@ class Records:
     def __init__(self, directory: Path, processes: ProcessTable) -> None:
         self.directory = directory
         self._processes = processes
+        self._streak: tuple[str, FailureStreak] = ("", FailureStreak())
 
     def on(self, run: str | None) -> RunDirectory | None:
         """Return the record of a running run; `None` if Puppet runs without a supervisor.
@@ -268,6 +278,18 @@ class Records:
     def history(self) -> Iterator[Status]:
         """Return every run's status, newest first."""
         return (self.status(RunDirectory(self.directory / run)) for run in self.ids())
+
+    def streak(self, last: Status) -> FailureStreak:
+        """Return the failed runs since the last success; they are read once for each last run.
+
+        Args:
+            last: The last finished run.
+        """
+        if last.succeeded:
+            return FailureStreak()
+        if self._streak[0] != last.id:
+            self._streak = last.id, failure_streak(self.history())
+        return self._streak[1]
 
     def wait(
         self,

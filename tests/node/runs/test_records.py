@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.run import FailureStreak, Outcome, RunState, Status
 from tests.doubles.ports import FakeProcesses
 from tests.rigs.recorded import PUPPET, SUPERVISOR, Recorded, in_the_way
 
@@ -201,6 +201,19 @@ DAMAGE: dict[str, bytes | None] = {
     "another schema": b'{"schema": 2}',
     "too deep": b"[" * 100_000,
 }
+
+
+def test_failed_runs_in_a_row_are_read_again_only_after_another_run(site: Recorded) -> None:
+    good = site.finish(site.begin())
+    assert site.records.streak(site.records.status(good)) == FailureStreak()
+    failed = [site.finish(site.begin(), Outcome.FAILED) for _ in range(2)]
+    last = site.records.status(failed[1])
+    assert site.records.streak(last).runs == 2
+    failed[0].status.unlink()
+    good.status.unlink()  # reads 'interrupted' from now on
+    assert site.records.streak(last).runs == 2
+    newest = site.records.status(site.finish(site.begin(), Outcome.FAILED))
+    assert site.records.streak(newest).runs == 4
 
 
 @pytest.mark.parametrize("name", DAMAGE)
