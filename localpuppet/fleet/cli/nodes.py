@@ -11,7 +11,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
-from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow
+from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow, sort_rows
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
@@ -113,7 +113,12 @@ def nodes_command(
         return
     now = node.clock.now()
     published, listing = run(_gathered(node, filters["expression"], needs=bool(filters["roles"])))
-    rows = _sorted(_chosen(_rows(published, listing, now), listing, now, filters), order, now)
+    rows = sort_rows(
+        _chosen(_rows(published, listing, now), listing, now, filters),
+        order.removeprefix("-"),
+        down=order.startswith("-"),
+        now=now.timestamp(),
+    )
     if as_json:
         render.emit_json(
             {
@@ -216,15 +221,6 @@ def _chosen(
         and (listing.matching is None or row.node in listing.matching)
         and (not wanted or any(has_concern(row, word, now) for word in wanted))
     ]
-
-
-def _sorted(rows: list[NodeRow], order: str, now: datetime) -> list[NodeRow]:
-    field = order.removeprefix("-")
-    key = NODE_ORDERS[field]
-    if field == "severity":
-        key = lambda row: row.severity(now.timestamp())  # noqa: E731 - an order as the others
-    rows = sorted(rows, key=lambda row: row.node)
-    return sorted(rows, key=key, reverse=order.startswith("-"))
 
 
 def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:

@@ -6,7 +6,7 @@ No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,6 +231,20 @@ NODE_ORDERS: Mapping[str, Callable[[NodeRow], Any]] = {
     "finished_at": lambda row: row.finished_at or 0.0,
     "release": lambda row: row.release,
 }
+
+
+def sort_rows(rows: Iterable[NodeRow], order: str, *, down: bool, now: float) -> list[NodeRow]:
+    """Return rows in one of the orders of `NODE_ORDERS`; equal ones by name.
+
+    Args:
+        rows: The rows.
+        order: The order; `severity` is that of `NodeRow.severity`.
+        down: Whether it is descending.
+        now: Seconds since 1970, UTC.
+    """
+    by_severity = order == "severity"
+    key = (lambda row: row.severity(now)) if by_severity else NODE_ORDERS[order]
+    return sorted(sorted(rows, key=lambda row: row.node), key=key, reverse=down)
 
 
 def is_older(release: str, than: str) -> bool:

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Generic, TypeVar
 
-from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, ON_HOLD, WRONG_RELEASE, NodeRow
+from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow, sort_rows
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
@@ -83,11 +83,7 @@ def chosen(
         for row in standing.some(smallest)
         if all(row.node in one for one in others) and asked.name in row.node
     ]
-    found.sort(key=lambda row: row.node)
-    by_severity = asked.sort == "severity"
-    key = (lambda row: row.severity(now)) if by_severity else NODE_ORDERS[asked.sort]
-    found.sort(key=key, reverse=asked.down)
-    return found
+    return sort_rows(found, asked.sort, down=asked.down, now=now)
 
 
 def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterator[Collection[str]]:
