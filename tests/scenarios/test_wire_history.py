@@ -1,7 +1,8 @@
 """The history of nodes on servers with the documented permissions, for each user of the bus."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,8 @@ class _Dashboard:
         self.records: dict[str, list[RunSummary | AuditRecord]] = {}
         self.complete = asyncio.Event()
 
-    def is_taken(self, _: str, digest: bytes) -> bool:
-        return not digest
+    async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
+        return digests.keys()
 
     def note_taken(self, key: str, _: bytes) -> None:
         if len(self.records) == 2:

@@ -10,7 +10,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
@@ -72,17 +73,16 @@ class HistoryBoard(Protocol):
     memory.
     """
 
-    def is_taken(self, key: str, digest: bytes) -> bool:
-        """Return whether the board stored this value before, so that it is not verified again.
+    async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
+        """Return the keys whose values the board has not stored, so that only they are verified.
 
         Args:
-            key: The key on the bus.
-            digest: SHA-256 of the value.
+            digests: Key on the bus → SHA-256 of its value.
         """
         ...
 
     def note_taken(self, key: str, digest: bytes) -> None:
-        """Record that the board has everything in a value; see `is_taken`."""
+        """Record that the board has everything in a value; see `unknown`."""
         ...
 
     def note_waiting(self, days: int) -> None:
@@ -177,25 +177,27 @@ class HistoryFollower:
         async with aclosing(following) as changes:
             async for change in changes:
                 self._reported = ""
-                await self._take(self._left(change))
+                await self._take(await self._left(change))
                 if not (isinstance(change, KeyListing) and change.more):
                     self._after = revision_of(change)
 
-    def _left(self, change: Change) -> Sequence[KeyValueEntry]:
+    async def _left(self, change: Change) -> Sequence[KeyValueEntry]:
         """Return the values of a change to read at once: of a listing, those that are no days."""
         if not isinstance(change, KeyListing):
             return entries(change)
-        left = [one for one in self._new(change.entries) if not self._backlog.add(one.key)]
+        new = await self._new(change.entries)
+        left = [one for one in new if not self._backlog.add(one.key)]
         self.board.note_waiting(self._backlog.days)
         if self._backlog.days:
             self._listed.set()
         return left
 
-    def _new(self, found: Iterable[KeyValueEntry]) -> list[KeyValueEntry]:
-        return [one for one in found if not self.board.is_taken(one.key, _digest(one))]
+    async def _new(self, found: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
+        unknown = await self.board.unknown({one.key: _digest(one) for one in found})
+        return [one for one in found if one.key in unknown]
 
     async def _take(self, found: Sequence[KeyValueEntry]) -> None:
-        new = self._new(found)
+        new = await self._new(found)
         for begin in range(0, len(new), TOGETHER):
             some = new[begin : begin + TOGETHER]
             results = await asyncio.to_thread(lambda: [*map(self._read, some)])  # noqa: B023

@@ -213,10 +213,14 @@ class DashboardStore:
             connection.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", taken.items())
             self._make_room(connection)
 
-    def taken(self) -> dict[int, int]:
-        """Return the values of the bus that are stored completely; see `write_history`."""
+    def taken(self, keys: Sequence[int]) -> dict[int, int]:
+        """Return which of some values of the bus are stored completely; see `write_history`."""
         with self._database.snapshot() as connection:
-            return dict(connection.execute("SELECT key, digest FROM taken"))
+            found = connection.execute(
+                "SELECT key, digest FROM taken WHERE key IN (SELECT value FROM json_each(?))",
+                (json.dumps([*keys]),),
+            )
+            return dict(found)
 
     def _write_runs(self, connection: Connection, ended: Iterable[RunResult]) -> None:
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,8 @@ class _Board:
         self.waiting: list[int] = []
         self._news = asyncio.Event()
 
-    def is_taken(self, key: str, digest: bytes) -> bool:
-        return self.taken.get(key) == digest
+    async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
+        return {key for key, digest in digests.items() if self.taken.get(key) != digest}
 
     def note_taken(self, key: str, digest: bytes) -> None:
         self.taken[key] = digest

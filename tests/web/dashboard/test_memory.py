@@ -164,7 +164,8 @@ def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, 
     kept = memory.runs("n099", limit=99)
     assert 1 < len(kept) < 20
     assert all(len(run.resources) == 20 for run in kept)
-    assert memory.taken() == {day: -day for day in range(31)}
+    assert memory.taken(range(40)) == {day: -day for day in range(31)}
+    assert memory.taken([7, 99]) == {7: -7}
     assert len(memory.history.audit(AuditFilter(), limit=99)) == 31
     now.seconds += 88 * DAY
     for _ in range(31):  # a day each

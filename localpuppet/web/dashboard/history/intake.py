@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from localpuppet.fleet.history.audit_record import AuditRecord
@@ -18,7 +19,7 @@ _BYTES = 8
 class HistoryIntake:
     """Takes days of history.
 
-    Of each value on the bus it remembers eight bytes of two digests: of the key and of the value.
+    Of each value on the bus the memory has eight bytes of two digests: of the key and of the value.
     They are written with the next batch, so after a kill some values are verified again.
 
     Attributes:
@@ -30,20 +31,18 @@ class HistoryIntake:
     memory: DashboardStore
     changed: Callable[[str], None]
     waiting: Callable[[int], None]
-    _taken: dict[int, int] | None = field(default=None, init=False)
     _noted: dict[int, int] = field(default_factory=dict, init=False)
 
-    def is_taken(self, key: str, digest: bytes) -> bool:
-        """Return whether the memory has everything in a value; see `HistoryBoard`."""
-        if self._taken is None:
-            self._taken = self.memory.taken()
-        return self._taken.get(_number(key)) == _signed(digest)
+    async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
+        """Return the keys whose values the memory lacks; see `HistoryBoard`."""
+        numbers = {key: _number(key) for key in digests}
+        known = await asyncio.to_thread(self.memory.taken, list(numbers.values()))
+        known |= self._noted
+        return {key for key, one in digests.items() if known.get(numbers[key]) != _signed(one)}
 
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the memory has everything in a value; see `HistoryBoard`."""
         self._noted[_number(key)] = _signed(digest)
-        if self._taken is not None:
-            self._taken.update(self._noted)
 
     def note_waiting(self, days: int) -> None:
         """Note how many days are not complete yet; see `HistoryBoard`."""
