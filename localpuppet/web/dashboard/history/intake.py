@@ -50,27 +50,26 @@ class HistoryIntake:
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries; see `HistoryBoard`."""
-        await asyncio.to_thread(self._write, days, ())
-        for day in days:
-            self.changed(day.node)
+        await self._store(days, ())
 
     async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
         """Store audit records; see `HistoryBoard`."""
-        await asyncio.to_thread(self._write, (), days)
-        for day in days:
-            self.changed(day.node)
+        await self._store((), days)
 
-    def _write(
+    async def _store(
         self, runs: Sequence[HistoryDay[RunSummary]], audit: Sequence[HistoryDay[AuditRecord]]
     ) -> None:
         if not runs and not audit:
             return
-        noted, self._noted = self._noted, {}
-        self.memory.write_history(
+        noted, self._noted = self._noted, {}  # not in the thread: others note meanwhile
+        await asyncio.to_thread(
+            self.memory.write_history,
             (RunResult.of_summary(day.node, record) for day in runs for record in day.records),
             [(day.node, day.records) for day in audit],
             taken=noted,
         )
+        for node in (*(day.node for day in runs), *(day.node for day in audit)):
+            self.changed(node)
 
 
 def _number(key: str) -> int:

@@ -165,7 +165,7 @@ function listen() {
   source = new EventSource("/events");
   source.onmessage = (event) => {
     const { nodes } = JSON.parse(event.data);
-    headers["last-event-id"] = event.lastEventId; // the page shall not be older
+    headers["last-event-id"] = event.lastEventId; // the answer must not be older
     if (!nodes || (live && (!subject || nodes.includes(subject)))) soon();
   };
   source.onopen = () => {
