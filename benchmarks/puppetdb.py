@@ -28,7 +28,7 @@ SPARE = ("timestamp", "facts_timestamp", "catalog_timestamp", "resource")
 OF_REPORTS = ("report", "latest_report", "cached_catalog_status", "expires_facts")
 
 
-def ours(entries: Sequence[InventoryEntry], query: Json) -> list[dict[str, Json]] | str:
+def ours(entries: Sequence[InventoryEntry], query: Json) -> list[Json] | str:
     """Return the rows of localpuppet, or its error."""
     try:
         exports = {str(entry.node): exports_of(entry) for entry in entries}
@@ -36,13 +36,16 @@ def ours(entries: Sequence[InventoryEntry], query: Json) -> list[dict[str, Json]
         result = FunctionCall.of("puppetdb_query", [query]).answer(reader).result
     except LocalpuppetError as error:
         return str(error)[:80]
-    return [row for row in result if isinstance(row, dict)] if isinstance(result, list) else []
+    return result if isinstance(result, list) else []
 
 
-def normal(rows: list[dict[str, Json]], query: Json) -> list[str]:
+def normal(rows: list[Json], query: Json) -> list[str]:
     """Return rows as texts that compare, sorted unless the query says how."""
     kept = []
     for row in rows:
+        if not isinstance(row, dict):
+            kept.append(json.dumps(row))
+            continue
         shown = {
             key: value
             for key, value in row.items()
@@ -87,7 +90,7 @@ def main() -> None:
     sys.exit(differ > 0)
 
 
-def _shown(answer: list[dict[str, Json]] | str) -> str:
+def _shown(answer: list[Json] | str) -> str:
     return "rejected" if isinstance(answer, str) else str(len(answer))
 
 

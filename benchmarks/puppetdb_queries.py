@@ -280,4 +280,64 @@ QUERIES: tuple[Json, ...] = (
             ["and", ["=", "exported", True], ["=", ["parameter", "host_aliases"], ["10.0.0.4"]]],
         ],
     ],
+    # entities whose rows are different values, and fact sets
+    "environments { }",
+    "environments { name ~ '^t' }",
+    "environments { facts { name = 'cluster' and value = 'blue' } }",
+    "fact_paths { name = 'processors' }",
+    "fact_paths[path, type] { path ~> ['networking', '.*'] }",
+    "fact_paths[type] { path = ['load'] }",
+    "fact_paths { depth = 2 and name = 'os' }",
+    "factsets[certname, environment] { certname ~ '1' }",
+    # functions over the rows of a group
+    "facts[count(), sum(value), avg(value), min(value), max(value)] { name = 'load' }",
+    "facts[sum(value), avg(value)] { name = 'nosuch' }",
+    "facts[certname, max(value)] { name = 'load' group by certname }",
+    "nodes[facts_environment, count()] { group by facts_environment }",
+    "nodes[min(certname)] { }",
+    # times
+    "nodes[certname] { facts_timestamp > '2026-11-01T05:00:00+02:00' }",
+    "nodes[certname] { facts_timestamp <= '2020-01-01' }",
+    "inventory[certname] { timestamp >= '2026-11-01 04:00:00' }",
+    "inventory[certname] { ! (timestamp < '2026-11') }",
+    ["from", "nodes", ["extract", "certname", [">", "facts_timestamp", 1_700_000_000_000]]],
+    # forms of the array
+    ["from", "nodes", ["extract", "certname", ["=", "node_state", "active"]]],
+    ["from", "nodes", ["extract", "certname", ["=", "node_state", "inactive"]]],
+    ["from", "nodes", ["extract", "certname", ["=", "deactivated", None]]],
+    [
+        "from",
+        "resources",
+        ["extract", ["certname", "title"], ["and", ["=", "exported", True], ["~", "tags", "^c"]]],
+    ],
+    [
+        "from",
+        "resources",
+        ["extract", ["certname", "title"], ["and", ["=", "exported", True], ["=", "tags", "C"]]],
+    ],
+    [
+        "from",
+        "facts",
+        [
+            "extract",
+            [["function", "count"], "name"],
+            ["~", "name", "^n"],
+            ["group_by", "name"],
+        ],
+        ["order_by", ["name"]],
+    ],
+    [
+        "from",
+        "nodes",
+        [
+            "extract",
+            "certname",
+            [
+                "in",
+                ["certname"],
+                ["extract", "certname", ["select_fact_contents", [">", "value", 10]]],
+            ],
+        ],
+    ],
+    ["from", "nodes", ["extract", "certname", ["in", ["fact", "cluster"], ["array", ["blue"]]]]],
 )

@@ -123,14 +123,14 @@ class PuppetDb:
         """Give it a report; return when it has stored the report."""
         self._command("store report", 8, payload)
 
-    def ask(self, query: Json) -> list[dict[str, Json]] | str:
+    def ask(self, query: Json) -> list[Json] | str:
         """Return the rows of an answer, or why there is none."""
         text = query if isinstance(query, str) else json.dumps(query)
         try:
             data = self._get(f"/pdb/query/v4?{urllib.parse.urlencode({'query': text})}")
         except urllib.error.HTTPError as error:
             return f"{error.code}: {error.read().decode()[:80]}"
-        rows: list[dict[str, Json]] = json.loads(data)
+        rows: list[Json] = json.loads(data)
         return rows
 
     def wait(self, process: subprocess.Popen[bytes]) -> None:
