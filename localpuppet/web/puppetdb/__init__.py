@@ -3,7 +3,7 @@
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
 decides: `ports`.
-acts: `answering`, `app`, `catalogs`, `combined_records`.
+acts: `answering`, `app`, `catalogs`, `combined_records`, `resource_counts`.
 touches the world: `bodies`.
 inner packages: `reports`.
 private: `endpoints`, `errors`, `metrics`, `parameters`, `questions`, `request_reading`, `turns`.

@@ -10,7 +10,7 @@ class CombinedRecords:
     """Rows of several sources; a `RecordSource`.
 
     Args:
-        sources: The sources; no two have the same entity.
+        sources: The sources; the last one that has an entity is asked.
     """
 
     def __init__(self, sources: Sequence[RecordSource]) -> None:

@@ -63,6 +63,7 @@ class ApiWiring:
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
         from localpuppet.web.puppetdb.reports.population import PopulationMetrics
         from localpuppet.web.puppetdb.reports.run_records import RunRecords
+        from localpuppet.web.puppetdb.resource_counts import ResourceCounts
 
         node, rows = sources.fleet.node, sources.rows
         snapshot = sources.memory.history.snapshot
@@ -71,12 +72,15 @@ class ApiWiring:
             nodes=lambda: list(rows.rows),  # a copy, because queries run in threads
             now=lambda: node.clock.now().timestamp(),
         )
+        metrics = PopulationMetrics(snapshot=snapshot, nodes=lambda: sources.view.since(None))
+        catalogs = _catalogs(sources)
+        counts = ResourceCounts(sources.view, count=metrics.resources, catalogs=catalogs)
         way = self._way_in(listening[0].getsockname()[1])
         directory = node.settings.state / "web"
         make_private(directory)
         answering = Answering(
             reader=sources.view,
-            records=CombinedRecords([runs, _catalogs(sources)]),
+            records=CombinedRecords([runs, catalogs, counts]),
             ask=sources.inventory.ask,
             bodies=AnswerBodies(directory),
             monotonic=node.clock.monotonic,
@@ -87,9 +91,7 @@ class ApiWiring:
             client=way.client,
             sources=ApiSources(
                 details=NodeReportDetails(find=runs.run, ask=sources.reports.log),
-                metrics=PopulationMetrics(
-                    snapshot=snapshot, nodes=lambda: sources.view.since(None)
-                ),
+                metrics=metrics,
             ),
         )
         app = application(context, way.rule)

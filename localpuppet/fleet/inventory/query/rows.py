@@ -12,6 +12,7 @@ from localpuppet.fleet.inventory.query.columns import PARAMETER, TAG
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import ExportsReader
+from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 CLASS = "Class"
 TRUSTED = "trusted"
@@ -150,7 +151,7 @@ class NodeRows:
 
     def _environment(self) -> str:
         # Puppet's default for an input without an environment.
-        return str(self.known.environment or "production")
+        return str(self.known.environment or DEFAULT_ENVIRONMENT)
 
     def _inventory(self) -> QueryRow:
         return QueryRow(

@@ -34,10 +34,17 @@ class PopulationMetrics:
         """Return the MBeans by name; see `ReadMetrics`."""
         return await asyncio.to_thread(self._read)
 
+    def resources(self, nodes: Collection[str]) -> int:
+        """Return the number of resources that the newest runs of nodes report."""
+        return sum(self._totals(nodes))
+
+    def _totals(self, nodes: Collection[str]) -> list[int]:
+        with self.snapshot() as connection:
+            return report_queries.resource_totals(connection, nodes)
+
     def _read(self) -> Mapping[str, Mapping[str, Json]]:
         nodes = self.nodes()
-        with self.snapshot() as connection:
-            totals = report_queries.resource_totals(connection, nodes)
+        totals = self._totals(nodes)
         resources = sum(totals)
         values: dict[str, Json] = {
             "num-nodes": len(nodes),

@@ -11,12 +11,19 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.query.answering import answer
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.ports import ApiSources
 from localpuppet.web.puppetdb.reports.details import NodeReportDetails
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
+from localpuppet.web.puppetdb.resource_counts import ResourceCounts
+from tests.doubles.inventory import MemoryInventory
+from tests.doubles.records import MemoryRecords
+from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 from tests.web.puppetdb.served import V4, ServedApi
 
@@ -231,3 +238,25 @@ def test_metrics_of_the_population_are_true_and_others_do_not_exist(api: ServedA
     assert api.ask(prefix + "avg-resources-per-node").json["value"] == {"Value": 24.5}
     assert api.ask(prefix + "pct-resource-dupes").json["status"] == 404
     assert api.ask("/metrics/v2/read/java.lang:type=Memory").json["status"] == 404
+
+
+def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> None:
+    """Puppetboard shows an environment first; whole catalogs may not be published."""
+    metrics = PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"})
+    entries = [entry("a", environment="test"), entry("b", environment="test"), entry("c")]
+    counts = ResourceCounts(
+        MemoryInventory(entries),
+        count=metrics.resources,
+        catalogs=MemoryRecords({Entity.RESOURCES: [{"title": "of a catalog"}]}),
+    )
+
+    def number(where: Json) -> int:
+        query = parse_client_query(
+            {"query": ["extract", [["function", "count"]], where]}, Entity.RESOURCES
+        )
+        found = answer(query.select, reader=MemoryInventory(entries), records=counts)
+        return int(json.loads(next(found.rows))["count"])
+
+    assert number(["=", "environment", "test"]) == 49
+    assert number(["=", "environment", "production"]) == 0
+    assert number(["and", ["=", "title", "of a catalog"]]) == 1

@@ -1,0 +1,48 @@
+"""The number of all resources in an environment, without whole catalogs.
+
+- Puppetboard's overview counts the resources of an environment. Run summaries have the number of
+  each node, so this count needs no catalog. Any other query for resources reads catalogs.
+"""
+
+from collections.abc import Callable, Collection
+
+from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RecordSource
+from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
+
+
+class ResourceCounts:
+    """Counts resources of environments; a `RecordSource`.
+
+    Args:
+        reader: The entries of nodes.
+        count: Returns the number of resources that the newest runs of nodes report.
+        catalogs: The rows of other queries.
+    """
+
+    entities = (Entity.RESOURCES,)
+
+    def __init__(
+        self,
+        reader: InventoryReader,
+        *,
+        count: Callable[[Collection[str]], int],
+        catalogs: RecordSource,
+    ) -> None:
+        self._reader = reader
+        self._count = count
+        self._catalogs = catalogs
+
+    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
+        """Return rows of resources; see `RecordSource`."""
+        is_count = hint.exact and hint.count_by == () and not (hint.since or hint.until)
+        if not is_count or hint.equal.keys() - {"environment"}:
+            return self._catalogs.rows(entity, hint)
+        wanted = hint.equal.get("environment")
+        nodes = [
+            str(known.node)
+            for known in self._reader.nodes()
+            if wanted is None or str(known.environment or DEFAULT_ENVIRONMENT) in wanted
+        ]
+        return RecordRows(rows=[{"count": self._count(nodes)}], counted=True)
