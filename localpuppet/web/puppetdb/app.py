@@ -6,7 +6,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -32,13 +32,16 @@ from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
 from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
 from localpuppet.web.puppetdb.parameters import RequestParameters
 from localpuppet.web.puppetdb.ports import ApiSources
-from localpuppet.web.puppetdb.questions import question_of
+from localpuppet.web.puppetdb.questions import Question, question_of
+from localpuppet.web.puppetdb.reports.details import with_node_log
 from localpuppet.web.puppetdb.request_reading import BODY_PATIENCE, RequestReading, segments_below
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"
 QUERY = "/pdb/query/"
 CHUNK = 64 * 1024
+# Seconds for the log of a node in the answer to a query.
+LOG_PATIENCE = 3.0
 _READ_ONLY = (
     "Permission denied: localpuppet serves queries only. Nodes publish their facts and reports"
     " themselves ('localpuppet inventory forget NODE' removes one)."
@@ -187,6 +190,23 @@ class _Api:
             return json_response(_array(parameters.query["query"]))
         return await self._answer(request, endpoint, parameters)
 
+    def _question(
+        self,
+        endpoint: ApiEndpoint,
+        parameters: RequestParameters,
+        loop: asyncio.AbstractEventLoop,
+    ) -> Question:
+        """Return the question of a request; a single report of a node has the node's log."""
+        question, details = question_of(endpoint, parameters), self._parts.sources.details
+        if details is None or not question.is_of_one_node:
+            return question
+
+        def read(report: str) -> Json:
+            reading = asyncio.wait_for(details(report, "logs"), LOG_PATIENCE)
+            return asyncio.run_coroutine_threadsafe(reading, loop).result()
+
+        return replace(question, shape=partial(with_node_log, read=read))
+
     async def _detail(self, endpoint: ApiEndpoint, parameters: RequestParameters) -> Response:
         """Return a part of a report that only its node has."""
         read, report = self._parts.sources.details, endpoint.parents[-1].value
@@ -207,7 +227,8 @@ class _Api:
         client = self._parts.client(Visitor.of(request.scope))
         deadline = answering.deadline(parameters.timeout)
         gzip = "gzip" in request.headers.get("accept-encoding", "")
-        question = partial(question_of, endpoint, parameters)
+        loop = asyncio.get_running_loop()
+        question = partial(self._question, endpoint, parameters, loop)
         form = BodyForm(pretty=parameters.pretty, gzip=gzip)
         working = asyncio.create_task(answering.answer(question, client, deadline, form))
         answer = await _while_there(request, working, deadline)

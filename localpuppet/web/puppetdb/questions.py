@@ -8,7 +8,15 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.syntax import check_text
-from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, SortOrder
+from localpuppet.fleet.inventory.query.tree import (
+    Compare,
+    Entity,
+    Field,
+    Operator,
+    Select,
+    SortOrder,
+    conjuncts,
+)
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
 from localpuppet.web.puppetdb.parameters import RequestParameters
 from localpuppet.web.puppetdb.ports import RowShape
@@ -34,6 +42,21 @@ class Question:
     parents: tuple[tuple[Select, str], ...]
     absent: str
     shape: RowShape | None = None
+
+    @property
+    def is_of_one_node(self) -> bool:
+        """Whether it selects whole reports of a node, as the view of a report does."""
+        select = self.select
+        return (
+            select.entity is Entity.REPORTS
+            and select.columns is None
+            and any(
+                isinstance(one, Compare)
+                and one.field.column == "certname"
+                and one.operator is Operator.EQUAL
+                for one in conjuncts(select.where)
+            )
+        )
 
 
 def question_of(endpoint: ApiEndpoint, parameters: RequestParameters) -> Question:

@@ -90,7 +90,11 @@ class ApiWiring:
             clock=node.clock,
             client=way.client,
             sources=ApiSources(
-                details=NodeReportDetails(find=runs.run, ask=sources.reports.log),
+                details=NodeReportDetails(
+                    find=runs.run,
+                    ask=sources.reports.log,
+                    is_online=lambda name: name not in rows.standing.unresponsive,
+                ),
                 metrics=metrics,
             ),
         )

@@ -9,9 +9,12 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_kind import Kind
@@ -42,11 +45,13 @@ class NodeReportDetails:
     Attributes:
         find: Returns the run of a report, `None` for an unknown hash; called in a thread.
         ask: Asks a node for the end of a run's log; see `telling.told_log`.
+        is_online: Whether a node can be asked; called in the event loop.
         patience: Seconds for the node.
     """
 
     find: Callable[[str], RunResult | None]
     ask: AskLog
+    is_online: Callable[[str], bool] = lambda _: True
     patience: float = PATIENCE
 
     async def __call__(self, report: str, part: str) -> Json:
@@ -58,6 +63,8 @@ class NodeReportDetails:
             return metrics(run)
         if run.outcome is Kind.REFUSED or run.seconds is None:
             return log_of(run)
+        if not self.is_online(run.node):
+            raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
         try:
             async with asyncio.timeout(self.patience):
                 told = await self.ask(NodeName.parse(run.node), RunId(run.run))
@@ -68,6 +75,29 @@ class NodeReportDetails:
             raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
         lines = RunLogTail.read(told).lines
         return [*log_of(run)[:-1], *_lines(lines, time=show_epoch(run.at))]
+
+
+def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:
+    """Yield reports as JSON texts; a single one has the log of its node.
+
+    If the node's log cannot be read, a warning says so after the lines of the summary.
+
+    Args:
+        rows: The reports.
+        read: Returns the log of a report by its hash; raises `LocalpuppetError` or `TimeoutError`.
+    """
+    some = list(islice(rows, 2))
+    if len(some) != 1:
+        yield from chain(some, rows)
+        return
+    row = loads_again(some[0].encode())
+    logs = row["logs"]
+    try:
+        lines = read(row["hash"])
+    except (LocalpuppetError, TimeoutError) as error:
+        text = f"the node's log cannot be read: {str(error) or 'it did not answer in time'}"
+        lines = [*logs["data"], log_line("warning", text, time=row["end_time"])]
+    yield compact({**row, "logs": {**logs, "data": lines}})
 
 
 def _lines(lines: tuple[str, ...], *, time: str) -> Iterator[Json]:

@@ -53,6 +53,7 @@ class PlayedNode:
     """A node that sends the log of a run, or refuses to."""
 
     refusal = ""
+    offline: frozenset[str] = frozenset()
 
     async def log(self, name: NodeName, requested: RunId) -> Mapping[str, Json]:
         """Return the end of the log; see `telling.told_log`."""
@@ -75,7 +76,9 @@ def asked() -> PlayedNode:
 @pytest.fixture
 def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[ServedApi]:
     sources = ApiSources(
-        details=NodeReportDetails(find=played.records.run, ask=asked.log),
+        details=NodeReportDetails(
+            find=played.records.run, ask=asked.log, is_online=lambda name: name not in asked.offline
+        ),
         metrics=PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"}),
     )
     with ServedApi(tmp_path, records=played.records, sources=sources) as served:
@@ -135,6 +138,8 @@ def test_the_view_of_a_report_finds_it_by_hash_or_configuration_version(api: Ser
         found = api.ask(f"{V4}/reports", query).json
         assert row["latest_report_hash"] in [one["hash"] for one in found]
     report = next(one for one in found if one["hash"] == row["latest_report_hash"])
+    # A list of reports has what the summaries say, and asks no node.
+    assert [line["level"] for line in report["logs"]["data"]] == ["err", "notice"]
     assert report["logs"]["data"][0]["message"] == "File[/a]: no such user"
     assert len(report["resource_events"]["data"]) == 3
     events = api.ask(report["resource_events"]["href"]).json
@@ -161,7 +166,29 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
     status, text = api.ask(logs).error
     assert status == 503
     assert "your policy has no 'log'" in text
+    asked.refusal, asked.offline = "", frozenset({"a"})
+    assert api.ask(logs).error == (503, "a: is unresponsive, and only it has the log")
     assert api.ask(f"{V4}/reports/{'0' * 40}/logs").status == 404
+
+
+def test_a_single_report_of_a_node_has_the_log_of_the_node_or_a_warning(
+    api: ServedApi, asked: PlayedNode
+) -> None:
+    query: Json = ["and", ["=", "certname", "a"], ["=", "status", "failed"]]
+    (report,) = api.ask(f"{V4}/reports", query).json
+    assert [line["message"] for line in report["logs"]["data"]][2:] == [
+        "Could not find user x\n  in the second line",
+        "change from 'root' to 'x' failed: no such user",
+    ]
+    asked.refusal = "unreachable"
+    (report,) = api.ask(f"{V4}/reports", query).json
+    lines = [(line["level"], line["message"]) for line in report["logs"]["data"]]
+    assert lines[0] == ("err", "File[/a]: no such user")
+    assert lines[-1][0] == "warning"
+    assert "unreachable" in lines[-1][1]
+    # By its hash only, as the list of failures asks for each failed node: no node is asked.
+    (report,) = api.ask(f"{V4}/reports", ["=", "hash", report["hash"]]).json
+    assert [line["level"] for line in report["logs"]["data"]] == ["err", "notice"]
 
 
 def test_metrics_of_a_report_need_no_node(api: ServedApi, asked: PlayedNode) -> None:
