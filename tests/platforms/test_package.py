@@ -106,7 +106,7 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
     machine.run("bash", "-n", "/usr/share/bash-completion/completions/localpuppet")
     # What was used is as it was packed, and nothing came to it.
     assert machine.run("dpkg", "-V", "localpuppet").out == ""
-    machine.run("mkdir", "/var/lib/localpuppet-web")
+    machine.run("mkdir", "/var/lib/localpuppet-web", "/var/lib/localpuppet-puppetdb")
     machine.run("mkfifo", "/var/lib/localpuppet-web/lock")
     machine.run("timeout", "60", "dpkg", "-P", "localpuppet")
     for path in (OURS, "/usr/bin/localpuppet", "/var/lib/localpuppet", "/var/lib/localpuppet-web"):

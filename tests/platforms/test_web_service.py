@@ -26,24 +26,30 @@ with urllib.request.urlopen('https://localhost:8443/nodes.json', context=context
 """
 
 
-def certificates(machine: Machine) -> None:
+def identity(machine: Machine, home: str, name: str) -> Ca:
+    """Write the files of an identity in a directory, and return the CA."""
     now = datetime.now(UTC)
     ca = Ca(since=now - DAY, until=now + 9 * DAY)
-    own = ca.issue("fleet.example.com", since=now - DAY, until=now + DAY, dns=["localhost"])
+    own = ca.issue(f"{name}.example.com", since=now - DAY, until=now + DAY, dns=["localhost"])
     lists = ca.revoke(last_update=now - DAY, next_update=now + DAY)
-    for path, text in (("ca.pem", ca.text), ("crl.pem", lists), ("fleet.pem", own.text)):
-        machine.write(f"{HOME}/{path}", text.decode())
-    machine.write(f"{HOME}/fleet.key", pem(own.key).decode(), mode="0600")
+    for path, text in (("ca.pem", ca.text), ("crl.pem", lists), (f"{name}.pem", own.text)):
+        machine.write(f"{home}/{path}", text.decode())
+    machine.write(f"{home}/{name}.key", pem(own.key).decode(), mode="0600")
+    return ca
+
+
+def certificates(machine: Machine) -> None:
+    ca, now = identity(machine, HOME, "fleet"), datetime.now(UTC)
     machine.write("/srv/alice/ca.pem", ca.text.decode())
     for name in ("alice", "web01.example.com"):
         issued = ca.issue(name, since=now - DAY, until=now + DAY)
         machine.write(f"/srv/alice/{name}.pem", (issued.text + pem(issued.key)).decode())
 
 
-def with_libraries() -> str:
-    """Return settings of the unit: the machine sees the extra `web` in this clone's own .venv."""
+def with_libraries(name: str) -> str:
+    """Return settings of a unit: the machine sees the extra `web` in this clone's own .venv."""
     libraries = Path(starlette.__file__).parents[1].relative_to(REPOSITORY)
-    unit = shared_file(f"units/{UNIT}").read_text()
+    unit = shared_file(f"units/{name}").read_text()
     (start,) = re.findall("^ExecStart=/usr/bin/env localpuppet (.*)$", unit, re.MULTILINE)
     return (
         f"Environment=PYTHONPATH=/opt/localpuppet:/opt/localpuppet/{libraries}\n"
@@ -70,7 +76,7 @@ def test_it_serves_people_without_a_right_on_this_machine(machine: Machine) -> N
         "web": {"people": ["alice"]},
     }
     machine.write(f"{HOME}/localpuppet.yaml", json.dumps(settings))
-    machine.write(f"{UNITS}/{UNIT}.d/override.conf", dropin + with_libraries())
+    machine.write(f"{UNITS}/{UNIT}.d/override.conf", dropin + with_libraries(UNIT))
     machine.run("sh", "-euc", commands)
     machine.until(lambda: "https://localhost:8443/" in machine.said(UNIT))
     assert machine.run("python3", "-c", CLIENT, "alice").out == "[]\n"

@@ -14,7 +14,7 @@ SPLIT = (
     "localpuppet-agent-run.service",
     "localpuppet-agent-net.service",
 )
-WEB = ("localpuppet-web.service",)
+WEB = ("localpuppet-web.service", "localpuppet-puppetdb.service")
 NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 
 
@@ -37,8 +37,9 @@ def units_command(name: str | None, as_json: bool) -> None:
       localpuppet-agent-run.socket     the agent in two processes; the one
       localpuppet-agent-run.service      on the network has no privileges
       localpuppet-agent-net.service
-    Also, where people use the dashboard:
+    Also, where people use the dashboard, or clients of PuppetDB read:
       localpuppet-web.service          the dashboard, over TLS
+      localpuppet-puppetdb.service     PuppetDB's API, on loopback
 
     Examples:
       cd /etc/systemd/system

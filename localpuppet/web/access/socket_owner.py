@@ -5,6 +5,8 @@ many sockets exist.
 
 - A socket that its program has closed already has the number of root and no inode. It has no owner.
 - A socket in another network namespace has no owner either.
+- In a user namespace the kernel shows users that have no number there as `NOBODY`. So this user is
+  never an owner.
 - If no connection has these addresses, the kernel answers with a listening socket of that port.
   Its answer then names other ports, and counts as none.
 """
@@ -13,6 +15,7 @@ import ipaddress
 import socket
 import struct
 
+NOBODY = 65534
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
 _REQUEST = 1
@@ -53,4 +56,4 @@ def socket_owner(client: Address, server: Address) -> int | None:
     if kind != _BY_FAMILY or len(answer) < _ANSWER.size + _OWNER.size:
         return None
     sport, dport, user, inode = _OWNER.unpack_from(answer, _ANSWER.size)
-    return user if inode and (sport, dport) == ports else None
+    return user if inode and user != NOBODY and (sport, dport) == ports else None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from localpuppet.web.access.socket_owner import socket_owner
+from localpuppet.web.access.socket_owner import NOBODY, socket_owner
 
 
 @contextmanager
@@ -46,15 +46,16 @@ def test_a_listening_socket_is_not_taken_for_a_connection() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_another_user_is_found() -> None:
+@pytest.mark.parametrize(("user", "found"), [(12345, 12345), (NOBODY, None)])
+def test_another_user_is_found(user: int, found: int | None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         child = os.fork()
         if not child:
-            os.setuid(12345)
+            os.setuid(user)
             with socket.create_connection(listening.getsockname()) as client:
                 client.recv(1)
             os._exit(0)
         server, ends = listening.accept()
         with server:
-            assert owner(ends, server) == 12345
+            assert owner(ends, server) == found
         os.waitpid(child, 0)
