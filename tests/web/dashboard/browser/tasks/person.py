@@ -26,8 +26,13 @@ class Operator:
 
     def __init__(self, driver: webdriver.Chrome, url: str) -> None:
         self._driver = driver
+        self._url = url
+        self.begins()
+
+    def begins(self) -> None:
+        """Begin a task at the overview."""
         self.clicks = 0
-        driver.get(f"{url}/")
+        self._driver.get(f"{self._url}/")
 
     def click(self, selector: str, text: str = "") -> None:
         """Click the first element that matches a CSS selector and has a text, once it is shown."""

@@ -1,4 +1,4 @@
-"""Five real nodes with real Puppet, two releases, and what goes wrong on them.
+"""Six real nodes with real Puppet, two releases, and what goes wrong on them.
 
 | node | state |
 |---|---|
@@ -7,6 +7,7 @@
 | db01 | r2 fails: a resource fails with a message |
 | lb01 | r2 fails: the catalog does not compile |
 | mon01 | runs r1; Alice put it on hold, then its agent was killed |
+| bak01 | runs r1; its agent was killed two hours after its last run |
 
 Alice, the operator, has a root with a key and no agent, and the dashboard runs there.
 """
@@ -14,11 +15,14 @@ Alice, the operator, has a root with a key and no agent, and the dashboard runs 
 import asyncio
 import json
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
 from tests.rigs.fleet import Fleet
 from tests.rigs.forge import Forge
 from tests.rigs.member import Member, read_line
@@ -28,7 +32,7 @@ LOCK = "version: 1\nmodules: {}\nsources: {}\n"
 POLICY = "policy default deny\nallow\tchoria=alice\t{}\t*\t*\n".format(
     "status disable enable runonce trigger report log deploy:site/tags/*"
 )
-ROLES = {"web01": "web", "web02": "web", "db01": "db", "lb01": "lb", "mon01": "mon"}
+ROLES = {"web01": "web", "web02": "web", "db01": "db", "lb01": "lb", "mon01": "mon", "bak01": "bak"}
 RELATION = "relation orders does not exist"
 CLASS = """# The configuration of a {role} server.
 class site::{role}(String $directory) {{
@@ -123,12 +127,41 @@ class SmallSite:
             member.wait_log("published the last run")
         self.alice.does("disable", str(self.member("mon01").name), "-m", "the disk is replaced")
         self._lose(self.member("mon01"))
-        online = ",".join(names[:-1])
+        self._age(self.member("bak01"))
+        online = ",".join(names[:4])
         options = ("--order", "none", "--max-failures", "2", "--release", "site/tags/r2")
         self.alice.does("rollout", "run", "--nodes", online, *options, code=1)
         drifts = self.member("web02")
         (drifts.root / "web.conf").write_text("changed by hand\n")
         self.alice.does("trigger", str(drifts.name), "--wait")
+
+    def returns(self, *names: str) -> None:
+        """Start agents that were killed, and end the holds on their nodes."""
+        members = [self.member(name) for name in names]
+        for member in members:
+            member.start()
+        self.fleet.present(*members)
+        for member in members:
+            member.wait_log("on sqlite, no periodic run", 2)
+        self.alice.does("enable", *(str(member.name) for member in members))
+
+    def _age(self, member: Member) -> None:
+        """Kill an agent, and have its last state be one of two hours after its run."""
+        member.kill()
+
+        async def publish() -> None:
+            key = f"{PRESENCE}{member.name}"
+            async with self.fleet.bus.open() as kv:
+                entry = await kv.get(key)
+                assert entry is not None
+                told = json.loads(claimed_payload(entry.value))
+                ended = datetime.fromisoformat(told["last_run"]["finished_at"])
+                told["last_run"]["finished_at"] = show_time(ended - timedelta(hours=2))
+                signer = MessageSigner(SignerName(member.name), member.key.load())
+                payload = json.dumps({**told, "run_interval": 1800.0}).encode()
+                await kv.put(key, signer.sign(payload, MessageKind.PRESENCE))
+
+        asyncio.run(publish())
 
     def _lose(self, member: Member) -> None:
         """Kill an agent, and have the bus forget it, as it does a minute later."""

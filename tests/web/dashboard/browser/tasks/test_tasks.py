@@ -1,5 +1,7 @@
 """What an operator does with the dashboard, with real nodes: how many clicks each task takes."""
 
+import pytest
+
 from tests.web.dashboard.browser.tasks.person import Operator
 from tests.web.dashboard.browser.tasks.small_site import SmallSite
 
@@ -22,13 +24,27 @@ def test_an_unresponsive_node_with_its_last_release_takes_no_click(operator: Ope
     assert operator.clicks == 0
 
 
-def test_nodes_on_an_old_release_take_three_clicks(operator: Operator) -> None:
+def test_nodes_on_an_old_release_take_no_click(operator: Operator) -> None:
+    operator.reads("#releases", "site/tags/r2", "newest", "4 nodes", "in use since")
+    operator.reads("#releases", "site/tags/r1", "2 behind", "mon01.example.com", "last run")
+    assert operator.clicks == 0
     operator.follow("Nodes")
     operator.types("input[name='older']", "r2")
     operator.follow("Show")
     operator.reads("h1", "older than r2")
-    operator.reads("#list", "1 to 1 of 1", "mon01.example.com", "site/tags/r1")
-    assert operator.clicks == 3
+    operator.reads("#list", "1 to 2 of 2", "mon01.example.com", "site/tags/r1")
+
+
+def test_a_late_node_takes_no_click(operator: Operator) -> None:
+    operator.reads("#late", "bak01.example.com", "late since", "interval 30m", "site/tags/r1")
+    assert operator.clicks == 0
+
+
+def test_the_change_that_broke_a_node_takes_one_click(operator: Operator) -> None:
+    operator.reads("#failed", "lb01.example.com worked", "with site/tags/r1")
+    operator.follow("compare with r2")
+    operator.reads("#texts", "site/manifests/lb.pp", "-  file", "+  include site::tls")
+    assert operator.clicks == 1
 
 
 def test_the_difference_of_two_releases_takes_two_clicks(operator: Operator) -> None:
@@ -57,6 +73,40 @@ def test_two_nodes_are_put_on_hold_and_released_with_one_confirmation_each(
     operator.click("button.do")
     operator.reads("main table", *web)
     assert [site.member(name).holds() for name in ("web01", "web02")] == [[], []]
+
+
+def test_nodes_that_match_a_query_are_put_on_hold_together(
+    operator: Operator, site: SmallSite
+) -> None:
+    operator.follow("Nodes")
+    operator.types("#q", "role=web")
+    operator.follow("Show")
+    operator.reads("#list", "1 to 2 of 2")
+    operator.click("input[name='all']")
+    operator.follow("Put on hold")
+    operator.reads("main", "These 2 nodes, and no others", "web01.example.com")
+    assert operator.clicks == 5
+    operator.types("#message", "the rack moves")
+    operator.click("button.do")
+    operator.reads("main table", "web01.example.com", "web02.example.com")
+    site.alice.does("enable", "web01.example.com", "web02.example.com")
+
+
+@pytest.mark.parametrize("days", ["7d", "90d"])
+def test_the_failed_runs_of_a_day_take_two_clicks(operator: Operator, days: str) -> None:
+    operator.follow(days)
+    operator.reads("#strip-h", "days")
+    operator.click("#strip rect.failed")
+    operator.reads("#list", "lb01.example.com", "Could not find class")
+    assert operator.clicks == 2
+
+
+def test_a_node_is_found_on_the_map_with_two_clicks(operator: Operator) -> None:
+    operator.follow("Map")
+    operator.reads("section[aria-label='db']", "1 failed")
+    operator.click("a.cell.failed[title^='db01']")
+    operator.reads("h1", "db01")
+    assert operator.clicks == 2
 
 
 def test_the_runs_of_an_hour_with_failures_take_one_click(operator: Operator) -> None:
@@ -112,16 +162,53 @@ def test_which_nodes_and_resources_drift_takes_one_click(operator: Operator) -> 
     assert operator.clicks == 1
 
 
-def test_starting_a_rollout_takes_three_clicks_and_a_confirmation(operator: Operator) -> None:
-    """The last test of the site: it adds runs and a rollout."""
-    operator.follow("Start a rollout")
-    operator.types("#role", "web")
-    operator.follow("Show the plan")
-    operator.reads("main", "Group 1: web01.example.com, web02.example.com.", "with canary 1")
-    assert operator.clicks == 3
+def test_resuming_pausing_and_stopping_a_rollout_take_two_clicks_each(
+    operator: Operator, site: SmallSite
+) -> None:
+    """The tests from here on add runs and rollouts."""
+    gate = site.alice.node.write("gate", "")
+    names = "web01.example.com,web02.example.com"
+    check = f"/bin/sh -c 'while [ -e {gate} ]; do sleep 0.05; done'"
+    options = ("--order", "none", "--canary", "1", "--check", check)
+    controller = site.alice.node.start("rollout", "run", "--nodes", names, *options)
+
+    def shows(*words: str) -> None:
+        operator.begins()
+        operator.click("#rollouts a")
+        operator.reads("main", *words)
+
+    def commands(label: str) -> None:
+        operator.follow(label)
+        assert operator.clicks == 2
+        operator.click("button.do")
+        operator.reads("main [role='status']", "rollout")
+
+    shows("running", "being checked")
+    controller.kill()
+    site.alice.node.finish(controller)
+    shows("interrupted", "to resume it")
+    commands("Resume the rollout")
+    shows("running", "being checked")
+    commands("Pause the rollout")
+    shows("Decisions", "paused by choria=alice")
+    gate.unlink()
+    shows("paused", "1 done")
+    commands("Stop the rollout")
+    operator.follow("Rollouts")
+    operator.reads("tbody tr", "web01.example.com and 1 more", "stopped", "1 not reached")
+
+
+def test_starting_a_rollout_takes_one_click_and_a_confirmation(
+    operator: Operator, site: SmallSite
+) -> None:
+    site.returns("mon01", "bak01")
+    operator.follow("roll out to nodes behind")
+    operator.reads("main", "Group 1: bak01.example.com, mon01.example.com.", "with canary 1")
+    assert operator.clicks == 1
     operator.click("button.do")
     operator.reads("main", "A process has started rollout")
     operator.follow("Rollouts")
     operator.click("tbody a")
     operator.reads("#rollout", "done", "1 canary in each group", "choria=alice")
+    operator.reads("#rollout", "site/tags/r1 2 nodes, compare", "→ site/tags/r2")
     operator.reads("#group-1", "2 done")
