@@ -15,12 +15,12 @@ from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists.differing import FILES, MOST_OPEN, ChangeRow, FileDiff, changes
 from localpuppet.web.dashboard.lists.list_page import ListPage, paged
+from localpuppet.web.dashboard.lists.list_query import read_parameters
 from localpuppet.web.dashboard.lists.releases import ReleaseRow, staged_row
 from localpuppet.web.dashboard.staged import StagedReleases
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 
 PATH = "/releases/difference"
-MAX_PAGE = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,12 @@ class DifferenceQuery:
         Raises:
             InvalidInputError: A parameter is unknown or invalid.
         """
-        said = {key: value.strip() for key, value in parameters.items() if value.strip()}
-        unknown = sorted(said.keys() - {"from", "to", "page"})
-        if unknown:
-            raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
-        page = said.get("page", "1")
-        if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
-            raise InvalidInputError("must be the number of a page", where="page")
+        said, page = read_parameters(parameters, {"from", "to"})
         names = [
             ReleasePath.parse(said[key], where=key) if key in said else None
             for key in ("from", "to")
         ]
-        return cls(before=names[0], after=names[1], page=int(page))
+        return cls(before=names[0], after=names[1], page=page)
 
     def with_(self, *, page: int) -> "DifferenceQuery":
         """Return this request with another page number."""

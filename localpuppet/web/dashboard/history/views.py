@@ -36,7 +36,8 @@ class HistoryViews:
         self._parts = parts
         self._showing = showing
         self._together = together
-        self._first: dict[str, tuple[float, float | None]] = {}
+        self._first: Mapping[str, float | None] = {}
+        self._first_until = 0.0
 
     async def chart(
         self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
@@ -53,13 +54,10 @@ class HistoryViews:
     async def first_runs(self, releases: Sequence[str]) -> Mapping[str, float | None]:
         """Return when each release ran first, as known up to a minute ago."""
         now, first = self._parts.clock.monotonic(), self._parts.memory.history.first_of_release
-        fresh = {one: self._first[one] for one in releases if one in self._first}
-        fresh = {one: known for one, known in fresh.items() if known[0] > now}
-        for release in releases:
-            if release not in fresh:
-                fresh[release] = now + FIRST_FOR, await asyncio.to_thread(first, release)
-        self._first = fresh
-        return {release: at for release, (_, at) in fresh.items()}
+        if now >= self._first_until or self._first.keys() != {*releases}:
+            self._first = {one: await asyncio.to_thread(first, one) for one in releases}
+            self._first_until = now + FIRST_FOR
+        return self._first
 
     async def days(self, node: str, now: float) -> Sequence[DayCell]:
         """Return the last days of a node."""

@@ -5,6 +5,7 @@ A URL is either understood completely or rejected.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -109,6 +110,29 @@ LISTS = (
 )
 
 
+def read_parameters(
+    parameters: Mapping[str, str], known: AbstractSet[str]
+) -> tuple[dict[str, str], int]:
+    """Return the parameters of a URL that are not empty, and the page number, from 1.
+
+    Args:
+        parameters: The URL's parameters.
+        known: The names of the view's parameters besides `page`.
+
+    Raises:
+        InvalidInputError: A parameter is unknown or too long, or there is no such page.
+    """
+    given = {key: value.strip() for key, value in parameters.items() if value.strip()}
+    page = given.pop("page", "1")
+    if unknown := sorted(given.keys() - known):
+        raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
+    if max(map(len, given.values()), default=0) > MAX_WORDS:
+        raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
+    if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
+        raise InvalidInputError("must be the number of a page", where="page")
+    return given, int(page)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
     """A request for rows in an order.
@@ -168,27 +192,19 @@ class ListQuery:
         Raises:
             InvalidInputError: A parameter is unknown or invalid.
         """
-        said = {key: value.strip() for key, value in parameters.items() if value.strip()}
-        unknown = sorted(said.keys() - form.filters - {"sort", "page"})
-        if unknown:
-            raise InvalidInputError("is not a parameter of this view", where=unknown[0][:40])
-        if max(map(len, said.values()), default=0) > MAX_WORDS:
-            raise InvalidInputError(f"has more than {MAX_WORDS} characters", where="URL")
+        said, page = read_parameters(parameters, form.filters | {"sort"})
         filters: dict[str, Any] = {
             _FIELDS.get(key, key): _READ.get(key, str)(word)
             for key, word in said.items()
             if key in form.filters
         }
         order = said.get("sort", form.usual)
-        page = said.get("page", "1")
-        if not (page.isascii() and page.isdigit() and 1 <= int(page) <= MAX_PAGE):
-            raise InvalidInputError("must be the number of a page", where="page")
         return cls(
             form=form,
             **filters,
             sort=_one(form.orders, "sort", order.removeprefix("-")),
             down=order.startswith("-"),
-            page=int(page),
+            page=page,
         )
 
     def with_(self, **changes: Any) -> "ListQuery":  # noqa: ANN401 - fields of the class

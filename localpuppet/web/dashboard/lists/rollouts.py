@@ -184,11 +184,7 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
         rows: All rows.
         asked: The request; its `name` is a part of an id, a title, a caller or a release.
     """
-    found = [
-        row
-        for row in rows
-        if asked.name in f"{row.id}\n{row.title}\n{row.caller}\n{row.release}".lower()
-    ]
+    found = [row for row in rows if asked.name in row.words]
     found.sort(key=lambda row: row.id)
     found.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
     return found
