@@ -1,6 +1,6 @@
 """Shape matching rows: the columns of a result, its JSON text and its sort keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +55,9 @@ class _Descending:
         return other.key < self.key
 
 
+_UNKNOWN: Mapping[str, Json] = dict.fromkeys(("tags", "file", "line", "parameters"))
+
+
 class RowShape:
     """The columns and the order of a query's rows.
 
@@ -66,8 +69,8 @@ class RowShape:
     def __init__(self, select: Select, *, reports: bool) -> None:
         self._entity = select.entity
         self._order = [(*_place(one.field), one.descending) for one in select.order]
-        # `None` if rows have different columns: a class in an entry has only its name, even if
-        # exported resources have more columns.
+        # `None` if rows have different columns: a class in an entry has only its name, so its other
+        # columns are null. Only catalogs have `resource`.
         self._whole: Sequence[str] | None = None
         self._places: list[tuple[str, str, Path]] = []
         self._has_facts = select.columns is None and select.entity is Entity.INVENTORY
@@ -98,7 +101,7 @@ class RowShape:
         elif self._places:
             shown = {text: row.at(column, path) for text, column, path in self._places}
         else:
-            shown = dict(row.values)
+            shown = {**_UNKNOWN, **row.values}
         is_name = self._entity is Entity.FACT_NAMES
         return ShownRow(name, compact(shown["name"] if is_name else shown), shown, order)
 

@@ -124,7 +124,9 @@ def test_query_facts_returns_a_hash_of_hashes() -> None:
 
 
 def test_query_resources_returns_classes() -> None:
+    """Clients read all columns of a resource; those that entries do not have are null."""
     row = {
+        **dict.fromkeys(("tags", "file", "line", "parameters")),
         "certname": "web01.example.com",
         "type": "Class",
         "title": "Profile::Web",
