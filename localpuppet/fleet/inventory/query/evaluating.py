@@ -63,7 +63,7 @@ class QueryAnswer:
         names: The nodes with matching rows, sorted.
         watched: The part of the rows whose change is a new answer: without publication times, and
             with essential facts instead of a whole fact hash.
-        owners: The node of each watched row; empty if rows are counted.
+        owners: The node of each watched row; empty if rows are counted, or are of no node.
     """
 
     texts: list[str]
@@ -136,18 +136,19 @@ class Evaluation:
             names: set[str] = set()
             rows = _cut(select, self._grouped(select, scan, names))
             texts = [*map(compact, rows)]
-            return QueryAnswer(texts=texts, names=sorted(names), watched=rows)
+            return QueryAnswer(texts=texts, names=sorted(names - {""}), watched=rows)
         room = AnswerBudget(self._limits.size)
         kept: list[ShownRow] = []
         for one in self._page(select, scan):
             room.take(one.text)
             kept.append(one)
             self._budget.check_rows(len(kept))
+        owners = [one.name for one in kept if one.name]
         return QueryAnswer(
             texts=[one.text for one in kept],
-            names=sorted({one.name for one in kept}),
+            names=sorted(set(owners)),
             watched=[*map(watched, kept)],
-            owners=[one.name for one in kept],
+            owners=owners,
         )
 
     def stream(self, select: Select, *, total: bool = False) -> ClientAnswer:

@@ -15,6 +15,7 @@ from localpuppet.fleet.inventory.query.budget import (
     QueryLimits,
 )
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.evaluating import SPARE
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import Equal
 from tests.doubles.inventory import MemoryInventory
@@ -163,3 +164,18 @@ def test_each_loop_ends_at_the_deadline(query: str) -> None:
         assert calls == 2
     else:
         assert query.startswith("reports"), query
+
+
+@pytest.mark.parametrize("direction", ["asc", "desc"])
+def test_the_first_rows_of_many_are_the_first_of_all(direction: str) -> None:
+    """More rows than are sorted at once, with equal keys."""
+    numbers = [number * 7919 % 400 for number in range(3 * SPARE)]
+    rows: list[dict[str, Json]] = [{"certname": "a", "report_format": n} for n in numbers]
+    source = MemoryRecords({Entity.REPORTS: rows})
+    query = (
+        f"reports[report_format, hash] {{ order by report_format {direction} limit 9 offset 3 }}"
+    )
+    select = parse_client_query({"query": query}).select
+    found = [json.loads(text) for text in answer(select, reader=WIDE, records=source).rows]
+    expected = sorted(numbers, reverse=direction == "desc")[3:12]
+    assert [row["report_format"] for row in found] == expected

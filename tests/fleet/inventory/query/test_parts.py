@@ -67,3 +67,13 @@ def test_of_many_nodes_one_digest_each_is_kept() -> None:
     parts = parts_of(names, told)
     assert all(set(about) == {""} for about in parts.values())
     assert parts["n1"] != parts["n2"]
+
+
+@pytest.mark.parametrize(
+    "query", ["environments { }", "fact_names { }", "environments[count()] { }"]
+)
+def test_an_answer_of_no_node_names_none(query: str) -> None:
+    reply = FunctionCall.of("puppetdb_query", [query]).answer(inventory())
+    assert (reply.names, reply.parts) == ((), {})
+    assert reply.result
+    assert len(reply.digest) == 64
