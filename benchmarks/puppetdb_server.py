@@ -113,7 +113,11 @@ class PuppetDb:
             "edges": [],
             "resources": resources,
         }
-        self._command("replace catalog", 9, catalog)
+        self.replace_catalog(catalog)
+
+    def replace_catalog(self, payload: dict[str, Json]) -> None:
+        """Give it a node's catalog; return when it holds the catalog."""
+        self._command("replace catalog", 9, payload)
 
     def replace_facts(self, payload: dict[str, Json]) -> None:
         """Give it a node's facts; return when it holds them."""

@@ -207,9 +207,8 @@ def _resource(raw: Mapping[str, Any]) -> CatalogResource:
         name: {TYPE_KEY: SENSITIVE} if name in secret else without_secrets(value)
         for name, value in raw.get("parameters", {}).items()
     }
-    aliases = {*_flat(parameters.get("alias")), *raw.get("aliases", ())}
-    if aliases and "alias" not in secret:
-        parameters["alias"] = list(aliases)
+    if raw.get("aliases") and "alias" not in secret:
+        parameters["alias"] = [*raw["aliases"]]
     for name in _UNORDERED:
         if isinstance(several := parameters.get(name), list):
             parameters[name] = sorted(several, key=str)
