@@ -57,7 +57,7 @@ class PeopleDoor:
         self._setting = setting
         self._methods = methods
         self._holder = holder
-        self._threshold = RequestGate(self.hosts, "https", monotonic)
+        self._threshold = RequestGate(self.hosts, "https", monotonic, methods)
 
     @property
     def url(self) -> str:

@@ -52,7 +52,7 @@ class LocalUserRule:
         self.hosts = tuple(f"{name}:{port}" for name in shown)
         self._users = users
         self._owner = owner
-        self._gate = RequestGate(self.hosts, "http", monotonic)
+        self._gate = RequestGate(self.hosts, "http", monotonic, QUERY_METHODS)
 
     @property
     def url(self) -> str:

@@ -17,6 +17,8 @@ CERTIFICATE = "certificate"
 # Requests a second, and at once: of those who may look together, and of all others.
 RATE, BURST = 500.0, 1000.0
 STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
+# The same of programs, whose queries wait for each other.
+QUERY_RATE, QUERY_BURST = 10_000.0, 20_000.0
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src"
@@ -171,12 +173,20 @@ class RequestGate:
         hosts: The dashboard's hosts, with their ports.
         scheme: The scheme of the dashboard's URL: `http`, `https`.
         monotonic: The monotonic clock, seconds.
+        methods: The HTTP methods; with POST, clients are programs.
     """
 
-    def __init__(self, hosts: Collection[str], scheme: str, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        hosts: Collection[str],
+        scheme: str,
+        monotonic: Callable[[], float],
+        methods: Collection[str] = METHODS,
+    ) -> None:
         self._hosts = hosts
         self._scheme = scheme
-        self._known = RateLimit(RATE, BURST, monotonic)
+        limits = (QUERY_RATE, QUERY_BURST) if "POST" in methods else (RATE, BURST)
+        self._known = RateLimit(*limits, monotonic)
         self._strangers = RateLimit(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
     def refusal(self, headers: Mapping[str, str], *, known: bool) -> AccessRefusal | None:

@@ -261,7 +261,7 @@ class _BodyResponse(StreamingResponse):
 
 
 async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
-    while data := await asyncio.to_thread(body.read, CHUNK):
+    while data := await asyncio.to_thread(body.read, CHUNK) if body.is_file else body.read(CHUNK):
         yield data
 
 

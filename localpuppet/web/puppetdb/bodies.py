@@ -13,6 +13,9 @@ from threading import Lock
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError
 from localpuppet.base.formats.strict_json import loads_again
 
+# Characters that are encoded and compressed together.
+TOGETHER = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLimits:
@@ -113,6 +116,7 @@ class AnswerBody:
     def __init__(self, bodies: AnswerBodies, directory: str, limits: AnswerLimits) -> None:
         self._bodies = bodies
         self._size = 0
+        self._memory = limits.memory
         # The system removes it after the process: it has no name.
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115
             max_size=limits.memory, dir=directory
@@ -131,6 +135,11 @@ class AnswerBody:
             self._file.write(data)
         except OSError as error:
             raise StateError(f"cannot write the answer: {error.strerror}") from error
+
+    @property
+    def is_file(self) -> bool:
+        """Whether reading may wait for the disk."""
+        return self._size > self._memory
 
     def rewind(self) -> int:
         """Continue at the beginning, and return the number of bytes."""
@@ -161,7 +170,8 @@ class BodyWriter:
         self._form = form
         self._limits = limits
         self._body = body
-        self._early: list[bytes] = []
+        self._parts: list[str] = []
+        self._waiting = 0
         self._packer: zlib._Compress | None = None
         self._size = 0
         self._rows = 0
@@ -170,9 +180,11 @@ class BodyWriter:
         """Write a row of an array.
 
         Raises:
+            BusyError: All answers together are too large.
             InvalidInputError: The answer is too large.
         """
-        self._take(("," if self._rows else "[") + self._shown(text))
+        self._take("," if self._rows else "[")
+        self._take(self._shown(text))
         self._rows += 1
 
     def single(self, text: str) -> None:
@@ -184,8 +196,7 @@ class BodyWriter:
         """Return the answer."""
         if self._rows >= 0:
             self._take("]" if self._rows else "[]")
-        for part in self._early:
-            self._body.write(part)
+        self._flush()
         if self._packer is not None:
             self._body.write(self._packer.flush())
         return WrittenAnswer(
@@ -200,20 +211,20 @@ class BodyWriter:
         return json.dumps(loads_again(text.encode()), indent=2) if self._form.pretty else text
 
     def _take(self, text: str) -> None:
-        data = text.encode()
+        self._parts.append(text)
+        self._waiting += len(text)
+        if self._waiting > TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = "".join(self._parts).encode()
+        self._parts, self._waiting = [], 0
         self._size += len(data)
         if self._size > self._limits.size:
             raise InvalidInputError(
                 f"the answer has more than {self._limits.size // 2**20} MiB",
                 hint="select fewer nodes or columns, or use limit and offset",
             )
-        if self._packer is not None:
-            self._body.write(self._packer.compress(data))
-        elif not self._form.gzip:
-            self._body.write(data)
-        else:
-            self._early.append(data)
-            if self._size > self._limits.plain:
-                self._packer = zlib.compressobj(1, wbits=31)
-                self._body.write(self._packer.compress(b"".join(self._early)))
-                self._early = []
+        if self._packer is None and self._form.gzip and self._size > self._limits.plain:
+            self._packer = zlib.compressobj(1, wbits=31)
+        self._body.write(data if self._packer is None else self._packer.compress(data))

@@ -1,6 +1,7 @@
 """Builds the PuppetDB API from the settings: its sources, its readers, its sockets."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from socket import socket
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Seconds for the catalogs of a few nodes.
 FETCH_PATIENCE = 30.0
+# Seconds for which a thread keeps the interpreter while others wait for it.
+SWITCH = 0.001
 
 
 class ApiWiring:
@@ -65,6 +68,8 @@ class ApiWiring:
         from localpuppet.web.puppetdb.reports.run_records import RunRecords
         from localpuppet.web.puppetdb.resource_counts import ResourceCounts
 
+        # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
+        sys.setswitchinterval(SWITCH)
         node, rows = sources.fleet.node, sources.rows
         snapshot = sources.memory.history.snapshot
         runs = RunRecords(

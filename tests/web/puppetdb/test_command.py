@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import signal
 import ssl
 import subprocess
@@ -18,7 +19,7 @@ from tests.doubles.certificates import Ca, pem, write
 from tests.rigs.member import read_line
 from tests.rigs.node import Node
 
-STRANGER = 12345
+STRANGER = pwd.getpwnam("daemon").pw_uid
 VERSION = "/pdb/meta/v1/version"
 _AS_STRANGER = f"""
 import os, sys, urllib.request, urllib.error
@@ -91,6 +92,10 @@ def test_another_user_of_the_machine_reads_only_if_the_settings_list_it(node: No
         " Ask the operator of the dashboard to add the name to web.puppetdb.users in"
         " localpuppet.yaml; no restart is needed.\n"
     )
+    node.settings(web={"puppetdb": {"users": ["daemon"]}})
+    assert api.get_as_stranger(VERSION).startswith("200 ")
+    node.settings(web={"puppetdb": {"users": ["no-such-user"]}})
+    assert api.get_as_stranger(VERSION).startswith("503 ")
     assert api.end() == 0
 
 

@@ -6,12 +6,17 @@ import socket
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
+from urllib.parse import urlencode
 
 import pytest
 
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.web.access.serving import ConnectionLimits
 from localpuppet.web.puppetdb.bodies import AnswerLimits
 from localpuppet.web.puppetdb.request_reading import MAX_BODY
@@ -144,3 +149,45 @@ def test_another_users_connections_do_not_take_the_place_of_readers(tmp_path: Pa
         assert api.ask(f"{V4}/nodes").status == 200
         with suppress(BrokenPipeError):
             other.communicate("", timeout=60)
+
+
+class EndlessInventory(MemoryInventory):
+    """Nodes without end, until the query ends: then `ended` is set."""
+
+    def __init__(self) -> None:
+        super().__init__([entry("n.example.com", {"fact": "x"})])
+        self.begun, self.ended = Event(), Event()
+        self.seen: Callable[[], None] = lambda: None
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        try:
+            while True:
+                self.begun.set()
+                self.seen()
+                yield from self.listed
+        finally:
+            self.ended.set()
+
+
+def test_a_query_ends_at_its_deadline(tmp_path: Path) -> None:
+    endless = EndlessInventory()
+    with ServedApi(tmp_path, endless) as api:
+        endless.current = api.clock.now().timestamp()
+        endless.seen = lambda: api.clock.advance(0.01)
+        status, text = api.ask(f"{V4}/facts", ["=", "value", "y"], timeout="5").error
+        assert (status, text.startswith("Query exceeded timeout: 5 s")) == (500, True)
+        assert endless.ended.wait(60)
+
+
+def test_a_query_ends_when_its_client_leaves(tmp_path: Path) -> None:
+    endless = EndlessInventory()
+    with ServedApi(tmp_path, endless) as api:
+        endless.current = api.clock.now().timestamp()
+        query = urlencode({"query": json.dumps(["=", "value", "y"])})
+        with socket.create_connection(("127.0.0.1", api.port), 60) as caller:
+            head = f"GET {V4}/facts?{query} HTTP/1.1\r\nHost: localhost:{api.port}\r\n\r\n"
+            caller.sendall(head.encode())
+            assert endless.begun.wait(60)
+            assert api.ask("/pdb/meta/v1/version").status == 200  # others are answered meanwhile
+            assert not endless.ended.is_set()
+        assert endless.ended.wait(60)
