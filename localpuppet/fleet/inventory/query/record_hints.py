@@ -17,6 +17,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Compare,
     Condition,
     Entity,
+    Field,
     InSelect,
     IsNull,
     Loose,
@@ -121,18 +122,24 @@ def _count_by(select: Select) -> tuple[str, ...] | None:
     return tuple(one.column for one in select.group_by)
 
 
+def _whole_column(field: Field) -> str:
+    """Return the column of a field that compares its whole value; empty for any other field."""
+    is_part = field.path or field.members or field.column in _NOT_LISTED
+    return "" if is_part else field.column
+
+
 def _listed(condition: Condition, subqueries: Subqueries) -> tuple[str, Collection[Json]]:
     """Return a column and the values that a condition allows; no column for other conditions."""
     if isinstance(condition, Or):
         parts = [_listed(part, subqueries) for part in condition.parts]
         column = parts[0][0] if len({column for column, _ in parts}) == 1 else ""
         return column, [value for _, values in parts for value in values]
-    if isinstance(condition, InSelect) and len(condition.fields) == 1:
-        column = condition.fields[0].column
+    if isinstance(condition, InSelect):
+        column = _whole_column(condition.fields[0]) if len(condition.fields) == 1 else ""
+        if not column:
+            return "", ()
         return column, [loads_again(text.encode()) for (text,) in subqueries.values(condition)]
-    if not isinstance(condition, Compare | OneOf) or condition.field.column in _NOT_LISTED:
-        return "", ()
-    if condition.field.path or condition.field.members:
+    if not isinstance(condition, Compare | OneOf) or not _whole_column(condition.field):
         return "", ()
     if isinstance(condition, OneOf):
         return condition.field.column, condition.values

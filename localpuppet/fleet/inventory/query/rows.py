@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
@@ -115,26 +116,27 @@ class NodeRows:
         rows = self._resources(scope) if entity is Entity.RESOURCES else self._facts(entity, names)
         return islice(rows, MAX_OF_NODE)
 
-    def values(self, entity: Entity) -> Iterator[dict[str, Json]]:
-        """Yield what the node adds to an entity whose rows are different values.
+    def values(self, entity: Entity) -> Iterator[tuple[str, dict[str, Json]]]:
+        """Yield what the node adds to an entity whose rows are different values, by sort key.
 
         Args:
             entity: `ENVIRONMENTS`, `PRODUCERS`, `FACT_NAMES` or `FACT_PATHS`.
         """
         if entity is Entity.ENVIRONMENTS:
-            yield {"name": self._environment()}
+            yield self._environment(), {"name": self._environment()}
         elif entity is Entity.PRODUCERS:
-            yield {"name": str(self.known.node)}
+            yield str(self.known.node), {"name": str(self.known.node)}
         elif entity is Entity.FACT_NAMES:
             for name, _ in self._all_facts():
-                yield {"name": name}
+                yield name, {"name": name}
         else:
             for name, value in self._all_facts():
                 for path, leaf in leaves(value, (name,)):
                     if leaf is not None:
                         depth = len(path) - 1
                         about: dict[str, Json] = {"path": [*path], "name": name, "depth": depth}
-                        yield {**about, "type": _TYPES[type(leaf)]}
+                        about["type"] = _TYPES[type(leaf)]
+                        yield compact(about), about
 
     def _facts(self, entity: Entity, names: frozenset[str] | None) -> Iterator[QueryRow]:
         base = self._base()

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import NODE
@@ -129,12 +128,11 @@ class Scanner:
         """Yield the different values of all nodes, sorted."""
         found: dict[str, dict[str, Json]] = {}
         for known in self._reader.nodes():
-            for values in NodeRows(known, self._reader).values(entity):
+            for key, values in NodeRows(known, self._reader).values(entity):
                 self._budget.see()
-                text = compact(values)
-                if text not in found:
+                if key not in found:
                     self._budget.keep_value()
-                    found[text] = values
+                    found[key] = values
         for _, values in sorted(found.items()):
             yield MatchingRow(QueryRow(values), None)
 

@@ -288,6 +288,19 @@ def test_a_source_may_sort_cut_and_count(cuts: bool) -> None:
     assert source.hints[-1].limit is None
 
 
+def test_a_part_of_a_column_is_no_hint() -> None:
+    """The values of `parameters.owner` are not those of `parameters`."""
+    listed: list[dict[str, Json]] = [
+        {"certname": "db01.example.com", "type": "File", "parameters": {"owner": owner}}
+        for owner in ("web01.example.com", "root")
+    ]
+    source = MemoryRecords({Entity.RESOURCES: listed}, cuts=True)
+    where = "type = 'File' and parameters.owner in nodes[certname] { }"
+    query = f"resources[parameters.owner] {{ {where} }}"
+    assert rows(query, source) == [{"parameters.owner": "web01.example.com"}]
+    assert (source.hints[-1].exact, source.hints[-1].equal) == (False, {"type": ["File"]})
+
+
 @pytest.mark.parametrize(
     ("operator", "moment", "since", "until"),
     [
