@@ -1,11 +1,14 @@
 """Read JSON files that localpuppet or Puppet wrote."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import list_names, state_problem
+
+T = TypeVar("T")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -26,6 +29,26 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StateError("is damaged: not a mapping", where=str(path))
     return value
+
+
+def read_record(path: Path, parse: Callable[[dict[str, Any]], T], *, hint: str = "") -> T | None:
+    """Return what `parse` makes of a JSON file; `None` if the file does not exist.
+
+    Args:
+        path: The file.
+        parse: Returns the record; raises `StateError` for a damaged one.
+        hint: What to do about a damaged file.
+
+    Raises:
+        StateError: The file cannot be read, or is damaged; the error names the file.
+    """
+    try:
+        return parse(read_json(path))
+    except FileNotFoundError:
+        return None
+    except StateError as error:
+        where = error.where or str(path)
+        raise StateError(error.what, where=where, hint=hint or error.hint) from error
 
 
 def json_files(directory: Path) -> list[Path]:

@@ -6,8 +6,8 @@ staging takes minutes, and a child process continues it after its agent was kill
 
 from pathlib import Path
 
-from localpuppet.base.errors import BusyError, StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.errors import BusyError
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.assignment import Assignment, check_newer
@@ -26,15 +26,8 @@ class AssignedRelease:
 
     def read(self) -> Assignment | None:
         """Return the assignment in force; `None` before the first."""
-        try:
-            return Assignment.from_dict(read_json(self._file))
-        except FileNotFoundError:
-            return None
-        except StateError as error:
-            where = error if error.where else error.at(str(self._file))
-            raise StateError(
-                where.what, where=where.where, hint="move it away, and assign a release again"
-            ) from error
+        hint = "move it away, and assign a release again"
+        return read_record(self._file, Assignment.from_dict, hint=hint)
 
     def keep(self, assignment: Assignment) -> None:
         """Put an assignment in force, unless it is in force already.

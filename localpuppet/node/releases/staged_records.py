@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.node.releases.staged import StagedRelease
@@ -20,10 +20,7 @@ class StagedRecords:
 
     def of(self, app: ReleasePath) -> StagedRelease | None:
         """Return the record of a release; `None` if it was never staged."""
-        try:
-            return StagedRelease.from_dict(read_json(self._file(app)))
-        except FileNotFoundError:
-            return None
+        return read_record(self._file(app), StagedRelease.from_dict)
 
     def all(self) -> list[StagedRelease]:
         """Return every staged release, by name."""

@@ -1,9 +1,9 @@
 """Store the pending or last confirmation in `confirmation.json` of the state directory."""
 
+from functools import partial
 from pathlib import Path
 
-from localpuppet.base.errors import StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
 from localpuppet.fleet.records import from_stored_record, to_stored_record
@@ -28,16 +28,9 @@ class ConfirmationMemory:
         Raises:
             StateError: The file is damaged or unreadable.
         """
-        try:
-            return from_stored_record(Confirmation, read_json(self._file), schema=SCHEMA)
-        except FileNotFoundError:
-            return None
-        except StateError as error:
-            raise StateError(
-                error.what,
-                where=error.where or str(self._file),
-                hint="move it away: the node then starts a new confirmation",
-            ) from error
+        hint = "move it away: the node then starts a new confirmation"
+        parse = partial(from_stored_record, Confirmation, schema=SCHEMA)
+        return read_record(self._file, parse, hint=hint)
 
     def write(self, confirmation: Confirmation) -> None:
         """Write the confirmation durably."""

@@ -3,10 +3,10 @@
 - The file is replaced, never written in place.
 """
 
+from functools import partial
 from pathlib import Path
 
-from localpuppet.base.errors import StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.agent.reactions.state import ReactionState
@@ -32,16 +32,9 @@ class ReactionMemory:
         Raises:
             StateError: The file is damaged or unreadable.
         """
-        try:
-            return from_stored_record(ReactionState, read_json(self._path), schema=SCHEMA)
-        except FileNotFoundError:
-            return ReactionState()
-        except StateError as error:
-            raise StateError(
-                error.what,
-                where=str(self._path),
-                hint="move it away: the agent rebuilds it from the last successful run",
-            ) from error
+        hint = "move it away: the agent rebuilds it from the last successful run"
+        parse = partial(from_stored_record, ReactionState, schema=SCHEMA)
+        return read_record(self._path, parse, hint=hint) or ReactionState()
 
     def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""

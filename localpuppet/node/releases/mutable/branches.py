@@ -19,7 +19,7 @@ from localpuppet.base.errors import (
     UnavailableError,
     errors_at,
 )
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.machine.files import make_private, remove, write_json
@@ -86,10 +86,7 @@ class BranchRecords:
 
     def of(self, app: ReleasePath) -> StagedBranch | None:
         """Return the record of a branch; `None` if it was never fetched."""
-        try:
-            return StagedBranch.from_dict(read_json(self._file(app)))
-        except FileNotFoundError:
-            return None
+        return read_record(self._file(app), StagedBranch.from_dict)
 
     def write(self, staged: StagedBranch) -> None:
         """Write a record durably."""
