@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line
@@ -248,13 +249,5 @@ def _seconds(text: str | None) -> float | None:
     return None if text is None else parse_time(text).timestamp()
 
 
-def _key(row: RolloutRow, order: str) -> float | str:
-    keys: Mapping[str, float | str] = {
-        "started_at": row.started_at or 0.0,
-        "state": row.state,
-        "title": row.title,
-        "release": row.release,
-        "caller": row.caller,
-        "nodes": row.nodes,
-    }
-    return keys[order]
+def _key(row: RolloutRow, order: str) -> Any:  # noqa: ANN401 - whatever can be compared
+    return row.started_at or 0.0 if order == "started_at" else getattr(row, order)
