@@ -12,11 +12,16 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.rigs.node import PATIENCE, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
+
+# No example has a deadline: the result of a test does not depend on how busy the machine is.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure() -> None:
