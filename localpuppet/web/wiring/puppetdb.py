@@ -96,7 +96,7 @@ class ApiWiring:
             client=way.client,
             sources=ApiSources(
                 details=NodeReportDetails(
-                    find=runs.run,
+                    find=runs.find,
                     ask=sources.reports.log,
                     is_online=lambda name: name not in rows.standing.unresponsive,
                 ),

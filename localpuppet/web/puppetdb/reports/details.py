@@ -19,8 +19,8 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.report import RunLogTail
-from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.puppetdb.reports.report_rows import log_line, log_of, metrics
+from localpuppet.web.puppetdb.reports.run_records import FoundReport
 
 # Seconds for the node.
 PATIENCE = 10.0
@@ -43,25 +43,26 @@ class NodeReportDetails:
     """Returns parts of reports; a `ReportDetails`.
 
     Attributes:
-        find: Returns the run of a report, `None` for an unknown hash; called in a thread.
+        find: Returns a report, `None` for an unknown hash; called in a thread.
         ask: Asks a node for the end of a run's log; see `telling.told_log`.
         is_online: Whether a node can be asked; called in the event loop.
         patience: Seconds for the node.
     """
 
-    find: Callable[[str], RunResult | None]
+    find: Callable[[str], FoundReport | None]
     ask: AskLog
     is_online: Callable[[str], bool] = lambda _: True
     patience: float = PATIENCE
 
     async def __call__(self, report: str, part: str) -> Json:
         """Return `metrics` or `logs` of a report; see `ReportDetails`."""
-        run = await asyncio.to_thread(self.find, report)
-        if run is None:
+        found = await asyncio.to_thread(self.find, report)
+        if found is None:
             return None
+        run = found.run
         if part == "metrics":
             return metrics(run)
-        if run.outcome is Kind.REFUSED or run.seconds is None:
+        if run.outcome is Kind.REFUSED or found.is_missing:
             return log_of(run)
         if not self.is_online(run.node):
             raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
@@ -74,7 +75,8 @@ class NodeReportDetails:
         except LocalpuppetError as error:
             raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
         lines = RunLogTail.read(told).lines
-        return [*log_of(run)[:-1], *_lines(lines, time=show_epoch(run.at))]
+        reasons = [one for one in log_of(run) if isinstance(one, dict) and one["level"] == "err"]
+        return [*reasons, *_lines(lines, time=show_epoch(run.at))]
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:

@@ -150,11 +150,13 @@ def metrics(run: RunResult) -> list[Json]:
 
 def log_of(run: RunResult) -> list[Json]:
     """Return what the summary of a run says, as lines of its log: a failed one has an error."""
-    lines = [log_line("notice", _ended(run), time=show_epoch(run.at))]
-    if _STATUS[run.outcome] == FAILED:
+    lines, is_failed = [], _STATUS[run.outcome] == FAILED
+    if is_failed:
         reason = run.reason or f"the run ended as: {run.outcome}"
-        lines.insert(0, log_line("err", reason, time=show_epoch(run.at)))
-    return [*lines]
+        lines.append(log_line("err", reason, time=show_epoch(run.at)))
+    if run.seconds is not None or not is_failed:  # without a summary, there may be no run
+        lines.append(log_line("notice", _ended(run), time=show_epoch(run.at)))
+    return lines
 
 
 def log_line(level: str, message: str, *, time: str, source: str = "Puppet") -> Json:

@@ -28,6 +28,19 @@ from localpuppet.web.puppetdb.reports.report_rows import FAILED, Row, node_colum
 _MILLI = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundReport:
+    """A report.
+
+    Attributes:
+        run: Its run.
+        is_missing: Whether it is one that the node should have sent.
+    """
+
+    run: RunResult
+    is_missing: bool
+
+
 @dataclass(slots=True, eq=False)
 class RunRecords:
     """The rows.
@@ -54,15 +67,17 @@ class RunRecords:
             plan = ReportPlan(entity, hint, self._state(connection, hint))
             return plan.answer() or RecordRows(rows=self._streamed(entity, hint))
 
-    def run(self, hash_: str) -> RunResult | None:
-        """Return the run of a report, with its resources; `None` for an unknown hash.
-
-        A report that a node should have sent is a run without a summary and without a cause.
-        """
+    def find(self, hash_: str) -> FoundReport | None:
+        """Return a report, with the resources of its run; `None` for an unknown hash."""
         hint = RecordHint(equal={"hash": [hash_]})
         with self.snapshot() as connection:
-            plan = ReportPlan(Entity.REPORTS, hint, self._state(connection, hint))
-            return next(iter(plan.named()), None)
+            state = self._state(connection, hint)
+            run = next(ReportPlan(Entity.REPORTS, hint, state).named(), None)
+        if run is None:
+            return None
+        recorded = run.run in {row.run for row in list(self.nodes()) if row.node == run.node}
+        is_missing = state.missing.get(run.node) == run and not recorded
+        return FoundReport(run=run, is_missing=is_missing)
 
     def _streamed(self, entity: Entity, hint: RecordHint) -> Iterator[Row]:
         with self.snapshot() as connection:

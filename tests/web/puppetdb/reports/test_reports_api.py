@@ -77,7 +77,9 @@ def asked() -> PlayedNode:
 def api(played: PlayedRuns, asked: PlayedNode, tmp_path: Path) -> Iterator[ServedApi]:
     sources = ApiSources(
         details=NodeReportDetails(
-            find=played.records.run, ask=asked.log, is_online=lambda name: name not in asked.offline
+            find=played.records.find,
+            ask=asked.log,
+            is_online=lambda name: name not in asked.offline,
         ),
         metrics=PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"}),
     )

@@ -124,6 +124,19 @@ def test_a_refused_apply_has_a_report_with_the_reason() -> None:
     assert status(played)["latest_report_status"] == "unchanged"
 
 
+def test_a_failed_run_has_its_report_before_the_memory_has_it() -> None:
+    failed = run("a", HOUR_AGO, Kind.FAILED, reason="disk full")
+    row = node("a", outcome=Kind.FAILED, finished_at=HOUR_AGO, run=failed.run, reason="disk full")
+    played = PlayedRuns([run("a", HOUR_AGO - DAY)], [row])
+    early = newest(played)
+    assert errors(early) == ["disk full"]
+    found = played.records.find(str(early["hash"]))
+    assert found is not None
+    assert not found.is_missing  # the node has its log
+    played.add(failed)
+    assert newest(played)["hash"] == early["hash"]
+
+
 OVERDUE = node("a", run_interval=600.0, finished_at=NOW - DAY)
 UNRESPONSIVE = node("a", state="unresponsive", received_at=NOW - 30 * MINUTE)
 REJECTED = node("a", state="not trusted", outcome=Kind.NONE, reason="unknown signer")
@@ -143,7 +156,8 @@ def test_a_node_that_sends_no_report_has_a_failed_one_until_it_runs(
     last = run("a", NOW - DAY)
     played = PlayedRuns([last], [row])
     report = newest(played)
-    assert errors(report)[0].startswith(reason)
+    (line,) = errors(report)
+    assert line.startswith(reason)
     assert newest(played) == report
     # Its report is in lists and numbers, and the run before is no longer the newest one.
     page = played.records.rows(
