@@ -21,6 +21,7 @@ from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, cut
+from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.records import from_stored_record, to_record, to_stored_record
 from localpuppet.fleet.requests.catalog import CatalogArguments
 from localpuppet.node.puppet.catalog import CanonicalCatalog
@@ -70,6 +71,11 @@ class CatalogKeeper:
         make_private(self._file.parent)
         write_json(self._file, to_stored_record(header, schema=SCHEMA))
         return header
+
+    def clean(self, *entries: InventoryEntry | None) -> None:
+        """Remove the files that neither the last good run nor one of the entries names."""
+        named = {one.catalog.digest for one in entries if one is not None and one.catalog}
+        self.outbox.keep({self.header().digest, *named})
 
     def header(self) -> CatalogHeader:
         """Return the header of the last good run.

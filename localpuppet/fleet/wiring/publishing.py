@@ -189,8 +189,6 @@ class PublishingWiring:
         )
 
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        from localpuppet.fleet.catalogs.document import CatalogHeader
-        from localpuppet.fleet.inventory.entry import CatalogSummary
         from localpuppet.fleet.inventory.facts import entry_of
 
         settings, outbox = peers(self._node).inventory, self.outbox()
@@ -198,6 +196,24 @@ class PublishingWiring:
         found = _good_run(self._fleet, run, status)
         exports, servers = self._exports.offered(run, before, now=found.at)
         found = replace(found, exports=exports, servers=servers)
+        if self._history is not None:
+            found = self._keep_catalog(note, run, found)
+        entry = entry_of(found, settings.selection)
+        if entry.kicks or entry.queries:
+            self._warn_of_cycles(note, before, entry)
+        outbox.offer(entry, refresh=settings.refresh)
+        # The agent may be publishing the previous entry.
+        self._exports.keep(before, outbox.entry())
+        if self._history is not None:
+            self._keeper.clean(before, outbox.entry())
+
+    def _keep_catalog(
+        self, note: Callable[[str], None], run: "RunDirectory", found: "PublishedRun"
+    ) -> "PublishedRun":
+        """Keep a good run's catalog; return the run with it, if this node publishes catalogs."""
+        from localpuppet.fleet.catalogs.document import CatalogHeader
+        from localpuppet.fleet.inventory.entry import CatalogSummary
+
         header = self._keeper.keep(
             run.public,
             CatalogHeader(
@@ -210,17 +226,9 @@ class PublishingWiring:
         )
         if header.problem:
             note(f"this run's catalog is not kept: {header.problem}")
-        if settings.catalogs and header.digest:
-            summary = CatalogSummary(digest=header.digest, size=header.size)
-            found = replace(found, catalog=summary)
-        entry = entry_of(found, settings.selection)
-        if entry.kicks or entry.queries:
-            self._warn_of_cycles(note, before, entry)
-        outbox.offer(entry, refresh=settings.refresh)
-        # The agent may be publishing the previous entry.
-        self._exports.keep(before, outbox.entry())
-        published = {one.catalog.digest for one in (before, outbox.entry()) if one and one.catalog}
-        self._keeper.outbox.keep({header.digest, *published})
+        if header.problem or not peers(self._node).inventory.catalogs:
+            return found
+        return replace(found, catalog=CatalogSummary(digest=header.digest, size=header.size))
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"

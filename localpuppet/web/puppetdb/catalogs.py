@@ -35,6 +35,7 @@ _HREF = "/pdb/query/v4/catalogs"
 _COPIED = ("type", "title", "tags", "exported", "file", "line")
 
 Row = dict[str, Json]
+_Exact = Mapping[str, Collection[Json]]
 # Returns the catalogs of nodes, in a thread outside of the event loop.
 FetchCatalogs = Callable[[Sequence[InventoryEntry]], Sequence[NodeCatalog]]
 
@@ -92,28 +93,34 @@ class CatalogSource:
         return [NodeName(known.node) for known in found if known.node in names]
 
     def _rows(self, entity: Entity, nodes: Sequence[NodeName], hint: RecordHint) -> Iterator[Row]:
-        needed = _needed(hint)
+        exact = _exact(hint)
+        needed = [
+            [f'"{column}":{compact(value)}'.encode() for value in values]
+            for column, values in exact.items()
+        ]
         for begin in range(0, len(nodes), AT_ONCE):
             entries = [self._view.entry(node) for node in nodes[begin : begin + AT_ONCE]]
             # A node that was forgotten meanwhile has no entry.
             for found in self._fetch([one for one in entries if one is not None]):
                 text = found.text()
                 if all(any(one in text for one in several) for several in needed):
-                    yield from _ROWS[entity](found, loads_again(text), hint)
+                    yield from _ROWS[entity](found, loads_again(text), hint.columns, exact)
 
 
-def _needed(hint: RecordHint) -> list[list[bytes]]:
-    """Return texts, one of each list being in the canonical JSON of a catalog with such rows."""
-    return [
-        [f'"{column}":{compact(value)}'.encode() for value in values]
+def _exact(hint: RecordHint) -> _Exact:
+    """Return the texts of the hint that a catalog has as they are, by column."""
+    return {
+        column: values
         for column, values in hint.equal.items()
         if column in ("type", "title", "file", "relationship")
         or column.startswith(("source_", "target_"))
         if all(isinstance(value, str) for value in values)
-    ]
+    }
 
 
-def _catalog(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> Iterator[Row]:
+def _catalog(
+    found: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
+) -> Iterator[Row]:
     header, node = found.header, found.node
     uuid = str(UUID(report_hash(node, header.run)[:32]))
     row: Row = {
@@ -129,9 +136,9 @@ def _catalog(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> I
         "producer": node,
     }
     for column, listed in (("resources", _resources), ("edges", _edges)):
-        if column in hint.columns:
+        if column in columns:
             data: list[Json] = []
-            for inner in listed(found, raw, RecordHint(columns=frozenset({"resource"}))):
+            for inner in listed(found, raw, ("resource",), {}):
                 data.append({key: inner[key] for key in inner if key not in _OF_NODE})
             row[column] = {"href": f"{_HREF}/{node}/{column}", "data": data}
     yield row
@@ -140,8 +147,10 @@ def _catalog(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> I
 _OF_NODE = ("certname", "environment")
 
 
-def _resources(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) -> Iterator[Row]:
-    for one in _listed(raw, "resources"):
+def _resources(
+    found: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
+) -> Iterator[Row]:
+    for one in _listed(raw, "resources", exact):
         given = one["parameters"]
         parameters = {
             name: _shown(value)
@@ -154,21 +163,23 @@ def _resources(found: NodeCatalog, raw: Mapping[str, Json], hint: RecordHint) ->
             **{column: one[column] for column in _COPIED},
             "parameters": parameters,
         }
-        if "resource" in hint.columns:
+        if "resource" in columns:
             named = compact([one["type"], one["title"], parameters])
             row["resource"] = hashlib.sha1(named.encode(), usedforsecurity=False).hexdigest()
         yield row
 
 
-def _edges(found: NodeCatalog, raw: Mapping[str, Json], _: RecordHint) -> Iterator[Row]:
-    for one in _listed(raw, "edges"):
+def _edges(
+    found: NodeCatalog, raw: Mapping[str, Json], _: Collection[str], exact: _Exact
+) -> Iterator[Row]:
+    for one in _listed(raw, "edges", exact):
         yield {"certname": found.node, **one}
 
 
-def _listed(raw: Mapping[str, Json], name: str) -> Iterator[Row]:
+def _listed(raw: Mapping[str, Json], name: str, exact: _Exact) -> Iterator[Row]:
     listed = raw[name]
     for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict):
+        if isinstance(one, dict) and all(one[column] in exact[column] for column in exact):
             yield one
 
 
