@@ -9,131 +9,54 @@ from collections.abc import Mapping
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.inventory.query.tree import Entity
 
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 # The columns of `nodes` that come from reports and not from an entry.
-OF_REPORTS = (
-    "report_timestamp",
-    "report_environment",
-    "latest_report_status",
-    "latest_report_noop",
-    "latest_report_noop_pending",
-    "latest_report_corrective_change",
-    "latest_report_hash",
-    "latest_report_job_id",
-    "cached_catalog_status",
+OF_REPORTS = _names(
+    "report_timestamp report_environment latest_report_status latest_report_noop "
+    "latest_report_noop_pending latest_report_corrective_change latest_report_hash "
+    "latest_report_job_id cached_catalog_status"
 )
-_COUNTED = ("failures", "successes", "noops", "skips")
 COLUMNS: Mapping[Entity, tuple[str, ...]] = {
-    Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
-    Entity.NODES: (
-        "certname",
-        "deactivated",
-        "expired",
-        "facts_environment",
-        "catalog_environment",
-        "facts_timestamp",
-        "catalog_timestamp",
-        *OF_REPORTS,
+    Entity.INVENTORY: _names("certname timestamp environment facts trusted"),
+    Entity.NODES: _names(
+        "certname deactivated expired facts_environment catalog_environment facts_timestamp "
+        "catalog_timestamp"
+    )
+    + OF_REPORTS,
+    Entity.FACTS: _names("certname name value environment"),
+    Entity.FACT_CONTENTS: _names("certname path name value environment"),
+    Entity.FACTSETS: _names(
+        "certname environment timestamp producer_timestamp producer facts hash"
     ),
-    Entity.FACTS: ("certname", "name", "value", "environment"),
-    Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
-    Entity.FACTSETS: (
-        "certname",
-        "environment",
-        "timestamp",
-        "producer_timestamp",
-        "producer",
-        "facts",
-        "hash",
+    Entity.RESOURCES: _names(
+        "certname type title exported environment tags file line parameters resource"
     ),
-    Entity.RESOURCES: (
-        "certname",
-        "type",
-        "title",
-        "exported",
-        "environment",
-        "tags",
-        "file",
-        "line",
-        "parameters",
-        "resource",
+    Entity.ENVIRONMENTS: _names("name"),
+    Entity.FACT_NAMES: _names("name"),
+    Entity.FACT_PATHS: _names("path name type"),
+    Entity.PRODUCERS: _names("name"),
+    Entity.REPORTS: _names(
+        "hash certname environment status noop noop_pending corrective_change puppet_version "
+        "report_format configuration_version start_time end_time producer_timestamp receive_time "
+        "producer transaction_uuid catalog_uuid code_id job_id cached_catalog_status type metrics "
+        "logs resource_events"
     ),
-    Entity.ENVIRONMENTS: ("name",),
-    Entity.FACT_NAMES: ("name",),
-    Entity.FACT_PATHS: ("path", "name", "type"),
-    Entity.PRODUCERS: ("name",),
-    Entity.REPORTS: (
-        "hash",
-        "certname",
-        "environment",
-        "status",
-        "noop",
-        "noop_pending",
-        "corrective_change",
-        "puppet_version",
-        "report_format",
-        "configuration_version",
-        "start_time",
-        "end_time",
-        "producer_timestamp",
-        "receive_time",
-        "producer",
-        "transaction_uuid",
-        "catalog_uuid",
-        "code_id",
-        "job_id",
-        "cached_catalog_status",
-        "type",
-        "metrics",
-        "logs",
-        "resource_events",
+    Entity.EVENTS: _names(
+        "certname report environment configuration_version run_start_time run_end_time "
+        "report_receive_time timestamp status corrective_change resource_type resource_title "
+        "property name old_value new_value message file line containment_path containing_class"
     ),
-    Entity.EVENTS: (
-        "certname",
-        "report",
-        "environment",
-        "configuration_version",
-        "run_start_time",
-        "run_end_time",
-        "report_receive_time",
-        "timestamp",
-        "status",
-        "corrective_change",
-        "resource_type",
-        "resource_title",
-        "property",
-        "name",
-        "old_value",
-        "new_value",
-        "message",
-        "file",
-        "line",
-        "containment_path",
-        "containing_class",
+    Entity.EVENT_COUNTS: _names("subject_type subject failures successes noops skips"),
+    Entity.AGGREGATE_EVENT_COUNTS: _names("summarize_by failures successes noops skips total"),
+    Entity.CATALOGS: _names(
+        "certname version hash transaction_uuid catalog_uuid code_id job_id environment "
+        "producer_timestamp producer resources edges"
     ),
-    Entity.EVENT_COUNTS: ("subject_type", "subject", *_COUNTED),
-    Entity.AGGREGATE_EVENT_COUNTS: ("summarize_by", *_COUNTED, "total"),
-    Entity.CATALOGS: (
-        "certname",
-        "version",
-        "hash",
-        "transaction_uuid",
-        "catalog_uuid",
-        "code_id",
-        "job_id",
-        "environment",
-        "producer_timestamp",
-        "producer",
-        "resources",
-        "edges",
-    ),
-    Entity.EDGES: (
-        "certname",
-        "relationship",
-        "source_type",
-        "source_title",
-        "target_type",
-        "target_title",
-    ),
+    Entity.EDGES: _names("certname relationship source_type source_title target_type target_title"),
 }
 # A column for conditions only: one of the row's tags.
 TAG = "tag"
@@ -160,23 +83,13 @@ NESTED = frozenset({"facts", "trusted", "parameters"})
 LISTS = frozenset({"tags", "containment_path"})
 # Columns with times in the form of `show_epoch`. The change of a time is not a new answer.
 TIMES = frozenset(
-    {
-        "timestamp",
-        "facts_timestamp",
-        "catalog_timestamp",
-        "report_timestamp",
-        "producer_timestamp",
-        "expired",
-        "start_time",
-        "end_time",
-        "receive_time",
-        "run_start_time",
-        "run_end_time",
-        "report_receive_time",
-    }
+    _names(
+        "catalog_timestamp end_time expired facts_timestamp producer_timestamp receive_time "
+        "report_receive_time report_timestamp run_end_time run_start_time start_time timestamp"
+    )
 )
 # Columns with numbers, and facts, whose values may be numbers.
-NUMBERS = frozenset({"line", "report_format", "depth", "value", *_COUNTED, "total"})
+NUMBERS = frozenset(_names("depth failures line noops report_format skips successes total value"))
 
 _WITHOUT_EXPIRY = "facts do not expire in localpuppet"
 _ABSENT: Mapping[Entity, Mapping[str, str]] = {
