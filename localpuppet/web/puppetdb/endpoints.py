@@ -132,41 +132,29 @@ def _narrowed(name: str, rest: _Rest) -> ApiEndpoint | None:
 
 
 def _nodes(rest: _Rest) -> ApiEndpoint | None:
-    if len(rest) < 2:
-        return _one("nodes", "node", "certname", rest)
-    node, name = rest[0], rest[1]
-    inner = _narrowed(name, rest[2:]) if name in _NARROWED else None
-    return _child(
-        inner, ("certname", node), Parent(name="node", entity="nodes", field="certname", value=node)
-    )
+    inner = _narrowed(rest[1], rest[2:]) if rest[1:2] and rest[1] in _NARROWED else None
+    return _of_node("node", "nodes", rest, inner)
 
 
 def _factsets(rest: _Rest) -> ApiEndpoint | None:
-    if len(rest) < 2:
-        return _one("factsets", "factset", "certname", rest)
-    if rest[1:] != ["facts"]:
-        return None
-    node = rest[0]
-    inner = ApiEndpoint(entity="factsets")
-    return _child(
-        inner,
-        ("certname", node),
-        Parent(name="factset", entity="factsets", field="certname", value=node),
-    )
+    inner = ApiEndpoint(entity="factsets") if list(rest[1:]) == ["facts"] else None
+    return _of_node("factset", "factsets", rest, inner)
 
 
 def _catalogs(rest: _Rest) -> ApiEndpoint | None:
-    if len(rest) < 2:
-        return _one("catalogs", "catalog", "certname", rest)
-    node, name = rest[0], rest[1]
-    inner = _narrowed(name, rest[2:]) if name == "resources" else None
+    inner = _narrowed("resources", rest[2:]) if rest[1:2] == ["resources"] else None
     if list(rest[1:]) == ["edges"]:
         inner = ApiEndpoint(entity="edges")
-    return _child(
-        inner,
-        ("certname", node),
-        Parent(name="catalog", entity="catalogs", field="certname", value=node),
-    )
+    return _of_node("catalog", "catalogs", rest, inner)
+
+
+def _of_node(name: str, entity: str, rest: _Rest, inner: ApiEndpoint | None) -> ApiEndpoint | None:
+    """Return the endpoint of an entity, of the row of one node, or of what is below that row."""
+    if len(rest) < 2:
+        return _one(entity, name, "certname", rest)
+    node = rest[0]
+    parent = Parent(name=name, entity=entity, field="certname", value=node)
+    return _child(inner, ("certname", node), parent)
 
 
 def _environments(rest: _Rest) -> ApiEndpoint | None:
