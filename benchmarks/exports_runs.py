@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the rigs of the tes
 from exports import EACH, resource
 from fleets import usage
 from overhead import Took, timed
+from puppetdb_queries import catalog_of
 from puppetdb_sides import Side, printed_by, puppetdb_beside
 
 from localpuppet.base.formats.names import NodeName, SignerName
@@ -134,7 +135,7 @@ def load(side: Side, count: int) -> None:
     """Give PuppetDB what the nodes export."""
     for number in range(count):
         said = entry(f"n{number:05}.example.com", at=time.time())
-        side.server.load(said, exported(number))
+        side.server.load(said, catalog_of(said, exported(number)))
 
 
 def main() -> None:

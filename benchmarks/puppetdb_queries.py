@@ -1,9 +1,13 @@
 """A fleet and queries that `puppetdb.py` gives to PuppetDB and to us."""
 
+from collections.abc import Sequence
+
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.query.rows import capitalized
+from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 
 _ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("web", ("apache", "profile::web")),
@@ -91,6 +95,65 @@ def exports_of(entry: InventoryEntry) -> list[ExportedResource]:
             **place,  # type: ignore[arg-type]
         ),
     ]
+
+
+def catalog_of(
+    entry: InventoryEntry, exported: Sequence[ExportedResource] | None = None
+) -> CanonicalCatalog:
+    """Return a node's catalog: its classes, two files, a service, and what it exports."""
+    classes = sorted(capitalized(name) for name in entry.classes)
+    files = [
+        _resource("File", f"/etc/shop/{line}.conf", line, ensure="file", content=f"line {line}")
+        for line in (1, 2)
+    ]
+    resources = [
+        *(_resource("Class", name) for name in classes),
+        _resource("Stage", "main"),
+        *files,
+        _resource("Service", "sshd", 5, ensure="running", subscribe="File[/etc/shop/1.conf]"),
+        *(
+            CatalogResource(
+                type=one.type,
+                title=one.title,
+                exported=True,
+                file=one.file,
+                line=one.line,
+                tags=one.tags,
+                parameters=one.parameters,
+            )
+            for one in (exports_of(entry) if exported is None else exported)
+        ),
+    ]
+    edges = [
+        *(_edge("Stage", "main", "Class", name, "contains") for name in classes),
+        *(_edge("Class", classes[0], "File", file.title, "contains") for file in files),
+        _edge("File", files[0].title, "Service", "sshd", "subscription-of"),
+    ]
+    return CanonicalCatalog(
+        certname=str(entry.node),
+        environment=str(entry.environment),
+        classes=tuple(map(str, sorted(entry.classes))),
+        resources=tuple(sorted(resources, key=lambda one: (one.type, one.title))),
+        edges=tuple(sorted(edges)),
+    )
+
+
+def _edge(*words: str) -> CatalogEdge:
+    return CatalogEdge(**dict(zip(CatalogEdge.__slots__, words, strict=True)))
+
+
+def _resource(
+    type_: str, title: str, line: int | None = None, **parameters: Json
+) -> CatalogResource:
+    return CatalogResource(
+        type=type_,
+        title=title,
+        exported=False,
+        file=None if line is None else "modules/profile/manifests/shop.pp",
+        line=line,
+        tags=tuple(sorted({type_.lower(), *([] if "/" in title else title.lower().split("::"))})),
+        parameters=parameters,
+    )
 
 
 QUERIES: tuple[Json, ...] = (

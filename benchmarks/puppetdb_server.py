@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +24,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of the tests
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import UnpackedNode
-from localpuppet.fleet.inventory.query.rows import NodeRows, capitalized
+from localpuppet.fleet.inventory.query.rows import NodeRows
 from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.doubles.inventory import MemoryInventory
 
-START = 300.0
+START = 900.0
 CALL = 60.0
 STAMP = "2026-11-22T04:00:00.000Z"
 UNPACKED = Path("/var/cache/localpuppet/puppetdb")
@@ -74,46 +74,13 @@ class PuppetDb:
         self.execute = execute
         self._base = f"http://127.0.0.1:{port}"
 
-    def load(self, entry: InventoryEntry, exported: Sequence[ExportedResource] = ()) -> None:
-        """Give it a node's facts, and a catalog with its classes and what it exports."""
+    def load(self, entry: InventoryEntry, catalog: CanonicalCatalog) -> None:
+        """Give it a node's facts and catalog."""
         (row,) = NodeRows(UnpackedNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         facts = row.at("facts")
-        common: dict[str, Json] = {
-            "certname": str(entry.node),
-            "environment": str(entry.environment),
-            "producer_timestamp": STAMP,
-            "producer": None,
-        }
         values = {**facts, "trusted": row.at("trusted")} if isinstance(facts, dict) else {}
-        self.replace_facts({**common, "values": values})
-        resources: list[Json] = [
-            {
-                "type": "Class",
-                "title": capitalized(name),
-                "aliases": [],
-                "exported": False,
-                "file": None,
-                "line": None,
-                "tags": ["class", str(name)],
-                "parameters": {},
-            }
-            for name in entry.classes
-        ]
-        resources += [
-            {**one.to_dict(), "tags": [*one.tags], "aliases": [], "exported": True}
-            for one in exported
-        ]
-        catalog: dict[str, Json] = {
-            **common,
-            "version": "1",
-            "transaction_uuid": None,
-            "catalog_uuid": None,
-            "code_id": None,
-            "job_id": None,
-            "edges": [],
-            "resources": resources,
-        }
-        self.replace_catalog(catalog)
+        self.replace_facts({**_common(catalog), "values": values})
+        self.replace_catalog(wire_of(catalog))
 
     def replace_catalog(self, payload: dict[str, Json]) -> None:
         """Give it a node's catalog; return when it holds the catalog."""
@@ -142,7 +109,7 @@ class PuppetDb:
         end = time.monotonic() + START
         while time.monotonic() < end and process.poll() is None:
             try:
-                self._get("/pdb/meta/v1/version")
+                self._get("/pdb/query/v4/nodes?limit=1")  # 503 until it takes commands
             except OSError:
                 time.sleep(1)
             else:
@@ -172,6 +139,50 @@ class PuppetDb:
             told = json.loads(answer.read())
         if not told.get("processed"):
             raise SystemExit(f"PuppetDB did not take {name}: {told}")
+
+
+def wire_of(catalog: CanonicalCatalog) -> dict[str, Json]:
+    """Return the payload of `replace catalog`, version 9."""
+    resources: list[Json] = [
+        {
+            "type": one.type,
+            "title": one.title,
+            "aliases": [],
+            "exported": one.exported,
+            "file": one.file,
+            "line": one.line,
+            "tags": [*one.tags],
+            "parameters": dict(one.parameters),
+        }
+        for one in catalog.resources
+    ]
+    edges: list[Json] = [
+        {
+            "source": {"type": one.source_type, "title": one.source_title},
+            "target": {"type": one.target_type, "title": one.target_title},
+            "relationship": one.relationship,
+        }
+        for one in catalog.edges
+    ]
+    return {
+        **_common(catalog),
+        "version": "foo/tags/r1",
+        "transaction_uuid": None,
+        "catalog_uuid": None,
+        "code_id": None,
+        "job_id": None,
+        "edges": edges,
+        "resources": resources,
+    }
+
+
+def _common(catalog: CanonicalCatalog) -> dict[str, Json]:
+    return {
+        "certname": catalog.certname,
+        "environment": catalog.environment,
+        "producer_timestamp": STAMP,
+        "producer": catalog.certname,
+    }
 
 
 @contextmanager

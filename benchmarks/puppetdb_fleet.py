@@ -1,0 +1,128 @@
+"""localpuppet's side of `puppetdb.py`: nodes on a SQLite bus, and `localpuppet web --puppetdb`."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from puppetdb_queries import catalog_of, exports_of
+from puppetdb_server import free_port
+
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.catalogs.document import pack_catalog
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+from localpuppet.fleet.exports.bringing import exports_writer
+from localpuppet.fleet.exports.document import pack
+from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
+from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.inventory.chunks import Attachments, ChunkOutbox
+from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
+from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
+from localpuppet.fleet.trust.keys import TrustedKeys
+from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
+from tests.doubles.identities import Person, person, verifier
+from tests.rigs.node import Node
+from tests.rigs.waiting import PATIENCE
+from tests.web.dashboard.site import status
+
+TTL = 6 * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetNode:
+    """A node of both servers.
+
+    Attributes:
+        entry: Its inventory entry.
+        runs: Its runs, the oldest first.
+    """
+
+    entry: InventoryEntry
+    runs: tuple[RunSummary, ...]
+
+
+async def publish_all(node: Node, bus: Path, members: Sequence[FleetNode]) -> None:
+    """Publish nodes as their agents do, and pin their keys in the root of another node."""
+    trusted = TrustedKeys(node.root / "trusted")
+    store = await open_sqlite(bus, timeout=PATIENCE)
+    try:
+        for member in members:
+            signer = person(str(member.entry.node))
+            trusted.pin(SignerName(signer.name), signer.key.public_key())
+            await _publish(store, signer, member, node.root / "peers" / signer.name)
+    finally:
+        await store.close()
+
+
+async def _publish(store: KeyValue, signer: Person, member: FleetNode, directory: Path) -> None:
+    name = member.entry.node
+    directory.mkdir(parents=True)
+    packed, outbox = pack(exports_of(member.entry)), ChunkOutbox(directory)
+    if packed.count:
+        outbox.write(packed.data)
+    exports = ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
+    catalog = pack_catalog(catalog_of(member.entry))
+    keeper = CatalogKeeper(directory)
+    entry = replace(
+        member.entry,
+        exports=exports if packed.count else member.entry.exports,
+        catalog=CatalogSummary(digest=keeper.outbox.write(catalog), size=len(catalog)),
+    )
+    identity = PublisherIdentity(
+        node=name,
+        signer=signer.signer,
+        verifier=verifier(directory, signer),
+        baggage=Attachments((exports_writer(name, outbox), keeper.writer(name))),
+    )
+    await publish(store, entry.digested().to_payload(), identity)
+    await publish_runs(store, signer.signer, member.runs)
+
+
+async def publish_runs(store: KeyValue, signer: MessageSigner, runs: Sequence[RunSummary]) -> None:
+    """Publish the runs of a node, the oldest first, and the last one in its presence."""
+    name = NodeName(signer.name)
+    for day, some in groupby(runs, lambda run: day_of(run.finished_at)):
+        history = HistoryDay(node=name, day=day, records=tuple(some), dropped=0)
+        token = signer.sign(history.to_payload(), RUNS.message)
+        await store.put(history_key(name, RUNS.kind, day), token)
+    last = runs[-1]
+    assert last.outcome is not None
+    presence = status(
+        name,
+        last.finished_at,
+        run_interval=None,
+        last_run={
+            "run": last.run,
+            "release": last.release,
+            "outcome": last.outcome.value,
+            "noop": last.noop,
+            "category": last.category.value,
+            "corrective_change": last.corrective_change,
+        },
+    )
+    token = signer.sign(json.dumps(presence).encode(), MessageKind.PRESENCE)
+    await announce(store, name, token, ttl=TTL)
+
+
+@contextmanager
+def serving(directory: Path, members: Sequence[FleetNode]) -> Iterator[int]:
+    """Publish nodes, and lend the port of a `localpuppet web --puppetdb` that reads them."""
+    bus, port = directory / "bus" / "bus.sqlite", free_port()
+    bus.parent.mkdir()
+    node = Node(directory / "root")
+    node.root.mkdir(mode=0o755)
+    node.settings(node="web.example.com", bus="sqlite", buses={"sqlite": {"path": str(bus)}})
+    asyncio.run(publish_all(node, bus, members))
+    listen = ("--listen", "127.0.0.1:0", "--puppetdb", f"127.0.0.1:{port}")
+    process = node.start("web", *listen)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
