@@ -147,8 +147,8 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
     return ViewFollower(view, sources, clock=SystemClock(), log=FakeLog())
 
 
-async def fill(made: Made, real: dict[str, Any], least: int) -> MessageSigner:
-    """Write the entries of all nodes; return the first one's signer."""
+async def fill(made: Made, real: dict[str, Any], least: int) -> list[MessageSigner]:
+    """Write the entries of all nodes; return their signers."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     kv = await connected(made)
@@ -168,7 +168,7 @@ async def fill(made: Made, real: dict[str, Any], least: int) -> MessageSigner:
             writes.append(kv.put(f"{INVENTORY}{entry.node}", token))
         await asyncio.gather(*writes)
     await kv.close()
-    return signers[0]
+    return signers
 
 
 async def bare(made: Made) -> int:
@@ -343,7 +343,7 @@ def measure(at: Store, asked: argparse.Namespace, directory: Path) -> None:
     told = subprocess.run(["facter", "--json"], capture_output=True, check=False)  # noqa: S607
     real = json.loads(told.stdout)
     made = Made(url=at.url, engine=at.engine, directory=directory, nodes=asked.nodes)
-    first = asyncio.run(fill(made, real, asked.facts))
+    first = asyncio.run(fill(made, real, asked.facts))[0]
     print(f"{asked.nodes} nodes of {asked.facts} bytes of facts on {asked.engine}")
     listing(made, asked.rounds)
     asyncio.run(change(made, first, real, asked.facts))

@@ -19,7 +19,7 @@ _RUN = RunId("20261122T040000.000000Z-abcd")
 
 
 def fleet(count: int) -> list[InventoryEntry]:
-    """Return so many nodes, sorted by name."""
+    """Return nodes, sorted by name."""
     return [_node(number) for number in range(1, count + 1)]
 
 
@@ -68,7 +68,7 @@ def _node(number: int) -> InventoryEntry:
 
 
 def exports_of(entry: InventoryEntry) -> list[ExportedResource]:
-    """Return what a node exports: web servers a member of a balancer and a key, nobody else."""
+    """Return what a node exports: a web server has a balancer member and a key."""
     if entry.exports.digest is None:
         return []
     name, ip = str(entry.node), str(entry.facts["networking"]["ip"])  # type: ignore[index, call-overload]

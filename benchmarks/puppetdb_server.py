@@ -280,7 +280,7 @@ def _jetty(tls: Tls | None) -> str:
 
 
 def free_port() -> int:
-    """Return a port on loopback that nobody listens on."""
+    """Return a port on loopback that no process listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
