@@ -128,8 +128,10 @@ class Scanner:
         """Yield the different values of all nodes, sorted."""
         found: dict[str, dict[str, Json]] = {}
         for known in self._reader.nodes():
+            self._budget.see()
             for key, values in NodeRows(known, self._reader).values(entity):
-                self._budget.see()
+                if entity is Entity.FACT_PATHS:  # the others have few values for each node
+                    self._budget.see()
                 if key not in found:
                     self._budget.keep_value()
                     found[key] = values

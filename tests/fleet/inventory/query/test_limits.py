@@ -59,7 +59,7 @@ BEYOND = {
         "facts { name = 'fact01' and fact_contents { value = 1 } }",
         QueryLimits(seen=170),
     ),
-    "values of an entity": ("fact_paths { }", "environments { }", FEW_SEEN),
+    "values of an entity": ("fact_paths { }", "fact_names { }", FEW_SEEN),
     "sorted rows": (
         "nodes { order by facts_timestamp, certname desc }",
         "nodes { order by facts_timestamp, certname desc limit 20 }",
