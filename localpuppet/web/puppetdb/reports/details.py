@@ -24,17 +24,10 @@ from localpuppet.web.puppetdb.reports.run_records import FoundReport
 
 # Seconds for the node.
 PATIENCE = 10.0
-_LEVELS = {
-    "Debug": "debug",
-    "Info": "info",
-    "Notice": "notice",
-    "Warning": "warning",
-    "Error": "err",
-    "Alert": "alert",
-    "Emerg": "emerg",
-    "Crit": "crit",
-}
-_MESSAGE = re.compile(rf"({'|'.join(_LEVELS)}): (?:(/\S.*?\](?:/[\w.-]+)?): )?(.*)", re.DOTALL)
+# Puppet's words for the levels of messages.
+_WORDS = ("Debug", "Info", "Notice", "Warning", "Error", "Alert", "Emerg", "Crit")
+_LEVELS = {word: word.lower() for word in _WORDS} | {"Error": "err"}
+_MESSAGE = re.compile(rf"({'|'.join(_WORDS)}): (?:(/\S.*?\](?:/[\w.-]+)?): )?(.*)", re.DOTALL)
 AskLog = Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]
 
 

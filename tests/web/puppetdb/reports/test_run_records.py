@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -99,6 +99,16 @@ def holds(row: Mapping[str, Json], hint: RecordHint) -> bool:
     )
 
 
+def numbers(rows: Iterable[Mapping[str, Json]], by: Sequence[str]) -> Counter[tuple[Json, ...]]:
+    """Return the numbers of rows by their columns, from groups with a count."""
+    found: Counter[tuple[Json, ...]] = Counter()
+    for row in rows:
+        count = row["count"]
+        assert isinstance(count, int)
+        found[tuple(row[name] for name in by)] += count
+    return found
+
+
 def text(row: Mapping[str, Json]) -> str:
     return repr(sorted(row.items()))
 
@@ -172,12 +182,7 @@ def test_sql_sorts_limits_and_counts_as_a_plain_filter(
         RecordHint(equal=equal, since=hint.since, until=hint.until, exact=True, count_by=by),
     )
     assert counted.counted
-    numbers: Counter[tuple[Json, ...]] = Counter()
-    for row in counted.rows:
-        count = row["count"]
-        assert isinstance(count, int)
-        numbers[tuple(row[name] for name in by)] += count
-    assert numbers == Counter(tuple(row[name] for name in by) for row in wanted)
+    assert numbers(counted.rows, by) == Counter(tuple(row[name] for name in by) for row in wanted)
 
 
 @settings(max_examples=60, deadline=None)
@@ -195,12 +200,7 @@ def test_events_of_the_newest_reports_are_counted_by_node_and_status(
         Entity.EVENTS, RecordHint(equal={LATEST: [True]}, exact=True, count_by=by)
     )
     assert counted.counted
-    numbers: Counter[tuple[Json, ...]] = Counter()
-    for row in counted.rows:
-        count = row["count"]
-        assert isinstance(count, int)
-        numbers[tuple(row[name] for name in by)] += count
-    assert numbers == plain
+    assert numbers(counted.rows, by) == plain
 
 
 profile_conditions = st.recursive(
