@@ -79,12 +79,11 @@ async def serve_web(
     url = link = puppetdb = ""
     with ExitStack() as held:
         held.callback(sources.view.close)
+        sockets = [held.enter_context(bound(one.place)) for one in (board, api) if one is not None]
         async with asyncio.TaskGroup() as group:
             if board is not None:
-                sockets = held.enter_context(bound(board.place))
-                url, link = board.begin(group, sources, sockets, leave)
+                url, link = board.begin(group, sources, sockets[0], leave)
             if api is not None:
-                sockets = held.enter_context(bound(api.place))
-                puppetdb = api.begin(group, sources, sockets, leave)
+                puppetdb = api.begin(group, sources, sockets[-1], leave)
             group.create_task(sources.feeding.run(leave))
             opened(WebAddresses(dashboard=url, link=link, puppetdb=puppetdb))

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -162,3 +163,25 @@ def test_a_wrong_option_or_setting_is_an_error_at_the_start(
     done = node.run("web", *options)
     assert done.code == 2
     assert error in done.err
+
+
+def test_a_port_that_is_taken_is_an_error_at_the_start(node: Node) -> None:
+    node.settings()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        done = node.run("web", "--listen", "127.0.0.1:0", "--puppetdb", place)
+    assert (done.code, done.out) == (1, "")
+    assert "cannot listen: Address already in use (another port: --puppetdb" in done.err
+
+
+def test_the_api_is_served_beside_the_dashboard(node: Node) -> None:
+    node.settings()
+    process = node.start("web", "--listen", "127.0.0.1:0", "--puppetdb", "127.0.0.1:0")
+    lines = [read_line(process) for _ in range(3)]
+    assert [line.split(" at ")[0] for line in (lines[0], lines[2])] == ["dashboard", "PuppetDB API"]
+    connection = HTTPConnection("127.0.0.1", int(lines[2].rstrip("/\n").rpartition(":")[2]))
+    connection.request("GET", VERSION)
+    assert connection.getresponse().status == 200
+    connection.close()
+    process.send_signal(signal.SIGTERM)
+    assert node.finish(process).code == 0
