@@ -69,6 +69,7 @@ def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
         "/localpuppet/presence/a.b": True,
         "/localpuppet/inventory/a.b": True,
         "/localpuppet/exports/a.b/": True,
+        "/localpuppet/catalogs/a.b/": True,
         "/localpuppet/history/a.b/": True,
     }
 
@@ -86,11 +87,15 @@ def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
     assert "/localpuppet/inventory/" not in alice
 
 
-def test_the_history_of_all_nodes_is_read_by_names_with_that_right_only() -> None:
-    roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {reads: [history]}}}")
+@pytest.mark.parametrize("kind", ["history", "catalogs"])
+def test_history_and_catalogs_of_all_nodes_are_read_by_names_with_that_right_only(
+    kind: str,
+) -> None:
+    text = f"{{nodes: {{a.b: {{reads: [inventory]}}}}, people: {{alice: {{reads: [{kind}]}}}}}}"
+    roster = read(text.encode())
     node, alice = rights(roster, "a.b"), rights(roster, "alice")
-    assert alice["/localpuppet/history/"] is False
-    assert [key for key in node if "history" in key] == ["/localpuppet/history/a.b/"]
+    assert alice[f"/localpuppet/{kind}/"] is False
+    assert [key for key in node if kind in key] == [f"/localpuppet/{kind}/a.b/"]
 
 
 def test_the_inventory_is_in_a_stream_of_its_own() -> None:
@@ -98,6 +103,7 @@ def test_the_inventory_is_in_a_stream_of_its_own() -> None:
     node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
     assert "lp-inventory.localpuppet.inventory.a~b" in node["publish"]
     assert "lp-inventory.localpuppet.exports.a~b.>" in node["publish"]
+    assert "lp-inventory.localpuppet.catalogs.a~b.>" in node["publish"]
     assert "lp-inventory.localpuppet.history.a~b.>" in node["publish"]
     assert not [one for one in alice["publish"] if "inventory" in one]
     text = permissions.accounts(roster.members(), roster.admins, stream="lp")
@@ -178,6 +184,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
             f"/localpuppet/presence/{name}",
             f"/localpuppet/inventory/{name}",
             f"/localpuppet/exports/{name}/",
+            f"/localpuppet/catalogs/{name}/",
             f"/localpuppet/history/{name}/",
             *(f"/localpuppet/leases/{lease}" for lease in body.get("leases", [])),
             *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
