@@ -11,7 +11,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.asking import ask_catalog
@@ -65,10 +67,9 @@ class CatalogReader:
         """Return the catalog of a node.
 
         Raises:
-            InvalidInputError: The published catalog is malformed, or the bus lacks it.
             StateError: The catalog of this node is unknown.
-            UnavailableError: The bus is unreachable or denies the read; or the node is
-                unresponsive, or refuses the request.
+            UnavailableError: The bus is unreachable, denies the read or lacks the catalog; or the
+                catalog is malformed; or the node is unresponsive or refuses the request.
         """
         node, published = entry.node, entry.catalog
         if published is None and node == self.me:
@@ -82,15 +83,7 @@ class CatalogReader:
         if published is None:
             found = await ask_catalog(self.client(kv), node, patience=PATIENCE)
         else:
-            data = await fetch_chunks(
-                kv,
-                catalogs_of(node),
-                digest=published.digest,
-                size=published.size,
-                most=MAX_PACKED,
-            )
-            header = _header(entry, published)
-            found = await asyncio.to_thread(NodeCatalog.checked, node, header, data)
+            found = await _fetched(kv, node, _header(entry, published))
         self._keep(found)
         return found
 
@@ -101,6 +94,16 @@ class CatalogReader:
         while self._used > self.most:
             _, (_, oldest) = self._recent.popitem(last=False)
             self._used -= len(oldest.packed)
+
+
+async def _fetched(kv: KeyValue, node: NodeName, header: CatalogHeader) -> NodeCatalog:
+    try:
+        data = await fetch_chunks(
+            kv, catalogs_of(node), digest=header.digest, size=header.size, most=MAX_PACKED
+        )
+        return await asyncio.to_thread(NodeCatalog.checked, node, header, data)
+    except InvalidInputError as error:
+        raise UnavailableError(one_line(str(error)), where=f"catalog of {node}") from error
 
 
 def _header(entry: InventoryEntry, summary: CatalogSummary) -> CatalogHeader:

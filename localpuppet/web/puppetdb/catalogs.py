@@ -87,7 +87,7 @@ class CatalogSource:
     def _nodes(self, named: Collection[Json] | None) -> list[NodeName]:
         if named is None:
             return [NodeName(known.node) for known in self._view.nodes()]
-        names = [name for name in named if isinstance(name, str)]
+        names = {name for name in named if isinstance(name, str)}
         equal = {NODE: names} if len(names) <= MAX_NAMED else None
         found = self._view.nodes(equal) if names else ()
         return [NodeName(known.node) for known in found if known.node in names]
@@ -97,6 +97,7 @@ class CatalogSource:
         needed = [
             [f'"{column}":{compact(value)}'.encode() for value in values]
             for column, values in exact.items()
+            if len(values) <= MAX_NAMED  # each is searched in each catalog
         ]
         for begin in range(0, len(nodes), AT_ONCE):
             entries = [self._view.entry(node) for node in nodes[begin : begin + AT_ONCE]]
@@ -110,7 +111,7 @@ class CatalogSource:
 def _exact(hint: RecordHint) -> _Exact:
     """Return the texts of the hint that a catalog has as they are, by column."""
     return {
-        column: values
+        column: frozenset(values)
         for column, values in hint.equal.items()
         if column in ("type", "title", "file", "relationship")
         or column.startswith(("source_", "target_"))

@@ -114,12 +114,12 @@ async def test_a_published_catalog_is_fetched_once(site: Site) -> None:
 
 async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
     await site.publish(SMALL)
-    with pytest.raises(InvalidInputError, match="does not hold the bytes"):
+    with pytest.raises(UnavailableError, match=f"{WEB}: the bus does not hold"):
         await site.reader.read(naming(LARGE))
     other = NodeCatalog(node=ME, header=SMALL.header, packed=SMALL.packed)
     await site.publish(other)
     entry_of_me = naming(other)
-    with pytest.raises(InvalidInputError, match="names another node"):
+    with pytest.raises(UnavailableError, match="names another node"):
         await site.reader.read(entry_of_me)
 
 
