@@ -202,8 +202,9 @@ class _Api:
             return question
 
         def read(report: str) -> Json:
+            # The loop may end first: the thread must not wait for it without end.
             reading = asyncio.wait_for(details(report, "logs"), LOG_PATIENCE)
-            return asyncio.run_coroutine_threadsafe(reading, loop).result()
+            return asyncio.run_coroutine_threadsafe(reading, loop).result(LOG_PATIENCE + 1.0)
 
         return replace(question, shape=partial(with_node_log, read=read))
 

@@ -57,4 +57,5 @@ def test_a_failed_compilation_is_failed_with_its_log_and_a_kill_loses_nothing(
     try:
         assert everything(api) == known
     finally:
+        nats_fleet.bus.server.start()
         api.close()
