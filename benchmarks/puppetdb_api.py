@@ -114,12 +114,12 @@ class Api:
 
     def until(self, request: Request, wanted: Callable[[Any], bool]) -> float:
         """Return after how many seconds an answer is as wanted."""
-        begun = time.monotonic()
+        begun, client = time.monotonic(), Client(self.port)
         while time.monotonic() < begun + PATIENCE:
             try:
-                answer = Client(self.port).send(request)
-            except OSError:
-                answer = None
+                answer = client.send(request)
+            except (OSError, http.client.HTTPException):
+                answer, client = None, Client(self.port)
             if answer is not None and answer.status == 200 and wanted(answer.body):
                 return time.monotonic() - begun
             time.sleep(0.02)
@@ -232,11 +232,12 @@ def visible(api: Api, made: Made, signers: Sequence[MessageSigner]) -> None:
     for _ in range(5):
         at = float(int(time.time() * 1000)) / 1000
         asyncio.run(end_run(at))
-        newest = get(
-            "/reports", ["=", "certname", str(name_of(0))], limit=1, order_by=order("-end_time")
-        )
+        # Without logs, which are asked of the node.
+        node = ["extract", ["end_time"], ["=", "certname", str(name_of(0))]]
+        newest = get("/reports", node, limit=1, order_by=order("-end_time"))
         wanted = stamp(at)
-        delays.append(api.until(newest, partial(ends_at, wanted)))
+        api.until(newest, partial(ends_at, wanted))
+        delays.append(time.time() - at)
     bar("report visible after a run, median", statistics.median(delays), 1, " s")
 
 
