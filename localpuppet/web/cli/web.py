@@ -64,9 +64,9 @@ def web_command(
     name, and the policies of the nodes decide. On an address other than loopback, it uses TLS and
     is read-only; people in web.people need a certificate of identity.ca.
 
-    With --puppetdb, clients of PuppetDB such as Puppetboard read the fleet: on loopback as root, as
-    the user of this process or as one in web.puppetdb.users; elsewhere over TLS, with a certificate
-    whose name is in web.puppetdb.names. The API is read-only.
+    With --puppetdb, clients of PuppetDB such as Puppetboard read the fleet; they cannot change it.
+    On loopback, they need to be root, the user of this process, or one in web.puppetdb.users.
+    Elsewhere they use TLS, with a certificate whose name is in web.puppetdb.names.
 
     Examples:
       localpuppet web                        print a link, valid once
