@@ -96,7 +96,7 @@ class Site:
             metrics=root / "metrics.prom",
             rollback=Ledger(self.state).rollback,
             fits=lambda *asked: self.fits_asked.append(asked),
-            telling={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
+            variables_of_calls={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
             after_run=lambda run, status: self.after.append((run.id, status)),
         )
         self.release = Release(

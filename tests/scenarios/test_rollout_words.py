@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from localpuppet.web.dashboard.reported_rollouts import told_of
+from localpuppet.web.dashboard.reported_rollouts import rollout_reports_of
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.scenarios.test_rollouts import POLICY, Shop
@@ -38,7 +38,7 @@ def told_by_nodes(shop: Shop) -> set[tuple[str, str, str]]:
     found = set()
     for status in shop.operator.run("nodes", "--json").json["nodes"]:
         if status["node"] in there:
-            (told,) = told_of(status, (), now=time.time())
+            (told,) = rollout_reports_of(status, (), now=time.time())
             found.add((told.caller, str(told.rollout), told.outcome))
     return found
 

@@ -77,7 +77,9 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
     after = ReactionState.after
 
     def wrong(self: ReactionState, run: FinishedRun) -> ReactionState:
-        return after(self, replace(run, told=tuple(_today(one) for one in run.told)))
+        return after(
+            self, replace(run, dependencies=tuple(_today(one) for one in run.dependencies))
+        )
 
     asked: list[Callable[[str], Any]] = []
 

@@ -102,7 +102,7 @@ class Node:
         if run is None:
             good = [index for index, one in enumerate(whole) if one.good]
             whole = whole[good[-1] :] if good else whole
-        ended = [FinishedRun(run=one.id, good=one.good, told=one.told) for one in whole]
+        ended = [FinishedRun(run=one.id, good=one.good, dependencies=one.told) for one in whole]
         return ended, self.on is not None
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -112,7 +112,7 @@ class Node:
     def since(self, revision: int) -> set[str]:
         return {node for node, (_, came) in self.view.items() if came > revision}
 
-    def told(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
         return next(one.told for one in self.runs if one.id == run)
 
     def ask(self, key: str) -> AnswerDigest:

@@ -53,9 +53,9 @@ class Documents:
         Raises:
             InvalidInputError: The document is not strict YAML, or does not fit the schema.
         """
-        found = self.recall(data, schema=schema)
-        if found is not None:
-            return found
+        document = self.recall(data, schema=schema)
+        if document is not None:
+            return document
         from localpuppet.base.formats import schemas, strict_yaml
 
         value = strict_yaml.parse(data, where=where, symbol_keys=symbol_keys)
@@ -74,10 +74,10 @@ class Documents:
         if kept is None:
             return None
         try:
-            found = loads(kept.read_bytes())
+            document = loads(kept.read_bytes())
         except (OSError, ValueError):
             return None  # missing or incomplete: read the document itself
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def accept(self, data: bytes, value: dict[str, Json], *, schema: str) -> None:
         """Keep an accepted document until `remember` writes the cache."""
@@ -110,6 +110,8 @@ class Documents:
 def _forget(memory: Path) -> None:
     """Delete all but the `KEPT` newest documents in `memory`."""
     with os.scandir(memory) as entries:
-        found = sorted(((entry.stat().st_mtime, entry.path) for entry in entries), reverse=True)
-    for _, path in found[KEPT:]:
+        oldest_last = sorted(
+            ((entry.stat().st_mtime, entry.path) for entry in entries), reverse=True
+        )
+    for _, path in oldest_last[KEPT:]:
         Path(path).unlink(missing_ok=True)

@@ -84,15 +84,15 @@ class Fields:
             raise InvalidInputError(
                 f"has {len(value)} elements; {minimum} to {maximum} are allowed", where=place
             )
-        found = []
+        items = []
         for index, item in enumerate(value):
             if not isinstance(item, str):
                 raise wrong_type(item, "a string", at(place, index))
             try:
-                found.append(parse(item))
+                items.append(parse(item))
             except InvalidInputError as error:
                 raise error.at(at(place, index)) from error
-        return tuple(found)
+        return tuple(items)
 
     def values(self, key: str) -> list[Json]:
         """Return a list with elements of any type."""

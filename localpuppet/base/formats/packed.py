@@ -16,11 +16,11 @@ def unpacked(data: bytes, *, most: int) -> bytes:
     """
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, most)
+        data_out = stream.decompress(data, most)
     except zlib.error as error:
         raise ValueError("not packed with zlib") from error
     if stream.unconsumed_tail:
         raise TooMuchError(f"more than {most} bytes come out of {len(data)}")
     if not stream.eof or stream.unused_data:
         raise ValueError("not one whole zlib stream")
-    return found
+    return data_out

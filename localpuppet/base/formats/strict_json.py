@@ -86,12 +86,12 @@ def _outside_strings(data: bytes) -> bytes:
 
 def _between_quotes(data: bytes) -> bytes:
     """Return what is outside of strings if no quote is escaped, in a third of the time."""
-    found, inside = [], 0
+    position, inside = [], 0
     for start in range(0, len(data), _PART):
         pieces = data[start : start + _PART].split(b'"')
-        found.append(b"".join(pieces[inside::2]))
+        position.append(b"".join(pieces[inside::2]))
         inside ^= len(pieces) % 2 == 0
-    return b"".join(found)
+    return b"".join(position)
 
 
 def parse_object(
@@ -152,21 +152,21 @@ def _encode(value: Json) -> None:
     """Encode every string, one at a time: encoding a copy of all takes four times the memory."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            one.encode()
-        elif isinstance(one, dict):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
+        item = waiting.pop()
+        if isinstance(item, str):
+            item.encode()
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
         raise InvalidInputError(f"is malformed JSON: duplicate key {twice[:60]!r}")
-    return found
+    return members
 
 
 def _refuse_constant(text: str) -> NoReturn:

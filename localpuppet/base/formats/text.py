@@ -108,10 +108,10 @@ def parse_line(text: str, *, what: str) -> str:
         raise InvalidInputError(f"the {what} is empty", hint="say why, in one line")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES:
         raise InvalidInputError(f"the {what} is too long: the limit is {MAX_LINE_BYTES} bytes")
-    found = _UNSAFE_IN_LINE.search(text)
-    if found:
+    unsafe = _UNSAFE_IN_LINE.search(text)
+    if unsafe:
         raise InvalidInputError(
-            f"the {what} has a control character or newline ({_escaped(found)})",
+            f"the {what} has a control character or newline ({_escaped(unsafe)})",
             hint="write one plain line",
         )
     return text

@@ -32,8 +32,11 @@ def at(where: str, key: "str | int") -> str:
 
 def field_values(value: "DataclassInstance") -> dict[str, Any]:
     """Return the fields of a dataclass by name: tuples as lists, and all else as it is."""
-    found = ((field.name, getattr(value, field.name)) for field in fields(value))
-    return {name: list(one) if type(one) is tuple else one for name, one in found}
+    pairs = ((field.name, getattr(value, field.name)) for field in fields(value))
+    return {
+        name: list(field_value) if type(field_value) is tuple else field_value
+        for name, field_value in pairs
+    }
 
 
 def check_field_types(value: "DataclassInstance") -> None:
@@ -43,19 +46,21 @@ def check_field_types(value: "DataclassInstance") -> None:
         TypeError: A field has another type; for Python, but not here, a boolean is an integer.
     """
     for name, kinds in _field_types(type(value)):
-        found = getattr(value, name)
-        if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
+        field_value = getattr(value, name)
+        if not isinstance(field_value, kinds) or (
+            isinstance(field_value, bool) and bool not in kinds
+        ):
             raise TypeError(f"{name} has the wrong type")
 
 
 @cache
 def _field_types(form: "type[DataclassInstance]") -> tuple[tuple[str, tuple[type, ...]], ...]:
-    found: list[tuple[str, tuple[Any, ...]]] = []
+    types: list[tuple[str, tuple[Any, ...]]] = []
     for field in fields(form):
         union = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
-        kinds = tuple(get_origin(one) or one for one in union)
-        found.append((field.name, (*kinds, int) if float in kinds else kinds))
-    return tuple(found)
+        kinds = tuple(get_origin(member) or member for member in union)
+        types.append((field.name, (*kinds, int) if float in kinds else kinds))
+    return tuple(types)
 
 
 def wrong_type(value: Json, wanted: str, where: str) -> InvalidInputError:

@@ -27,14 +27,14 @@ class Bounds:
 
     Attributes:
         seconds: Time until it is killed.
-        said: Bytes of standard output; it is killed when there are more.
+        output: Bytes of standard output; it is killed when there are more.
         errors: Bytes of standard error to keep: the beginning.
         memory: Bytes of memory, for it and for each program that it starts.
         file: Bytes of the largest file that one of these writes; `None` for no limit.
     """
 
     seconds: float
-    said: int
+    output: int
     errors: int
     memory: int
     file: int | None = None
@@ -79,7 +79,7 @@ def run(
     Raises:
         FileNotFoundError: The program does not exist.
     """
-    out, err = OutputPipe(bounds.said), OutputPipe(bounds.errors)
+    out, err = OutputPipe(bounds.output), OutputPipe(bounds.errors)
     try:
         with (
             _readable(stdin) as given,

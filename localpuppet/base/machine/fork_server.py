@@ -81,8 +81,8 @@ class ForkServerClient:
             child = SystemChild(self._processes, forked, make_output(group), Cgroup.make(group))
             try:
                 _make_like_us(forked.pid)
-                said = {**request, "cwd": str(cwd), "umask": _umask()}
-                forked.ask(json.dumps(said).encode(), [child.output, keep])
+                message = {**request, "cwd": str(cwd), "umask": _umask()}
+                forked.ask(json.dumps(message).encode(), [child.output, keep])
             except BaseException:
                 try:
                     forked.abandon()
@@ -149,7 +149,7 @@ class _Forked:
         self._processes = processes
         self._server = server
         self._leader = -1
-        self._heard = b""
+        self._received = b""
         self._over = False  # no process is left that could write more
         self._dead_since: float | None = None
         self.pid = 0
@@ -206,20 +206,21 @@ class _Forked:
     @property
     def watched(self) -> Collection[int]:
         """Return the descriptors that become readable when the child ends."""
-        told = () if self._over else (self._connection.fileno(),)
-        return told if self._dead_since is not None else (*told, self._leader)
+        descriptors = () if self._over else (self._connection.fileno(),)
+        return descriptors if self._dead_since is not None else (*descriptors, self._leader)
 
     def poll(self) -> ProcessEnd | None:
         """Return how the child ended, once its parent has reported it or no longer can."""
         if self.ended is None:
             self._listen()
             words = self._words()
-            told = next((one for one in map(_told, words) if one), None)
-            if told is None and self._is_dead() and self._nobody_tells():
-                told = next(
-                    (one for one in map(_own, words) if one), ProcessEnd(code=None, signal=None)
+            end = next((known_end for known_end in map(_parse_end, words) if known_end), None)
+            if end is None and self._is_dead() and self._reports_nothing():
+                end = next(
+                    (known_end for known_end in map(_own, words) if known_end),
+                    ProcessEnd(code=None, signal=None),
                 )
-            self.ended = told
+            self.ended = end
         return self.ended
 
     def signal(self, number: int) -> None:
@@ -247,13 +248,13 @@ class _Forked:
     def _word(self, seconds: float) -> tuple[str, str]:
         """Return the first word and the rest of the next line."""
         deadline = time.monotonic() + seconds
-        while b"\n" not in self._heard:
+        while b"\n" not in self._received:
             self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
             data = self._connection.recv(4096)
-            if not data or len(self._heard) > MAX_WORDS:
+            if not data or len(self._received) > MAX_WORDS:
                 return "ended", ""
-            self._heard += data
-        line, _, self._heard = self._heard.partition(b"\n")
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
         word, _, rest = line.decode("utf-8", "replace").partition(" ")
         return word, rest
 
@@ -266,11 +267,11 @@ class _Forked:
                 return
             except OSError:
                 data = b""
-            self._heard += data
-            self._over = not data or len(self._heard) > MAX_WORDS
+            self._received += data
+            self._over = not data or len(self._received) > MAX_WORDS
 
     def _words(self) -> list[str]:
-        return self._heard.decode("utf-8", "replace").split("\n")[:-1]
+        return self._received.decode("utf-8", "replace").split("\n")[:-1]
 
     def _is_dead(self) -> bool:
         if self._dead_since is None and select.select([self._leader], [], [], 0)[0]:
@@ -278,16 +279,16 @@ class _Forked:
             self._listen()  # its last message was sent before
         return self._dead_since is not None
 
-    def _nobody_tells(self) -> bool:
+    def _reports_nothing(self) -> bool:
         """Return whether the server will no longer report how a dead child ended."""
         late = time.monotonic() - (self._dead_since or 0.0) > GONE
         if late or self._over or select.select([self._server], [], [], 0)[0]:
             self._listen()  # read what it sent before it ended
-            return not any(map(_told, self._words()))
+            return not any(map(_parse_end, self._words()))
         return False
 
 
-def _told(word: str) -> ProcessEnd | None:
+def _parse_end(word: str) -> ProcessEnd | None:
     """Return how a child ended, from its parent's report."""
     how, _, number = word.partition(" ")
     if how not in ("exited", "killed") or not number.isdigit():

@@ -56,7 +56,7 @@ class GuardedProcess:
             _Guard(command, hear, tell, own_group=own_group).be()
         os.close(hear)
         os.close(tell)
-        self._said: asyncio.StreamReader | None = None
+        self._answers: asyncio.StreamReader | None = None
 
     async def start(self, *, until: float, more: Mapping[str, str]) -> None:
         """Start the command.
@@ -68,8 +68,8 @@ class GuardedProcess:
         Raises:
             OSError: The command cannot be started.
         """
-        self._said = asyncio.StreamReader()
-        reader = self._said
+        self._answers = asyncio.StreamReader()
+        reader = self._answers
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._hear, "rb", 0)
         )
@@ -105,7 +105,7 @@ class GuardedProcess:
     def close(self) -> None:
         """End the guard, which ends what still runs."""
         os.close(self._tell)
-        if self._said is None:
+        if self._answers is None:
             os.close(self._hear)
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
@@ -116,9 +116,9 @@ class GuardedProcess:
 
     async def _word(self, wanted: str) -> int | None:
         """Return the number in the guard's next message."""
-        if self._said is None:
+        if self._answers is None:
             raise AssertionError("it is started first")
-        line = await self._said.readline()
+        line = await self._answers.readline()
         return int(json.loads(line)[wanted]) if line else None
 
 
@@ -131,7 +131,7 @@ class _Guard:
         self._tell = tell
         self._own_group = own_group
         self._callers = os.getpgrp()
-        self._heard = b""
+        self._received = b""
         self._until = 0.0
         self._pid = 0
         self._ended: int | None = None
@@ -178,8 +178,8 @@ class _Guard:
         if not data:
             self._end()
             return
-        self._heard += data
-        *lines, self._heard = self._heard.split(b"\n")
+        self._received += data
+        *lines, self._received = self._received.split(b"\n")
         for line in lines:
             words = json.loads(line)
             if words["do"] == "until":
@@ -192,9 +192,9 @@ class _Guard:
     def _words(self) -> Iterator[dict[str, Any]]:
         """Yield the messages that arrive before the command starts."""
         while data := os.read(self._hear, 65536):
-            self._heard += data
-            while b"\n" in self._heard:
-                line, _, self._heard = self._heard.partition(b"\n")
+            self._received += data
+            while b"\n" in self._received:
+                line, _, self._received = self._received.partition(b"\n")
                 yield json.loads(line)
 
     def _start(self, env: Mapping[str, str], ignored: set[signal.Signals]) -> int:

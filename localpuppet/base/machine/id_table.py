@@ -39,10 +39,10 @@ class IdTable:
 
     def has(self, connection: sqlite3.Connection, owner: str, identifier: str) -> bool:
         """Return whether an id is in the table."""
-        found = connection.execute(
+        exists = connection.execute(
             "SELECT 1 FROM seen WHERE owner = ? AND id = ?", (owner, identifier)
         )
-        return found.fetchone() is not None
+        return exists.fetchone() is not None
 
     def add(self, connection: sqlite3.Connection, owner: str, identifier: str, until: int) -> None:
         """Store an id until a time in seconds since 1970; a known id keeps the later time."""
@@ -63,8 +63,10 @@ class IdTable:
 
     def of(self, connection: sqlite3.Connection, owner: str) -> int:
         """Return the number of ids of an owner."""
-        found = connection.execute("SELECT number FROM owners WHERE owner = ?", (owner,)).fetchone()
-        return 0 if found is None else int(found[0])
+        number_row = connection.execute(
+            "SELECT number FROM owners WHERE owner = ?", (owner,)
+        ).fetchone()
+        return 0 if number_row is None else int(number_row[0])
 
     def total(self, connection: sqlite3.Connection) -> int:
         """Return the number of all ids."""

@@ -27,8 +27,8 @@ class SystemProcessTable:
         """Return a process and its running descendants; nothing once it has ended."""
         if not self.alive(process):
             return []
-        found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
-        return [one for one in found if one.started]
+        processes = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
+        return [item for item in processes if item.started]
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
         """Signal those of the processes that still run."""
@@ -54,13 +54,13 @@ def _descendants(root: int) -> list[int]:
             fields = _stat(int(entry.name))
             if fields:
                 parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
+    descendants: list[int] = []
     pending = [root]
     while pending:
         children = parents.get(pending.pop(), [])
-        found += children
+        descendants += children
         pending += children
-    return found
+    return descendants
 
 
 def _stat(pid: int) -> list[str]:

@@ -201,11 +201,11 @@ def detach(announce: Callable[[], None]) -> Callable[[], None]:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
 
-    def say_ready() -> None:
+    def report_ready() -> None:
         os.write(writer, b"1")
         os.close(writer)
 
-    return say_ready
+    return report_ready
 
 
 def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:

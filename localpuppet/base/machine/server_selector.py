@@ -74,7 +74,7 @@ class ServerSelector:
 
 async def _any(tries: Sequence[Coroutine[None, None, bool]]) -> bool:
     """Return whether one of the probes succeeds; the others are then cancelled."""
-    tasks = [asyncio.create_task(one) for one in tries]
+    tasks = [asyncio.create_task(coroutine) for coroutine in tries]
     try:
         for done in asyncio.as_completed(tasks):
             if await done:
@@ -89,10 +89,10 @@ async def resolve(host: str, port: int) -> list[Address]:
     """Return the addresses of a name by this machine's resolver; none if it does not resolve."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return [(family, where) for family, _, _, _, where in found[:MAX_ADDRESSES]]
+    return [(family, where) for family, _, _, _, where in infos[:MAX_ADDRESSES]]
 
 
 async def _answers(family: int, where: tuple[object, ...]) -> bool:
@@ -120,16 +120,16 @@ async def _answers(family: int, where: tuple[object, ...]) -> bool:
 
 def _senders(trying: socket.socket) -> list[str]:
     """Return the senders of ICMP errors to a socket."""
-    found: list[str] = []
+    senders: list[str] = []
     while True:
         try:
             _, parts, _, _ = trying.recvmsg(1024, 512, socket.MSG_ERRQUEUE)
         except OSError:
-            return found
+            return senders
         for _, _, data in parts:
             origin = _ERROR.unpack_from(data)[1]
             if origin in _FROM_ICMP:
-                found.append(_address(data[_ERROR.size :]))
+                senders.append(_address(data[_ERROR.size :]))
 
 
 def _address(data: bytes) -> str:

@@ -28,7 +28,7 @@ class ServiceManager:
     def __init__(self, address: str, watchdog: float) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._interval = watchdog / 3
-        self._told = 0.0
+        self._notified_at = 0.0
 
     @classmethod
     def from_environment(
@@ -61,8 +61,8 @@ class ServiceManager:
     def alive(self) -> None:
         """Send a sign of life if one is due."""
         now = time.monotonic()
-        if self._interval and now - self._told >= self._interval:
-            self._told = now
+        if self._interval and now - self._notified_at >= self._interval:
+            self._notified_at = now
             self._say("WATCHDOG=1")
 
     def _say(self, text: str) -> None:

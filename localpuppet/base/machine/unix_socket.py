@@ -144,8 +144,8 @@ async def _serve(
 
     async def say() -> None:
         async with aclosing(answer(line)) as lines:
-            async for said in lines:
-                writer.write(said)
+            async for received in lines:
+                writer.write(received)
                 async with asyncio.timeout(PATIENCE):
                     await writer.drain()
                 begun.set()
@@ -196,10 +196,10 @@ async def ask(
         async with asyncio.timeout(patience):
             writer.write(line)
             await writer.drain()
-            said = await reader.readline()
-        while said.endswith(b"\n"):
-            yield said
-            said = await reader.readline()
+            received = await reader.readline()
+        while received.endswith(b"\n"):
+            yield received
+            received = await reader.readline()
         raise UnavailableError("closed the connection", where=where)
     except TimeoutError as error:
         raise UnavailableError(f"did not answer within {patience:g} s", where=where) from error

@@ -352,9 +352,10 @@ class Agent:
         if dropped:
             ids = [drop.id for drop in dropped]
             outcomes = [
-                TriggerOutcome.of_cause(one, 0, run=None, outcome=DROPPED) for one in ids[-MOST:]
+                TriggerOutcome.of_cause(cause_id, 0, run=None, outcome=DROPPED)
+                for cause_id in ids[-MOST:]
             ]
-            self._take_out(outcomes, {one.id: one.reason for one in dropped})
+            self._take_out(outcomes, {drop.id: drop.reason for drop in dropped})
             self._tell()
 
     def _take_out(self, outcomes: Sequence[TriggerOutcome], reasons: Mapping[str, str]) -> None:

@@ -62,15 +62,17 @@ class AwaitedEntries:
             return f"any node: {error}"  # the agent rebuilds the view from the bus
 
     def _lacking(self, cause: RunCause) -> str:
-        standing = self._view.standing([one.node for one in cause.awaited_entries])
-        exports = {node: one.exports for node, one in standing.items() if one.exports is not None}
+        standing = self._view.standing([entry.node for entry in cause.awaited_entries])
+        exports = {
+            node: entry.exports for node, entry in standing.items() if entry.exports is not None
+        }
         coming = self._exports.missing(exports)
         seen = {
-            one.node: self._seen(one, at)
-            for one in cause.awaited_entries
-            if (at := standing[one.node].at) is not None and one.node not in coming
+            entry.node: self._seen(entry, at)
+            for entry in cause.awaited_entries
+            if (at := standing[entry.node].at) is not None and entry.node not in coming
         }
-        refused = {node: one.refused for node, one in standing.items() if one.refused}
+        refused = {node: entry.refused for node, entry in standing.items() if entry.refused}
         return lacking(cause.awaited_entries, seen, refused)
 
     def _seen(self, awaited: AwaitedEntry, at: float) -> ViewedNode:

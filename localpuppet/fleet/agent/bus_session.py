@@ -143,36 +143,36 @@ class BusSession:
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)
-        heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
+        messages: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
         asked: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
             for work in (
-                self._watch_triggers(kv, heard),
-                self._hear(heard),
+                self._watch_triggers(kv, messages),
+                self._hear(messages),
                 self._watch_requests(kv, asked),
                 self._answer(kv, asked),
                 self._tell(kv),
-                self._reconcile(kv, heard),
+                self._reconcile(kv, messages),
             ):
                 group.create_task(unending(work))
             group.create_task(_until(stop))
 
-    async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
+    async def _watch_triggers(self, kv: KeyValue, messages: asyncio.Queue[bytes]) -> None:
         following = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
         async with aclosing(following) as changes:
             async for change in changes:
                 for entry in key_value.entries(change):
-                    await heard.put(entry.value)
+                    await messages.put(entry.value)
 
-    async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
+    async def _hear(self, messages: asyncio.Queue[bytes]) -> None:
         """Hand over all queued messages together, which costs one write to the disk."""
         while True:
-            tokens = [await heard.get()]
-            while not heard.empty():
-                tokens.append(heard.get_nowait())
+            tokens = [await messages.get()]
+            while not messages.empty():
+                tokens.append(messages.get_nowait())
             await self._side.hear(tokens)
 
-    async def _reconcile(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
+    async def _reconcile(self, kv: KeyValue, messages: asyncio.Queue[bytes]) -> None:
         """List the triggers from time to time, because a watch may miss some."""
         while True:
             await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # spread over the fleet
@@ -180,7 +180,7 @@ class BusSession:
             async with aclosing(looking) as changes:
                 async for change in changes:
                     for entry in key_value.entries(change):
-                        await heard.put(entry.value)
+                        await messages.put(entry.value)
                     if isinstance(change, KeyListing) and not change.more:
                         break
 

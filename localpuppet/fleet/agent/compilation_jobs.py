@@ -38,8 +38,8 @@ class CompilationJobs:
         Raises:
             BusyError: Too many compilations wait.
         """
-        found = self._jobs.ask(f"{caller} {args.release}", caller, lambda: self._do(args))
-        return WORKING if found is None else found
+        job_result = self._jobs.ask(f"{caller} {args.release}", caller, lambda: self._do(args))
+        return WORKING if job_result is None else job_result
 
     async def _do(self, args: Compile) -> Mapping[str, Json] | str:
         async with self._one:

@@ -113,10 +113,10 @@ class Deployments:
             rollout = args.rollout
             speaker = rollout.taken_over_by(caller)
             voice = RolloutCaller(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
-            self.inbox.hear_rollout(voice)
+            self.inbox.receive_rollout(voice)
         self._check_holds(wanted)
-        found = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
-        return WORKING if found is None else found or DONE
+        job_result = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
+        return WORKING if job_result is None else job_result or DONE
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Reject a change of the release if another rollout holds the node."""

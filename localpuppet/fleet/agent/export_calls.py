@@ -85,40 +85,40 @@ class ExportCalls:
         asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
         where = one_line(collector_text(kind, condition))[:200]
         try:
-            found = await self._ask(kind, search, run=None if directory is None else directory.id)
+            answer = await self._ask(kind, search, run=None if directory is None else directory.id)
         except LocalpuppetError as error:
             self._note(directory, replace(asked, reason=one_line(str(error))))
             raise error.at(where) from error
-        choice = found.answer
+        choice = answer.answer
         self._note(
             directory,
-            answered(replace(asked, revision=found.revision, age=found.age), choice),
+            answered(replace(asked, revision=answer.revision, age=answer.age), choice),
         )
         return {
             "ok": True,
-            "resources": [_told(one) for one in choice.taken],
+            "resources": [_to_dict(resource) for resource in choice.taken],
             "warnings": await asyncio.to_thread(self._collecting.warnings, choice),
         }
 
     async def _ask(
         self, kind: str, search: Search, *, run: RunId | None
     ) -> InventoryAnswer[CollectorResult]:
-        found = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
-        if isinstance(found, UnansweredQuery):
-            raise UnavailableError(f"could not ask: {one_line(found.reason)}", hint=HINT)
-        return found
+        answer = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
+        if isinstance(answer, UnansweredQuery):
+            raise UnavailableError(f"could not ask: {one_line(answer.reason)}", hint=HINT)
+        return answer
 
     def _note(self, run: RunDirectory | None, collected: CollectorRecord) -> None:
         if run is not None:
             note_collected(run, collected)
 
 
-def _told(one: TakenResource) -> dict[str, Json]:
+def _to_dict(item: TakenResource) -> dict[str, Json]:
     """Return a resource in the form that the terminus expects."""
-    resource = one.resource
+    resource = item.resource
     return {
-        "node": one.node,
-        "how": str(one.how),
+        "node": item.node,
+        "how": str(item.how),
         "title": resource.title,
         "parameters": dict(resource.parameters),
         "file": resource.file,

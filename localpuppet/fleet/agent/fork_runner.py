@@ -131,13 +131,13 @@ def _tell(word: bytes) -> None:
         os.write(_REPORT, word)
 
 
-def _understand(said: bytes, code: int) -> RunCompletion:
+def _understand(message: bytes, code: int) -> RunCompletion:
     try:
-        raw = loads(said)
+        raw = loads(message)
         return RunCompletion(**{**raw, "result": RequestedRunResult(raw["result"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    if said.startswith(_BEGUN):
+    if message.startswith(_BEGUN):
         return RunCompletion(
             result=RequestedRunResult.OVER,
             outcome="interrupted",

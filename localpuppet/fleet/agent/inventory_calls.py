@@ -53,20 +53,22 @@ class InventoryCalls:
         """
         question = FunctionCall.of(fields.text("function"), fields.values("arguments"))
         directory = self._records.on(run)
-        found = await self.ask(question, run=None if directory is None else directory.id)
-        if isinstance(found, UnansweredQuery):
+        inventory_answer = await self.ask(question, run=None if directory is None else directory.id)
+        if isinstance(inventory_answer, UnansweredQuery):
             if directory is not None:
-                note_query(directory, self._failed(question, found.reason))
+                note_query(directory, self._failed(question, inventory_answer.reason))
             raise UnavailableError(
-                f"could not ask: {one_line(found.reason)}{self._before(question)}",
+                f"could not ask: {one_line(inventory_answer.reason)}{self._before(question)}",
                 where=f"{question.function}()",
                 hint=HINT,
             )
         if directory is not None:
             # In another thread, which digests the answer of ten thousand nodes; a lock keeps two
             # from writing one file.
-            note_query(directory, await asyncio.to_thread(self._answered, question, found))
-        reply = found.answer
+            note_query(
+                directory, await asyncio.to_thread(self._answered, question, inventory_answer)
+            )
+        reply = inventory_answer.answer
         return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
 
     async def ask(
@@ -96,15 +98,15 @@ class InventoryCalls:
         )
 
     def _answered(
-        self, question: FunctionCall, found: InventoryAnswer[FunctionReply]
+        self, question: FunctionCall, answer: InventoryAnswer[FunctionReply]
     ) -> RecordedQuery:
         return replace(
             self._failed(question, ""),
-            digest=found.answer.digest,
-            names=found.answer.names,
-            parts=found.answer.parts,
-            revision=found.revision,
-            age=found.age,
+            digest=answer.answer.digest,
+            names=answer.answer.names,
+            parts=answer.answer.parts,
+            revision=answer.revision,
+            age=answer.age,
         )
 
     def _before(self, question: FunctionCall) -> str:
@@ -115,9 +117,12 @@ class InventoryCalls:
                 asked = read_queries(run)
             except StateError:
                 continue  # a damaged old record does not concern this error
-            for one in asked:
-                if one.call == (question.function, question.arguments) and one.digest is not None:
+            for query in asked:
+                if (
+                    query.call == (question.function, question.arguments)
+                    and query.digest is not None
+                ):
                     ago = (self._clock.now() - name.time).total_seconds()
-                    names = shown_names(one.names) or "no node"
+                    names = shown_names(query.names) or "no node"
                     return f"; the last answer, {show_duration(ago)} ago, was {names}"
         return ""

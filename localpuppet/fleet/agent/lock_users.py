@@ -78,7 +78,7 @@ class LockUsers:
         self._processes.signal(family, signal.SIGTERM)
 
         def kill() -> None:
-            later = [relative for one in family for relative in self._processes.family(one)]
+            later = [relative for item in family for relative in self._processes.family(item)]
             self._processes.signal([*family, *later], signal.SIGKILL)
 
         asyncio.get_running_loop().call_later(self._grace, kill)

@@ -46,7 +46,7 @@ class AgentLog:
 
     def _log(self, level: str, text: str, kind: LineKind) -> None:
         now = self._clock.monotonic()
-        self._tell_left_out(now)
+        self._log_left_out(now)
         recent = self._recent[kind]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
@@ -56,7 +56,7 @@ class AgentLog:
         recent.append(now)
         self._write(level, text)
 
-    def _tell_left_out(self, now: float) -> None:
+    def _log_left_out(self, now: float) -> None:
         for kind, count in list(self._left_out.items()):
             if now - self._recent[kind][0] > WINDOW:
                 del self._left_out[kind]

@@ -36,9 +36,9 @@ class RestoredSteps:
 
     def take_ended(self) -> list[tuple[RunCause, RunCompletion]]:
         """Return each step whose run has ended, once."""
-        found = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
-        self._running = [cause for cause, end in found if end.result is RequestedRunResult.BUSY]
-        return [(cause, end) for cause, end in found if end.result is not RequestedRunResult.BUSY]
+        ended = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
+        self._running = [cause for cause, end in ended if end.result is RequestedRunResult.BUSY]
+        return [(cause, end) for cause, end in ended if end.result is not RequestedRunResult.BUSY]
 
 
 def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:

@@ -61,14 +61,14 @@ class RolloutSteps:
         Raises:
             BusyError: A newer epoch of the rollout is known, or another controller in this epoch.
         """
-        self.inbox.hear_rollout(_voice(caller, rollout))
+        self.inbox.receive_rollout(_voice(caller, rollout))
 
     def speaks(self, owner: str) -> dict[str, Json]:
         """Return the last recorded controller of a rollout and its epoch, empty without one."""
-        found = self.inbox.speaks(owner)
-        if found is None:
+        report = self.inbox.speaks(owner)
+        if report is None:
             return {}
-        voice, at = found
+        voice, at = report
         since = show_time(datetime.fromtimestamp(at, UTC))
         return {"epoch": voice.epoch, "by": voice.speaker, "since": since}
 

@@ -23,7 +23,7 @@ from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState, Status
-from localpuppet.node.runs.telling import told_log, told_report
+from localpuppet.node.runs.run_replies import log_reply, report_reply
 
 # Refusals that do not mean a failure: the run takes place later.
 _LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
@@ -122,8 +122,8 @@ class Describer:
         return None if assignment is None else assignment.to_public()
 
     def _confirmation(self) -> Json:
-        told = self.kept.confirmation()
-        return None if told is None else {**told}
+        confirmation = self.kept.confirmation()
+        return None if confirmation is None else {**confirmation}
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the published record of the last finished run, empty before the first run."""
@@ -133,22 +133,22 @@ class Describer:
     def durations(self) -> list[Json]:
         """Return the seconds that the last successful complete runs took, newest first."""
         newest = islice(self.kept.records.history(), LOOKED_AT)
-        good = (one.seconds for one in newest if one.good and one.seconds is not None)
+        good = (status.seconds for status in newest if status.good and status.seconds is not None)
         return [*islice(good, DURATIONS)]
 
     def report(self, run: RunId | None) -> Mapping[str, Json]:
-        """Return the published report of a run: its changes by resource; see `told_report`.
+        """Return the published report of a run: its changes by resource; see `report_reply`.
 
         Raises:
             InvalidInputError: The run does not exist.
         """
         directory = self.kept.records.get(run)
-        return told_report(directory, self.kept.records.status(directory))
+        return report_reply(directory, self.kept.records.status(directory))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
-        """Return the end of Puppet's log of a run; see `report` and `told_log`."""
+        """Return the end of Puppet's log of a run; see `report` and `log_reply`."""
         directory = self.kept.records.get(run)
-        return told_log(directory, self.kept.records.status(directory))
+        return log_reply(directory, self.kept.records.status(directory))
 
     def _last(self) -> Status | None:
         for status in self.kept.records.history():

@@ -120,14 +120,14 @@ class TriggerCalls:
         return {"sent": kept, "dropped": _listed(dropped)}
 
     async def _receivers(self, kick: Kick) -> tuple[NodeName, ...]:
-        found = await self._inventory.ask(kick.question)
-        if isinstance(found, UnansweredQuery):
+        answer = await self._inventory.ask(kick.question)
+        if isinstance(answer, UnansweredQuery):
             raise UnavailableError(
-                f"could not query the nodes to run: {one_line(found.reason)}",
+                f"could not query the nodes to run: {one_line(answer.reason)}",
                 where="kick",
                 hint="run the same query with 'localpuppet query'",
             )
-        names = [name for name in found.answer.names if name != self._sender.signer.name]
+        names = [name for name in answer.answer.names if name != self._sender.signer.name]
         if len(names) > MAX_RECEIVERS:
             raise InvalidInputError(
                 f"{len(names)} nodes match, the limit is {MAX_RECEIVERS}", where="kick"
@@ -147,8 +147,8 @@ class TriggerCalls:
                 clock=self._sender.clock,
                 uuid=str(uuid.uuid4()),
             )
-        told = {"sent": list(sent.sent), "dropped": _listed(sent.dropped)}
-        return {"ok": True, "uuid": sent.uuid, **told}
+        report = {"sent": list(sent.sent), "dropped": _listed(sent.dropped)}
+        return {"ok": True, "uuid": sent.uuid, **report}
 
 
 def _listed(dropped: Mapping[NodeName, str]) -> list[dict[str, str]]:

@@ -38,10 +38,10 @@ def parse_revision(number: int | str) -> int:
     Raises:
         ValueError: The number is not a revision.
     """
-    found = int(number)
-    if not 0 <= found <= MAX_REVISION:
+    revision = int(number)
+    if not 0 <= revision <= MAX_REVISION:
         raise ValueError("not a revision")
-    return found
+    return revision
 
 
 class RefusedError(UnavailableError):

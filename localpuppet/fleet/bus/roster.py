@@ -104,16 +104,19 @@ class Roster:
 
     def members(self) -> list[Member]:
         """Return all members except the admins, with their rights."""
-        return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
+        return [
+            Member(name=entry.name, grants=tuple(self._grants(entry))) for entry in self.entries
+        ]
 
     def _beside(self, entry: RosterEntry) -> list[RosterEntry]:
         """Return the members that share a rollout's control with an entry, itself included."""
-        asking = [one for one in self.entries if one.asks]
+        asking = [item for item in self.entries if item.asks]
         circles = [
-            {one.name} | {to.name for to in asking if one.name in to.takeover} for one in asking
+            {member.name} | {to.name for to in asking if member.name in to.takeover}
+            for member in asking
         ]
         beside = set[str]().union(*(circle for circle in circles if entry.name in circle))
-        return [one for one in asking if one.name in beside]
+        return [member for member in asking if member.name in beside]
 
     def _grants(self, entry: RosterEntry) -> list[Grant]:
         reads = [layout.PRESENCE, layout.LEASES]
@@ -139,7 +142,7 @@ class Roster:
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
             writes += [layout.PRESENCE + me, layout.INVENTORY + me]
             writes += [layout.exports_of(me), layout.catalogs_of(me), layout.history_of(me)]
-            writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
+            writes += [layout.replies_of(me, item.name) for item in self.entries if me in item.asks]
         return [
             *(Grant(key=key, write=False) for key in dict.fromkeys(reads)),
             *(Grant(key=key, write=True) for key in dict.fromkeys(writes)),
@@ -149,7 +152,7 @@ class Roster:
 def _entry(
     name: str, raw: Mapping[str, Any], names: Sequence[NodeName | SignerName], where: str
 ) -> RosterEntry:
-    nodes = [one for one in names if isinstance(one, NodeName)]
+    nodes = [item for item in names if isinstance(item, NodeName)]
     leases = raw.get("leases", [])
     for lease in leases:
         with errors_at(f"{where}.leases"):

@@ -120,9 +120,9 @@ class Servers:
         Raises:
             InvalidInputError: A URL is invalid, or a setting lacks another one that it requires.
         """
-        for one, other in _TOGETHER:
-            if one in raw and other not in raw:
-                raise InvalidInputError(f"{one} needs {other}, too", where=where)
+        for item, other in _TOGETHER:
+            if item in raw and other not in raw:
+                raise InvalidInputError(f"{item} needs {other}, too", where=where)
         return cls(
             endpoints=_endpoints(raw["servers"], engine=engine, where=where),
             **{key: root / raw[key] for key in _FILES if key in raw},
@@ -131,8 +131,8 @@ class Servers:
 
 
 def _endpoints(urls: Sequence[str], *, engine: str, where: str) -> tuple[Endpoint, ...]:
-    found = []
+    endpoints = []
     for index, url in enumerate(urls):
         with errors_at(f"{where}.servers[{index}]"):
-            found.append(Endpoint.parse(url, engine=engine))
-    return tuple(found)
+            endpoints.append(Endpoint.parse(url, engine=engine))
+    return tuple(endpoints)

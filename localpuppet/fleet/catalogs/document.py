@@ -90,11 +90,11 @@ def unpack_catalog(data: bytes, *, node: NodeName) -> CanonicalCatalog:
     """
     where = f"catalog of {node}"
     try:
-        found = CanonicalCatalog.parse(unpacked(data, most=MAX_BYTES), where=where)
+        catalog = CanonicalCatalog.parse(unpacked(data, most=MAX_BYTES), where=where)
     except InvalidInputError:
         raise
     except ValueError as error:
         raise InvalidInputError(f"is malformed: {error}", where=where) from error
-    if found.certname != node:
+    if catalog.certname != node:
         raise InvalidInputError("names another node as its own", where=where)
-    return found
+    return catalog

@@ -74,7 +74,7 @@ class CatalogKeeper:
 
     def clean(self, *entries: InventoryEntry | None) -> None:
         """Remove the files that neither the last good run nor one of the entries names."""
-        named = {one.catalog.digest for one in entries if one is not None and one.catalog}
+        named = {entry.catalog.digest for entry in entries if entry is not None and entry.catalog}
         self.outbox.keep({self.header().digest, *named})
 
     def header(self) -> CatalogHeader:

@@ -60,8 +60,8 @@ class CatalogReader:
         try:
             return await asyncio.gather(*reading)
         finally:
-            for one in reading:
-                one.cancel()
+            for item in reading:
+                item.cancel()
 
     async def read(self, entry: InventoryEntry) -> NodeCatalog:
         """Return the catalog of a node.
@@ -81,16 +81,16 @@ class CatalogReader:
             return known
         kv = await self.store()
         if published is None:
-            found = await ask_catalog(self.client(kv), node, patience=PATIENCE)
+            catalog = await ask_catalog(self.client(kv), node, patience=PATIENCE)
         else:
-            found = await _fetched(kv, node, _header(entry, published))
-        self._keep(found)
-        return found
+            catalog = await _fetched(kv, node, _header(entry, published))
+        self._keep(catalog)
+        return catalog
 
-    def _keep(self, found: NodeCatalog) -> None:
-        _, before = self._recent.pop(found.node, (0.0, None))
-        self._used += len(found.packed) - (0 if before is None else len(before.packed))
-        self._recent[found.node] = self.monotonic(), found
+    def _keep(self, catalog: NodeCatalog) -> None:
+        _, before = self._recent.pop(catalog.node, (0.0, None))
+        self._used += len(catalog.packed) - (0 if before is None else len(before.packed))
+        self._recent[catalog.node] = self.monotonic(), catalog
         while self._used > self.most:
             _, (_, oldest) = self._recent.popitem(last=False)
             self._used -= len(oldest.packed)

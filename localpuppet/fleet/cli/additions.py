@@ -54,7 +54,7 @@ class FleetAdditions(CommandAdditions):
         return CommandAddition(
             fields={
                 "confirmation": confirmation.to_public() if confirmation else None,
-                "left_out": [asdict(one) for one in named],
+                "left_out": [asdict(resource) for resource in named],
                 "more_left_out": more,
             },
             rows=rows,
@@ -98,7 +98,7 @@ class FleetAdditions(CommandAdditions):
             require_server_bus(settings.bus, where=str(socket))
         collected = would_collect(self._node)
         return CommandAddition(
-            fields={"collectors": [one.to_dict() for one in collected]},
+            fields={"collectors": [collector.to_dict() for collector in collected]},
             paragraphs=[would_take(collected)] if collected else (),
             warnings=warnings(self._node),
         )
@@ -125,12 +125,12 @@ def _left_out(run: "RunDirectory | None") -> "tuple[list[RejectedResource], int]
     from localpuppet.fleet.exports.recording import read_collected
 
     collected = read_collected(run)
-    named = [left for one in collected for left in one.left_out]
-    return named, sum(one.more_left_out for one in collected)
+    named = [left for collector in collected for left in collector.left_out]
+    return named, sum(collector.more_left_out for collector in collected)
 
 
 def _named(left_out: "Sequence[RejectedResource]", more: int) -> str:
-    named = [f"{one_line(one.resource)} of {one.node}" for one in left_out[:SHOWN]]
+    named = [f"{one_line(resource.resource)} of {resource.node}" for resource in left_out[:SHOWN]]
     rest = len(left_out[SHOWN:]) + more
     if rest:
         named.append(f"{rest} more")
@@ -145,8 +145,8 @@ def _resources(run: "RunDirectory") -> CommandAddition:
     collected, exported = read_collected(run), read_exports(run)
     return CommandAddition(
         fields={
-            "collected": [one.to_dict() for one in collected],
-            "exports": [one.ref for one in exported],
+            "collected": [collector.to_dict() for collector in collected],
+            "exports": [resource.ref for resource in exported],
         },
         paragraphs=[lines(collected, len(exported))] if collected or exported else (),
     )

@@ -60,9 +60,9 @@ def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
     if not reply["ok"]:
         render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
         return
-    from localpuppet.fleet.cli.render_reply import MARGIN, told
+    from localpuppet.fleet.cli.render_reply import MARGIN, shown_reply
 
-    word, lines = told(action, reply["result"], now)
+    word, lines = shown_reply(action, reply["result"], now)
     render.emit(f"{name}: {word}")
     for line in lines.splitlines():
         render.emit(f"{' ' * MARGIN}{line}")

@@ -156,8 +156,8 @@ async def _gathered(
 
     fleet = FleetWiring(node)
     async with fleet.connected() as kv:
-        found = await presence.nodes(kv)
-    published = {name: believe(fleet.verifier, name, token) for name, token in found.items()}
+        entries = await presence.nodes(kv)
+    published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
     inventory = InventoryWiring(node, fleet=fleet)
     note = render.QuietObserver().note
     try:
@@ -180,14 +180,14 @@ def _listing(
 
     def read(reader: "InventoryReader") -> InventoryListing:
         nodes = {}
-        for one in reader.nodes():
+        for node in reader.nodes():
             # Unpacking an entry takes time, and the other nodes publish their release.
-            release = "" if one.node in online else one.entry().release
-            nodes[str(one.node)] = NodeRow(
-                node=str(one.node),
-                roles=tuple(map(one_line, one.roles)),
+            release = "" if node.node in online else node.entry().release
+            nodes[str(node.node)] = NodeRow(
+                node=str(node.node),
+                roles=tuple(map(one_line, node.roles)),
                 release=one_line(release or ""),
-                finished_at=one.at,
+                finished_at=node.at,
                 in_inventory=True,
             )
         matching = None if query is None else frozenset(query.answer(reader).names)

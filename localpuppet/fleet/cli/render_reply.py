@@ -19,7 +19,7 @@ SHOWN = 20  # resources of each kind
 MARGIN = 2  # columns before each line below a node's name
 
 
-def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+def shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     """Return a word for the result, and the lines below it, if any.
 
     Args:
@@ -28,12 +28,12 @@ def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, st
         now: The time.
     """
     try:
-        return _told(action, result, now)
+        return _shown_reply(action, result, now)
     except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):
         return render.word("ok"), render.mapping_lines(result)
 
 
-def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     if action == "runonce" and result["accepted"] is True:
         return "accepted", ""
     if action == "disable":
@@ -54,16 +54,16 @@ def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, s
     return _state(result, now)
 
 
-def _log(said: Mapping[str, Any]) -> str:
-    lines = [render.puppet_line(render.user_text(line)) for line in folded(said["lines"])]
-    if said["before"]:
-        lines.insert(0, f"… {render.counted(int(said['before']), 'line')} before this")
-    if said["left_out"]:
-        lines.append(f"left out: {render.counted(int(said['left_out']), 'line')} of diffs")
-    return "\n".join([f"run {render.user_text(said['run'])}", *lines])
+def _log(reply: Mapping[str, Any]) -> str:
+    lines = [render.puppet_line(render.user_text(line)) for line in folded(reply["lines"])]
+    if reply["before"]:
+        lines.insert(0, f"… {render.counted(int(reply['before']), 'line')} before this")
+    if reply["left_out"]:
+        lines.append(f"left out: {render.counted(int(reply['left_out']), 'line')} of diffs")
+    return "\n".join([f"run {render.user_text(reply['run'])}", *lines])
 
 
-def _report(said: Mapping[str, Any], now: datetime) -> str:
+def _report(reply: Mapping[str, Any], now: datetime) -> str:
     resources = [
         ReportedResource(
             resource=raw["resource"],
@@ -76,23 +76,23 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
             events=tuple(ResourceEvent(**event) for event in raw["events"]),
         )
         for result, _, _ in SECTIONS
-        for raw in said[result.value]
+        for raw in reply[result.value]
     ]
-    parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now), MARGIN)]
-    if not said["report"]:
+    parts = [render.pairs(render_run.rows(Status.from_dict(reply["run"]), now), MARGIN)]
+    if not reply["report"]:
         parts.append("no report of this run")
     parts += sections(resources, SHOWN, margin=MARGIN)
-    if said["left_out"]:
-        more = render.counted(int(said["left_out"]), "resource")
+    if reply["left_out"]:
+        more = render.counted(int(reply["left_out"]), "resource")
         parts.append(f"{more} more: there was no room for them")
     return "\n".join(parts)
 
 
-def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    last = said["last_run"]
-    rows = [("Cause", render.user_text(said["cause"] or ""))]
-    if said["waiting"]:
-        rows.append(("Waiting", render.counted(int(said["waiting"]), "cause")))
+def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    last = reply["last_run"]
+    rows = [("Cause", render.user_text(reply["cause"] or ""))]
+    if reply["waiting"]:
+        rows.append(("Waiting", render.counted(int(reply["waiting"]), "cause")))
     if last:
         ended = render_run.ago(last["finished_at"], now)
         noop = " (noop)" if last["noop"] else ""
@@ -101,30 +101,30 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
             ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
             ("Reason", render.user_text(last["reason"] or "")),
             ("Release", render.user_text(last["release"])),
-            ("Tree", render.user_text(said["release_digest"] or "")),
+            ("Tree", render.user_text(reply["release_digest"] or "")),
         ]
-    assignment = said.get("assignment")
+    assignment = reply.get("assignment")
     if assignment:
         by = f"by {assignment['by']} at {render_run.moment(assignment['at'])}"
         serial = f"(serial {assignment['serial']})"
         rows.append(("Assigned", render.user_text(f"{assignment['release']} {by} {serial}")))
-    confirmation = said.get("confirmation")
+    confirmation = reply.get("confirmation")
     if confirmation:
         rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
-    rollback = said.get("rollback")
+    rollback = reply.get("rollback")
     if rollback:
         text = f"input names {rollback['input_release']}, running {rollback['release']}"
         by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
         rows.append(("Rollback", render.user_text(f"{text}, {by}")))
-    rows.append(("Version", render.user_text(said["version"])))
-    lines = [render.pairs(rows, MARGIN), _left(said["holds"])]
-    return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))
+    rows.append(("Version", render.user_text(reply["version"])))
+    lines = [render.pairs(rows, MARGIN), _left(reply["holds"])]
+    return render.word(render.user_text(reply["state"])), "\n".join(filter(None, lines))
 
 
-def confirmation_line(told: Mapping[str, Any]) -> str:
+def confirmation_line(confirmation: Mapping[str, Any]) -> str:
     """Return the state of a deployed release's confirmation, as a node reports it."""
-    reason = f" ({told['reason']})" if told["reason"] else ""
-    return f"{told['release']} {told['stage']}{reason}"
+    reason = f" ({confirmation['reason']})" if confirmation["reason"] else ""
+    return f"{confirmation['release']} {confirmation['stage']}{reason}"
 
 
 def _left(holds: list[Mapping[str, Any]]) -> str:

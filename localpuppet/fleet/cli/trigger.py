@@ -142,11 +142,13 @@ async def _trigger(
             return sent, {}
         observer = render.observer(quiet=quiet, title=f"waiting for {whom(sent.sent)}")
 
-        def told(name: str, end: dict[str, Any]) -> None:
+        def show_end(name: str, end: dict[str, Any]) -> None:
             observer.line(_end(name, end))
 
         async with shown(observer):
-            return sent, await ends(expected, kv, fleet.verifier, patience=patience, told=told)
+            return sent, await ends(
+                expected, kv, fleet.verifier, patience=patience, on_end=show_end
+            )
 
 
 async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "SendResult":

@@ -123,7 +123,7 @@ class ExportsFollower:
                 rest = missing[begin + self.at_once :]
                 await asyncio.to_thread(self.held.note_unread, rest, one_line(str(outages[0])))
             last = unreachable or begin + self.at_once >= len(missing)
-            came = [one for one in fetched if isinstance(one, _Fetched)]
+            came = [exports for exports in fetched if isinstance(exports, _Fetched)]
             changed = await asyncio.to_thread(self._hold, waiting, came, last=last) or changed
             if last:
                 break
@@ -139,7 +139,7 @@ class ExportsFollower:
         wanted, held, refused = self.view.exporters(), self.held.digests(), self.held.refused()
         for node in {*held, *refused} - set(wanted):
             self.held.drop(node)
-        found = []
+        missing = []
         for node, digest in wanted.items():
             before = refused.get(node)
             tried = before.tries if before is not None and before.digest == digest else 0
@@ -147,10 +147,10 @@ class ExportsFollower:
             due = tried < MAX_TRIES or looked is None or self.seconds() - looked >= SELDOM
             if held.get(node) != digest and due:
                 self._looked[node] = self.seconds()
-                found.append((node, digest))
+                missing.append((node, digest))
         if not held and self.view.current_until() is not None:
-            self.held.note_unread(found, "not read from the bus yet")
-        return found, not held.keys() <= wanted.keys()
+            self.held.note_unread(missing, "not read from the bus yet")
+        return missing, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
         """Store fetched exports, several nodes in a transaction; return whether any was stored.
@@ -161,28 +161,28 @@ class ExportsFollower:
             last: Whether this is the last call of the round.
         """
         held = False
-        for one in fetched:
+        for exports in fetched:
             try:
-                waiting.append(one.unpacked())
+                waiting.append(exports.unpacked())
             except InvalidInputError as error:
-                self._refuse(one.node, str(one.summary.digest), error)
+                self._refuse(exports.node, str(exports.summary.digest), error)
             size = sum(each.size for each in waiting)
             if len(waiting) >= self.together or size > MAX_WAITING:
                 held = self._write(waiting) or held
         return (last and self._write(waiting)) or held
 
     def _write(self, waiting: list[NodeExports]) -> bool:
-        waiting[:] = [one for one in waiting if one.node not in self._gone]
+        waiting[:] = [step for step in waiting if step.node not in self._gone]
         if not waiting:
             return False
         left = self.held.hold_all(waiting)
-        for one in left:
-            self._refuse(one.node, one.digest, InvalidInputError(NO_ROOM))
-        for node in {one.node for one in waiting} - {one.node for one in left}:
+        for exports in left:
+            self._refuse(exports.node, exports.digest, InvalidInputError(NO_ROOM))
+        for node in {step.node for step in waiting} - {item.node for item in left}:
             self._logged_reasons.pop(node, None)
-        found = len(left) < len(waiting)
+        progressed = len(left) < len(waiting)
         waiting.clear()
-        return found
+        return progressed
 
     def _refuse(self, node: str, digest: str, error: InvalidInputError | UnavailableError) -> None:
         reason = one_line(str(error))

@@ -108,15 +108,15 @@ def choose(
                 hint="'localpuppet inventory exports --policy' prints a line for collect.policy: "
                 + line_for([offer.node], kind).replace("\t", "<TAB>"),
             )
-        found = _taken(offer, policy, named)
-        if isinstance(found, TakenResource):
-            taken.append(found)
+        chosen = _taken(offer, policy, named)
+        if isinstance(chosen, TakenResource):
+            taken.append(chosen)
             sizes[offer.node] += offer.size
             size += offer.size
             if size > MAX_TAKEN:
                 raise _too_large(kind, sizes)
         elif len(left_out) < MAX_LEFT_OUT:
-            left_out.append(found)
+            left_out.append(chosen)
         else:
             more_left_out += 1
     _refuse_clash(taken)
@@ -146,12 +146,12 @@ def _taken(
 
 def _refuse_clash(taken: Sequence[TakenResource]) -> None:
     seen: dict[str, TakenResource] = {}
-    for one in taken:
-        other = seen.setdefault(one.resource.title, one)
-        if other is not one:
+    for resource in taken:
+        other = seen.setdefault(resource.resource.title, resource)
+        if other is not resource:
             raise InvalidInputError(
-                f"is exported by {_who(other)} and by {_who(one)}",
-                where=_short(one.resource.ref),
+                f"is exported by {_who(other)} and by {_who(resource)}",
+                where=_short(resource.resource.ref),
                 hint="give each a unique title, for example with the node's name",
             )
 
@@ -165,8 +165,10 @@ def _too_large(kind: str, sizes: Counter[str]) -> InvalidInputError:
     )
 
 
-def _who(one: TakenResource) -> str:
-    return f"{one.node} ({one.resource.place})" if one.resource.place else one.node
+def _who(resource: TakenResource) -> str:
+    return (
+        f"{resource.node} ({resource.resource.place})" if resource.resource.place else resource.node
+    )
 
 
 def _short(text: str) -> str:

@@ -57,7 +57,7 @@ class CollectorService:
         Args:
             before: The collectors as recorded in the run.
         """
-        return [self._again(one) for one in before]
+        return [self._again(earlier) for earlier in before]
 
     def _again(self, before: CollectorRecord) -> CollectorRecord:
         asked = CollectorRecord(type=before.type, filter=before.filter, at=before.at)
@@ -69,14 +69,16 @@ class CollectorService:
     def warnings(self, choice: CollectorResult) -> list[str]:
         """Return warnings about a result for the author of the manifest, each one line."""
         warnings = [
-            f"{one.resource} of {one.node} is left out: {one.reason}"
-            for one in choice.left_out[:MAX_WARNED]
+            f"{resource.resource} of {resource.node} is left out: {resource.reason}"
+            for resource in choice.left_out[:MAX_WARNED]
         ]
         more = len(choice.left_out) - len(warnings) + choice.more_left_out
         if more:
             warnings.append(f"{more} more are left out")
-        for one in list(self._held.refused().values())[:MAX_WARNED]:
-            warnings.append(f"ignoring exports of {one.node} since its last run: {one.reason}")
+        for refusal in list(self._held.refused().values())[:MAX_WARNED]:
+            warnings.append(
+                f"ignoring exports of {refusal.node} since its last run: {refusal.reason}"
+            )
         return warnings
 
 

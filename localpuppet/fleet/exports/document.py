@@ -50,28 +50,28 @@ class PackedResources:
 
 def pack(resources: Iterable[ExportedResource]) -> PackedResources:
     """Return resources packed for the bus; raise `InvalidInputError` above a limit."""
-    found = sorted(resources, key=lambda one: (one.type, one.title))
-    if not found:
+    in_order = sorted(resources, key=lambda resource: (resource.type, resource.title))
+    if not in_order:
         return PackedResources(data=b"", digest="", count=0)
-    _check_count(len(found))
-    listed = [one.to_dict() for one in found]
+    _check_count(len(in_order))
+    listed = [resource.to_dict() for resource in in_order]
     data = json.dumps({"schema": SCHEMA, "resources": listed}, separators=(",", ":")).encode()
     _check_size(len(data), MAX_INFLATED, "as JSON")
     packed = zlib.compress(data)
     _check_size(len(packed), MAX_PACKED, "packed")
-    return PackedResources(data=packed, digest=digest_of(packed), count=len(found))
+    return PackedResources(data=packed, digest=digest_of(packed), count=len(in_order))
 
 
 def unpack(data: bytes) -> tuple[ExportedResource, ...]:
     """Return the resources in packed bytes; raise `InvalidInputError` if malformed or too large."""
     _check_size(len(data), MAX_PACKED, "packed")
     try:
-        found = unpacked(data, most=MAX_INFLATED)
+        text = unpacked(data, most=MAX_INFLATED)
     except ValueError as error:
         raise InvalidInputError(f"are malformed: {error}", where=_WHERE) from error
-    if not found.isascii():  # one non-ASCII letter makes Python's text take four times the memory
+    if not text.isascii():  # one non-ASCII letter makes Python's text take four times the memory
         raise InvalidInputError("are malformed: not ASCII, as JSON with escapes is", where=_WHERE)
-    return read(found)
+    return read(text)
 
 
 def read(data: bytes) -> tuple[ExportedResource, ...]:
@@ -84,13 +84,13 @@ def parse_resources(fields: Fields) -> tuple[ExportedResource, ...]:
     """Return the resources in a list of exports; reject duplicates."""
     fields.schema(SCHEMA)
     listed = fields.inner_list("resources", maximum=MAX_RESOURCES)
-    found: dict[tuple[str, str], ExportedResource] = {}
-    for one in listed:
-        resource = ExportedResource.parse(one)
-        if (resource.type, resource.title) in found:
+    by_reference: dict[tuple[str, str], ExportedResource] = {}
+    for item in listed:
+        resource = ExportedResource.parse(item)
+        if (resource.type, resource.title) in by_reference:
             raise InvalidInputError("is a duplicate", where=resource.ref)
-        found[(resource.type, resource.title)] = resource
-    return tuple(found.values())
+        by_reference[(resource.type, resource.title)] = resource
+    return tuple(by_reference.values())
 
 
 def aged(
@@ -106,8 +106,8 @@ def aged(
         before: The previous exports.
         now: Seconds since 1970, UTC.
     """
-    known: Mapping[str, float] = {one.ref: one.since for one in before}
-    return [replace(one, since=known.get(one.ref, now)) for one in resources]
+    known: Mapping[str, float] = {earlier.ref: earlier.since for earlier in before}
+    return [replace(resource, since=known.get(resource.ref, now)) for resource in resources]
 
 
 def _check_count(count: int) -> None:

@@ -64,7 +64,10 @@ class NodeExports:
     @classmethod
     def of(cls, node: str, digest: str, resources: Sequence[ExportedResource]) -> "NodeExports":
         """Return the rows of a node's resources."""
-        rows = ((one.type, one.title, one.tags, json.dumps(one.to_dict())) for one in resources)
+        rows = (
+            (resource.type, resource.title, resource.tags, json.dumps(resource.to_dict()))
+            for resource in resources
+        )
         return cls(node=node, digest=digest, rows=tuple(rows))
 
     @property
@@ -124,14 +127,14 @@ class HeldExports:
         """
         left = []
         with self._database.transaction() as connection:
-            for one in nodes:
+            for exports in nodes:
                 connection.execute("SAVEPOINT node")
-                _remove(connection, one.node)
-                fits = _size(connection) + one.size <= self._most
+                _remove(connection, exports.node)
+                fits = _size(connection) + exports.size <= self._most
                 if fits:
-                    _insert(connection, one)
+                    _insert(connection, exports)
                 else:
-                    left.append(one)
+                    left.append(exports)
                     connection.execute("ROLLBACK TO node")
                 connection.execute("RELEASE node")
         return left
@@ -292,18 +295,20 @@ def _remove(connection: sqlite3.Connection, node: str) -> None:
     connection.execute("UPDATE state SET size = size - ?", (row[0][0],))
 
 
-def _insert(connection: sqlite3.Connection, one: NodeExports) -> None:
-    connection.execute("INSERT INTO nodes VALUES (?, ?, ?)", (one.node, one.digest, one.size))
-    connection.execute("UPDATE state SET size = size + ?", (one.size,))
-    for kind, title, tags, body in one.rows:
+def _insert(connection: sqlite3.Connection, exports: NodeExports) -> None:
+    connection.execute(
+        "INSERT INTO nodes VALUES (?, ?, ?)", (exports.node, exports.digest, exports.size)
+    )
+    connection.execute("UPDATE state SET size = size + ?", (exports.size,))
+    for kind, title, tags, body in exports.rows:
         row = connection.execute(
             "INSERT INTO resources (node, type, title, body) VALUES (?, ?, ?, ?)",
-            (one.node, kind, title, body),
+            (exports.node, kind, title, body),
         ).lastrowid
         connection.executemany(
             "INSERT INTO tags VALUES (?, ?, ?)", [(kind, tag, row) for tag in tags]
         )
-    connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
+    connection.execute("DELETE FROM refused WHERE node = ?", (exports.node,))
 
 
 def _size(connection: sqlite3.Connection) -> int:

@@ -162,21 +162,21 @@ def line_for(
 
 
 def _parse_line(line: str, _number: int) -> CollectLine:
-    found = columns(line)
-    if len(found) not in (3, 4):
+    fields = columns(line)
+    if len(fields) not in (3, 4):
         raise InvalidInputError(
             "is not a line of a policy", hint=f"write tab-separated columns: {_COLUMNS}"
         )
-    signers, types = map(words, found[:2])
+    signers, types = map(words, fields[:2])
     if types is None:
         raise InvalidInputError("a type is a right: name it", hint="File Host Concat::Fragment")
     return CollectLine(
         signers=Signers.parse(signers),
         types=frozenset(map(named_type, types)),
-        title=re.compile(fnmatch.translate(_literal(parse_title(found[2])))),
+        title=re.compile(fnmatch.translate(_literal(parse_title(fields[2])))),
         how=parse_choice(
             CollectMode,
-            found[3] if len(found) == 4 else CollectMode.GUARDED,
+            fields[3] if len(fields) == 4 else CollectMode.GUARDED,
             what="a way to take a resource",
         ),
     )

@@ -99,7 +99,7 @@ class CollectorRecord:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return the nodes of which it took something, sorted."""
-        return tuple(sorted({one.node for one in self.resources}))
+        return tuple(sorted({resource.node for resource in self.resources}))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "CollectorRecord":
@@ -109,11 +109,11 @@ class CollectorRecord:
                 **{key: raw[key] for key in ("type", "filter", "at", "digest", "reason")},
                 **{key: raw[key] for key in ("revision", "age")},
                 resources=tuple(
-                    CollectedResource(**{**one, "dropped": tuple(one["dropped"])})
-                    for one in raw["resources"]
+                    CollectedResource(**{**resource, "dropped": tuple(resource["dropped"])})
+                    for resource in raw["resources"]
                 ),
                 parts={node: dict(about) for node, about in raw["parts"].items()},
-                left_out=tuple(RejectedResource(**one) for one in raw["left_out"]),
+                left_out=tuple(RejectedResource(**resource) for resource in raw["left_out"]),
                 more_left_out=raw["more_left_out"],
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -133,9 +133,12 @@ def taken_refs(taken: Sequence[TakenResource]) -> tuple[CollectedResource, ...]:
     """Return the recorded form of taken resources."""
     return tuple(
         CollectedResource(
-            node=one.node, resource=one.resource.ref, how=str(one.how), dropped=one.dropped
+            node=resource.node,
+            resource=resource.resource.ref,
+            how=str(resource.how),
+            dropped=resource.dropped,
         )
-        for one in taken
+        for resource in taken
     )
 
 
@@ -155,7 +158,8 @@ def answered(asked: CollectorRecord, choice: CollectorResult) -> CollectorRecord
 def digest_of_choice(choice: CollectorResult) -> str:
     """Return the digest of a result: nodes, titles, parameters."""
     content = [
-        [one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken
+        [resource.node, resource.resource.title, dict(resource.resource.parameters)]
+        for resource in choice.taken
     ]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
     return hashlib.sha256(canonical).hexdigest()
@@ -164,9 +168,10 @@ def digest_of_choice(choice: CollectorResult) -> str:
 def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:
     """Return the short digests of taken resources by node, to compare two results node by node."""
     parameters = (
-        (one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken
+        (resource.node, {resource.resource.ref: dict(resource.resource.parameters)})
+        for resource in choice.taken
     )
-    return parts_of(sorted({one.node for one in choice.taken}), parameters)
+    return parts_of(sorted({resource.node for resource in choice.taken}), parameters)
 
 
 def read_collected(run: RunDirectory) -> list[CollectorRecord]:
@@ -176,7 +181,7 @@ def read_collected(run: RunDirectory) -> list[CollectorRecord]:
 
 def note_collected(run: RunDirectory, collected: CollectorRecord) -> None:
     """Record a collector of a run; raise `InvalidInputError` above `MAX_COLLECTORS`."""
-    before = [one for one in read_collected(run) if one.text != collected.text]
+    before = [collector for collector in read_collected(run) if collector.text != collected.text]
     if len(before) >= MAX_COLLECTORS:
         raise InvalidInputError(
             f"the catalog has more than {MAX_COLLECTORS} different collectors",
@@ -198,7 +203,10 @@ def note_exports(run: RunDirectory) -> int:
     # Check the limits during the run, so that the exporting node reports what readers would reject.
     pack(resources)
     servers_of(resources)
-    write_json(_exports(run), {"schema": SCHEMA, "resources": [one.to_dict() for one in resources]})
+    write_json(
+        _exports(run),
+        {"schema": SCHEMA, "resources": [resource.to_dict() for resource in resources]},
+    )
     return len(resources)
 
 

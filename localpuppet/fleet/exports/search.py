@@ -51,9 +51,9 @@ class Comparison:
     def _is(self, resource: ExportedResource) -> bool:
         if self.name == "tag":
             wanted = self.value if isinstance(self.value, list) else [self.value]
-            return any(str(one).lower() in resource.tags for one in wanted)
-        found = resource.title if self.name == "title" else resource.parameters.get(self.name)
-        return found is not None and _same(found, self.value)
+            return any(str(value).lower() in resource.tags for value in wanted)
+        actual = resource.title if self.name == "title" else resource.parameters.get(self.name)
+        return actual is not None and _same(actual, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ def _as_condition(raw: Json) -> list[Json]:
     if operator in tuple(Join):
         return [operator, _as_condition(left), _as_condition(right)]
     if left == "tag" and isinstance(right, list) and right:
-        tags: list[Json] = [["=", "tag", str(one)] for one in right]
+        tags: list[Json] = [["=", "tag", str(value)] for value in right]
         test: list[Json] = ["or", *tags]
     else:
         field: Json = left if left in ("tag", "title") else ["parameter", left]

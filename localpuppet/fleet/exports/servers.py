@@ -14,19 +14,22 @@ def servers_of(resources: Iterable[ExportedResource]) -> tuple[ExportedServer, .
     Raises:
         InvalidInputError: There are more than `MAX_SERVERS`, or an address or a port is invalid.
     """
-    found = [_server(one) for one in resources if one.type == SERVER]
-    if len(found) > MAX_SERVERS:
+    servers = [_server(resource) for resource in resources if resource.type == SERVER]
+    if len(servers) > MAX_SERVERS:
         raise InvalidInputError(
-            f"exceed the limit: {len(found)} of type {SERVER}, the limit is {MAX_SERVERS}",
+            f"exceed the limit: {len(servers)} of type {SERVER}, the limit is {MAX_SERVERS}",
             where="exports",
         )
-    return tuple(found)
+    return tuple(servers)
 
 
-def _server(one: ExportedResource) -> ExportedServer:
-    role, address = one.parameters.get("role", one.title), one.parameters.get("ipaddress")
+def _server(resource: ExportedResource) -> ExportedServer:
+    role, address = (
+        resource.parameters.get("role", resource.title),
+        resource.parameters.get("ipaddress"),
+    )
     if not isinstance(role, str) or not (address is None or isinstance(address, str)):
-        raise InvalidInputError("its role and its ipaddress must be strings", where=one.ref)
-    with errors_at(one.ref):
-        ports = ports_of(one.parameters.get("ports"))
-    return ExportedServer(role=role, ipaddress=address or None, ports=ports, since=one.since)
+        raise InvalidInputError("its role and its ipaddress must be strings", where=resource.ref)
+    with errors_at(resource.ref):
+        ports = ports_of(resource.parameters.get("ports"))
+    return ExportedServer(role=role, ipaddress=address or None, ports=ports, since=resource.since)

@@ -72,11 +72,11 @@ class Auditor:
             reason=shortened(reason, MAX_TEXT),
             request=request,
         )
-        found = self._counted(self._today(new), new, repeats=repeats or bool(reason))
-        if found.times & (found.times - 1):
+        day = self._counted(self._today(new), new, repeats=repeats or bool(reason))
+        if day.times & (day.times - 1):
             return  # not a power of two
         try:
-            self._append(found)
+            self._append(day)
         except LocalpuppetError as error:
             self._log.warning(f"cannot record a request: {error}", kind=LineKind.REQUEST)
 
@@ -84,12 +84,12 @@ class Auditor:
         if day_of(record.at) != self._day:
             self._day = day_of(record.at)
             self._callers.clear()
-        found = self._callers.get(record.caller)
-        if found is None:
+        day = self._callers.get(record.caller)
+        if day is None:
             while len(self._callers) >= MAX_CALLERS:
                 del self._callers[next(iter(self._callers))]
-            found = self._callers[record.caller] = _CallerDay()
-        return found
+            day = self._callers[record.caller] = _CallerDay()
+        return day
 
     def _counted(self, day: _CallerDay, new: AuditRecord, *, repeats: bool) -> AuditRecord:
         """Return the new record, or the equal one of the day with its count."""

@@ -157,15 +157,15 @@ def parse_day(payload: bytes, form: HistoryForm[R]) -> HistoryDay[R]:
     if len(records) > MAX_RECORDS:
         raise InvalidInputError(f"has more than {MAX_RECORDS} records", where=_WHERE)
     day = fields.integer("day", minimum=0, maximum=MAX_COUNT)
-    found = tuple(from_record(form.record, record) for record in records)
-    if any(day_of(record.at) != day for record in found):
+    parsed = tuple(from_record(form.record, record) for record in records)
+    if any(day_of(record.at) != day for record in parsed):
         raise InvalidInputError("has a record of another day", where=_WHERE)
-    if len({record.identity for record in found}) != len(found):
+    if len({record.identity for record in parsed}) != len(parsed):
         raise InvalidInputError("has a record twice", where=_WHERE)
     return HistoryDay(
         node=fields.parsed("node", NodeName.parse),
         day=day,
-        records=found,
+        records=parsed,
         dropped=fields.integer("dropped", minimum=0, maximum=MAX_COUNT),
     )
 

@@ -116,8 +116,8 @@ class DayLog(Generic[R]):
         by_day = sorted(records, key=lambda record: record.at)
         for day, added in groupby(by_day, key=lambda record: day_of(record.at)):
             before = self._read(day)
-            found = HistoryDay(node=node, day=day, records=before[0], dropped=before[1])
-            write_durably(directory / str(day), found.with_records(added).to_payload())
+            content = HistoryDay(node=node, day=day, records=before[0], dropped=before[1])
+            write_durably(directory / str(day), content.with_records(added).to_payload())
 
     def _read(self, day: int) -> tuple[tuple[R, ...], int]:
         """Return the records of a day, and the number of dropped ones."""

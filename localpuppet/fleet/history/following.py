@@ -163,8 +163,8 @@ class HistoryFollower:
             await self._listed.wait()
             begun, today = now(), day_of(self.clock.now().timestamp())
             keys = self._backlog.newest(today, TOGETHER)
-            found = await asyncio.gather(*(ours(kv.get(key)) for key in keys))
-            await self._take([entry for entry in found if entry is not None])
+            fetched = await asyncio.gather(*(ours(kv.get(key)) for key in keys))
+            await self._take([entry for entry in fetched if entry is not None])
             for key in keys:
                 self._backlog.discard(key)
             self.board.note_waiting(self._backlog.days)
@@ -186,18 +186,18 @@ class HistoryFollower:
         if not isinstance(change, KeyListing):
             return entries(change)
         new = await self._new(change.entries)
-        left = [one for one in new if not self._backlog.add(one.key)]
+        left = [item for item in new if not self._backlog.add(item.key)]
         self.board.note_waiting(self._backlog.days)
         if self._backlog.days:
             self._listed.set()
         return left
 
-    async def _new(self, found: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
-        unknown = await self.board.unknown({one.key: _digest(one) for one in found})
-        return [one for one in found if one.key in unknown]
+    async def _new(self, values: Sequence[KeyValueEntry]) -> list[KeyValueEntry]:
+        unknown = await self.board.unknown({value.key: _digest(value) for value in values})
+        return [value for value in values if value.key in unknown]
 
-    async def _take(self, found: Sequence[KeyValueEntry]) -> None:
-        new = await self._new(found)
+    async def _take(self, values: Sequence[KeyValueEntry]) -> None:
+        new = await self._new(values)
         for begin in range(0, len(new), TOGETHER):
             some = new[begin : begin + TOGETHER]
             results = await asyncio.to_thread(lambda: [*map(self._read, some)])  # noqa: B023

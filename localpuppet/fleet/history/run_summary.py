@@ -203,9 +203,9 @@ class RunSummary:
         listed = tuple(sorted(resources, key=_rank)[:MAX_RESOURCES])
         while True:
             more = len(resources) - len(listed)
-            found = replace(self, resources=listed, more=min(more, MAX_COUNT))
-            if not listed or packed_size(found) <= MAX_PACKED_SUMMARY:
-                return found
+            summary = replace(self, resources=listed, more=min(more, MAX_COUNT))
+            if not listed or packed_size(summary) <= MAX_PACKED_SUMMARY:
+                return summary
             listed = listed[: len(listed) * 3 // 4]
 
 

@@ -25,7 +25,7 @@ from localpuppet.node.runs.attempt import REFUSALS, Attempt
 from localpuppet.node.runs.reason import category, public_reason
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
-from localpuppet.node.runs.telling import report_of
+from localpuppet.node.runs.run_replies import report_of
 
 # Runs of which the first history is made, at most.
 MAX_FIRST = 500
@@ -102,7 +102,7 @@ def interrupted_before(
     records: Records, run: RunDirectory
 ) -> Iterator[tuple[RunDirectory, Status]]:
     """Yield the runs directly before a run whose supervisors died, so that no run reported them."""
-    older = [one for one in records.ids() if one < run.id]
+    older = [run_id for run_id in records.ids() if run_id < run.id]
     for before in older[:LOOKED_AT]:
         directory = RunDirectory(records.directory / before)
         status = records.status(directory)
@@ -114,17 +114,19 @@ def interrupted_before(
 def _resources(run: RunDirectory) -> list[ResourceSummary]:
     try:
         raw = report_of(run)
-        found = resources_of(raw)
+        states = resources_of(raw)
     except (FileNotFoundError, StateError, ValueError):
         return []  # the run's own record has the reason
     statuses = raw.get("resource_statuses") or {}
     corrective = {
-        one.get("resource") for one in statuses.values() if one.get("corrective_change") is True
+        status.get("resource")
+        for status in statuses.values()
+        if status.get("corrective_change") is True
     }
     return [
-        _resource(one, corrective_change=one.resource in corrective)
-        for one in found
-        if one.result is not ResourceResult.UNCHANGED
+        _resource(resource, corrective_change=resource.resource in corrective)
+        for resource in states
+        if resource.result is not ResourceResult.UNCHANGED
     ]
 
 
@@ -142,6 +144,6 @@ def _resource(resource: ReportedResource, *, corrective_change: bool) -> Resourc
 
 
 def _counts(status: Status, corrective: int) -> RunCounts:
-    found = asdict(status.resources or Resources())
-    bounded = {name: max(0, min(count, MAX_COUNT)) for name, count in found.items()}
+    numbers = asdict(status.resources or Resources())
+    bounded = {name: max(0, min(count, MAX_COUNT)) for name, count in numbers.items()}
     return RunCounts(**bounded, corrective=corrective)

@@ -117,15 +117,17 @@ class EntryAdmission:
         """
         try:
             signed = self.verifier.verify(token, MessageKind.TOMBSTONE)
-            found = Tombstone.parse(signed.payload)
+            tombstone = Tombstone.parse(signed.payload)
             decision = decide(read_policy(self.policy), signed.signer.caller, "forget")
         except LocalpuppetError as error:
             return EntryRefusal(reason=one_line(str(error)))
-        if found.node != name:
-            return EntryRefusal(reason=f"is about {found.node}, but found at the key of {name}")
-        if found.at > self.now() + AHEAD:
+        if tombstone.node != name:
+            return EntryRefusal(reason=f"is about {tombstone.node}, but found at the key of {name}")
+        if tombstone.at > self.now() + AHEAD:
             return EntryRefusal(reason="has a timestamp in the future (check its signer's clock)")
-        return (found, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
+        return (
+            (tombstone, signed.signer) if decision.allowed else EntryRefusal(reason=decision.reason)
+        )
 
 
 def read_claims(path: Path) -> ClaimPolicy | None:

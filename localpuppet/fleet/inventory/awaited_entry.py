@@ -82,10 +82,10 @@ def lacking(
         seen: The entries of these nodes in the view.
         refused: Why the newest entry of a node was rejected, by node.
     """
-    missing = [one for one in awaited if not _has(seen.get(one.node), one)]
+    missing = [entry for entry in awaited if not _has(seen.get(entry.node), entry)]
     named = [
-        f"{one.node} ({refused[one.node]})" if one.node in refused else str(one.node)
-        for one in missing
+        f"{entry.node} ({refused[entry.node]})" if entry.node in refused else str(entry.node)
+        for entry in missing
     ]
     return shown_names(named) if named else ""
 

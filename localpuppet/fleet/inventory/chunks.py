@@ -142,20 +142,20 @@ class ChunkWriter:
 
     async def _slot_for(self, kv: KeyValue, digest: str, on_bus: str | None) -> str:
         """Return the slot that holds this data, or else a slot that the entry does not name."""
-        found = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
+        digests = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
         # If the bus denies the read, use the slot that this node recorded.
         slot, landed = self.outbox.landed() or ("", "")
-        if slot in SLOTS and not found[slot]:
-            found[slot] = landed
+        if slot in SLOTS and not digests[slot]:
+            digests[slot] = landed
         named = on_bus or landed
         for slot in SLOTS:
-            if found[slot] == digest:
+            if digests[slot] == digest:
                 return slot
-        return next(slot for slot in SLOTS if not named or found[slot] != named)
+        return next(slot for slot in SLOTS if not named or digests[slot] != named)
 
     async def _digest_in(self, kv: KeyValue, slot: str) -> str:
-        found = await _get(kv, chunk_key(self.prefix, slot, 0))
-        return "" if found is None else found.partition(b"\n")[0].decode("ascii", "replace")
+        chunk = await _get(kv, chunk_key(self.prefix, slot, 0))
+        return "" if chunk is None else chunk.partition(b"\n")[0].decode("ascii", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,13 @@ class Attachments:
         self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
     ) -> None:
         """Write the chunks that the bus lacks; see `EntryAttachments`."""
-        for one in self.writers:
-            await one.bring(kv, entry, on_bus)
+        for writer in self.writers:
+            await writer.bring(kv, entry, on_bus)
 
     def landed(self, entry: InventoryEntry) -> None:
         """Record that the bus has the entry; see `EntryAttachments`."""
-        for one in self.writers:
-            one.landed(entry)
+        for writer in self.writers:
+            writer.landed(entry)
 
 
 async def fetch_chunks(
@@ -202,8 +202,8 @@ async def fetch_chunks(
     for slot in SLOTS:
         parts = []
         for number in range(chunks_of(size)):
-            found = await kv.get(chunk_key(prefix, slot, number))
-            head, _, chunk = (b"" if found is None else found.value).partition(b"\n")
+            stored = await kv.get(chunk_key(prefix, slot, number))
+            head, _, chunk = (b"" if stored is None else stored.value).partition(b"\n")
             if head != digest.encode("ascii", "replace") or len(chunk) > CHUNK:
                 break
             parts.append(chunk)
@@ -218,8 +218,8 @@ async def remove_chunks(kv: KeyValue, prefix: str) -> None:
     for slot in SLOTS:
         number = 0
         with suppress(UnavailableError):  # read access may be denied
-            while (found := await kv.get(chunk_key(prefix, slot, number))) is not None:
-                if not await kv.remove_if_revision(found.key, found.revision):
+            while (stored := await kv.get(chunk_key(prefix, slot, number))) is not None:
+                if not await kv.remove_if_revision(stored.key, stored.revision):
                     break
                 number += 1
 
@@ -236,7 +236,7 @@ def chunk_value(digest: str, chunk: bytes) -> bytes:
 
 async def _get(kv: KeyValue, key: str) -> bytes | None:
     try:
-        found = await kv.get(key)
+        stored = await kv.get(key)
     except UnavailableError:
         return None  # read access may be denied; if the bus is unreachable, the write fails as well
-    return None if found is None else found.value
+    return None if stored is None else stored.value

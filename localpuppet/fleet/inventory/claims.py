@@ -79,7 +79,7 @@ class ClaimPolicy:
         if any(line.addresses is None for line in lines):
             return None
         networks = [network for line in lines for network in line.addresses or ()]
-        for place, value in _said_as_addresses(entry):
+        for place, value in _claimed_addresses(entry):
             address = _address(value)
             if address is None:
                 return f"{entry.node} says in {one_line(place)[:60]} what is not an address"
@@ -103,7 +103,7 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
         return f"its {other} is not the name of its signer"
     role = entry.facts.get("role")
     if role is not None and any(
-        one not in entry.roles for one in (role if isinstance(role, list) else [role])
+        name not in entry.roles for name in (role if isinstance(role, list) else [role])
     ):
         return "its fact role is not among its roles"
     return None if policy is None else policy.refusal(entry)
@@ -129,10 +129,10 @@ def _other_names(entry: InventoryEntry) -> Iterator[str]:
             )
 
 
-def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
+def _claimed_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
     """Yield the values of address facts with their places, except null and empty ones."""
     waiting: list[tuple[str, str, Json]] = [("networking", "", entry.facts.get("networking"))]
-    waiting += [("an exported server", "ip", one.ipaddress) for one in entry.servers]
+    waiting += [("an exported server", "ip", server.ipaddress) for server in entry.servers]
     waiting += [(key, "ip", value) for key, value in entry.facts.items() if _FLAT.match(key)]
     while waiting:
         place, key, value = waiting.pop()
@@ -165,12 +165,12 @@ def _is_nobodys(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _parse_line(line: str, _number: int) -> ClaimLine:
-    found = columns(line)
-    if len(found) != 3:
+    fields = columns(line)
+    if len(fields) != 3:
         raise InvalidInputError(
             "is not a line of a policy", hint=f"write three tab-separated columns: {_COLUMNS}"
         )
-    signers, roles, addresses = map(words, found)
+    signers, roles, addresses = map(words, fields)
     return ClaimLine(
         signers=Signers.parse(signers),
         roles=None if roles is None else frozenset(map(parse_role, roles)),

@@ -91,7 +91,10 @@ def read_components(noted: Sequence[Fields]) -> tuple[NodeComponent, ...]:
             where="components of the catalog",
         )
     return tuple(
-        sorted(map(NodeComponent.parse, noted), key=lambda one: (one.application, one.name))
+        sorted(
+            map(NodeComponent.parse, noted),
+            key=lambda component: (component.application, component.name),
+        )
     )
 
 

@@ -173,17 +173,20 @@ class InventoryEntry:
                 facts=raw["facts"],
                 roles=tuple(raw["roles"]),
                 classes=tuple(map(ClassName, raw["classes"])),
-                components=tuple(NodeComponent.parse_again(one) for one in raw["components"]),
+                components=tuple(
+                    NodeComponent.parse_again(component) for component in raw["components"]
+                ),
                 kicks=tuple(raw["kicks"]),
                 queries=tuple(
-                    CatalogQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
+                    CatalogQuery(text=query["text"], digest=query["digest"])
+                    for query in raw["queries"]
                 ),
                 exports=ExportsSummary(
                     count=exports["count"],
                     digest=exports.get("digest"),
                     size=exports["size"],
                 ),
-                paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
+                paths=tuple(tuple(map(NodeName, path["nodes"])) for path in raw["paths"]),
                 servers=tuple(map(ExportedServer.parse_again, raw["servers"])),
                 catalog=None if raw.get("catalog") is None else CatalogSummary(**raw["catalog"]),
                 tagged_at=raw.get("tagged_at"),
@@ -218,13 +221,13 @@ class InventoryEntry:
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
             classes=fields.parsed_list("classes", ClassName.parse, maximum=MAX_CLASSES),
             components=tuple(
-                NodeComponent.parse(one)
-                for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
+                NodeComponent.parse(component)
+                for component in fields.inner_list("components", maximum=MAX_COMPONENTS)
             ),
             kicks=fields.parsed_list("kicks", _text, maximum=MAX_KICKS),
             queries=tuple(
-                CatalogQuery(text=one.text("text"), digest=one.text("digest"))
-                for one in fields.inner_list("queries", maximum=MAX_QUERIES)
+                CatalogQuery(text=query.text("text"), digest=query.text("digest"))
+                for query in fields.inner_list("queries", maximum=MAX_QUERIES)
             ),
             exports=ExportsSummary(
                 count=exports.integer("count", minimum=0),
@@ -232,8 +235,8 @@ class InventoryEntry:
                 size=exports.integer("size", minimum=0),
             ),
             paths=tuple(
-                one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
-                for one in fields.inner_list("paths", maximum=MAX_PATHS)
+                path.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
+                for path in fields.inner_list("paths", maximum=MAX_PATHS)
             ),
             servers=tuple(
                 map(ExportedServer.parse, fields.inner_list("servers", maximum=MAX_SERVERS))
@@ -253,19 +256,19 @@ class InventoryEntry:
         return {
             "schema": SCHEMA,
             **field_values(self),
-            "components": [one.to_dict() for one in self.components],
-            "queries": [field_values(one) for one in self.queries],
+            "components": [component.to_dict() for component in self.components],
+            "queries": [field_values(query) for query in self.queries],
             "exports": field_values(self.exports),
-            "servers": [one.to_dict() for one in self.servers],
+            "servers": [server.to_dict() for server in self.servers],
             "catalog": None if self.catalog is None else field_values(self.catalog),
             "paths": [{"nodes": list(path)} for path in self.paths],
         }
 
     def digested(self) -> "InventoryEntry":
         """Return the entry with the digest of its content."""
-        said = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
-        said["queries"] = [query.text for query in self.queries]
-        canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+        content = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
+        content["queries"] = [query.text for query in self.queries]
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
         return replace(self, digest=hashlib.sha256(canonical).hexdigest())
 
     def to_payload(self) -> bytes:
@@ -276,13 +279,13 @@ class InventoryEntry:
         """
         data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
         packed = zlib.compress(data)
-        for found, limit, form in (
+        for size, limit, form in (
             (len(data), MAX_INFLATED, "as JSON"),
             (len(packed), MAX_PACKED, "packed"),
         ):
-            if found > limit:
+            if size > limit:
                 raise InvalidInputError(
-                    f"is too large: {found} bytes {form}, the limit is {limit}",
+                    f"is too large: {size} bytes {form}, the limit is {limit}",
                     where=_WHERE,
                     hint="exclude facts with 'inventory: {hide: [NAME]}' in localpuppet.yaml",
                 )

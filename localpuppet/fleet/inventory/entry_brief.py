@@ -40,7 +40,7 @@ class InventoryNode(Protocol):
         ...
 
     @property
-    def told(self) -> Mapping[str, Json]:
+    def frequent_facts(self) -> Mapping[str, Json]:
         """Return facts by dotted path, as queries see them; null for a missing fact."""
         ...
 
@@ -64,7 +64,7 @@ class UnpackedNode:
         entry: The entry.
     """
 
-    told: Mapping[str, Json] = {}
+    frequent_facts: Mapping[str, Json] = {}
 
     def __init__(self, entry: InventoryEntry) -> None:
         self._entry = entry
@@ -87,7 +87,7 @@ class EntryBrief:
     Attributes:
         environment: Puppet's environment; `None` if the input has none.
         roles: A JSON list.
-        facts: A JSON object, see `InventoryNode.told`.
+        facts: A JSON object, see `InventoryNode.frequent_facts`.
     """
 
     environment: str | None
@@ -95,9 +95,9 @@ class EntryBrief:
     facts: str
 
     @classmethod
-    def of(cls, entry: InventoryEntry, told: Mapping[str, Json]) -> "EntryBrief":
+    def of(cls, entry: InventoryEntry, facts: Mapping[str, Json]) -> "EntryBrief":
         """Return the brief of an entry."""
-        return cls(environment=entry.environment, roles=compact(entry.roles), facts=compact(told))
+        return cls(environment=entry.environment, roles=compact(entry.roles), facts=compact(facts))
 
 
 @functools.lru_cache(maxsize=1024)

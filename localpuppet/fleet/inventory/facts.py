@@ -110,7 +110,7 @@ class FactSelection:
 def _selected(
     tree: Mapping[str, Json], place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]
 ) -> dict[str, Json]:
-    found: dict[str, Json] = {}
+    selected: dict[str, Json] = {}
     for key, value in tree.items():
         path = f"{place}{key}"
         if hidden.match(path) or is_secret(key):
@@ -119,8 +119,8 @@ def _selected(
         left = None if wanted is None or wanted.match(path) else wanted
         kept = _kept(value, f"{path}.", left, hidden)
         if kept is not None or (value is None and left is None):
-            found[key] = kept
-    return found
+            selected[key] = kept
+    return selected
 
 
 def _kept(value: Json, place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]) -> Json:
@@ -175,10 +175,10 @@ def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:
 
 def with_roles(facts: Mapping[str, Json], roles: tuple[str, ...]) -> dict[str, Json]:
     """Return the facts with the node's roles as the fact `role`, or without it for no roles."""
-    found = {key: value for key, value in facts.items() if key != "role"}
+    changed = {key: value for key, value in facts.items() if key != "role"}
     if roles:
-        found["role"] = roles[0] if len(roles) == 1 else list(roles)
-    return found
+        changed["role"] = roles[0] if len(roles) == 1 else list(roles)
+    return changed
 
 
 def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple[str, ...]:
@@ -197,15 +197,15 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
     if role is None:
         return ()
     roles: Iterable[Json] = role if isinstance(role, list) else [role]
-    found = tuple(dict.fromkeys(parse_role(one) for one in roles if isinstance(one, str)))
+    unique = tuple(dict.fromkeys(parse_role(item) for item in roles if isinstance(item, str)))
     strings = isinstance(role, str) or (
-        isinstance(role, list) and all(isinstance(one, str) for one in role)
+        isinstance(role, list) and all(isinstance(element, str) for element in role)
     )
-    if not strings or len(found) > MAX_ROLES:
+    if not strings or len(unique) > MAX_ROLES:
         raise InvalidInputError(
             f"must be a string or a list of at most {MAX_ROLES} strings", where=f"{where} role"
         )
-    return found
+    return unique
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

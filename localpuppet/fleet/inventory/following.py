@@ -121,7 +121,7 @@ class ViewFollower:
     pauses: Pauses = PAUSES
     _listed: set[str] = field(default_factory=set, init=False)
     _after: dict[str, int | None] = field(default_factory=dict, init=False)
-    _said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
     _again: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,9 +183,9 @@ class ViewFollower:
         self._again = min(2 * self._again, self.pauses.longest)
         if isinstance(error, RefusedError):
             pause = self.pauses.not_allowed
-        if str(error) != self._said:
+        if str(error) != self._logged:
             log_failure(self.log, "the inventory is not current", error)
-        self._said = str(error)
+        self._logged = str(error)
         return pause
 
     def _rebuilt(self) -> float:
@@ -204,13 +204,13 @@ class ViewFollower:
         await self.sources.companion.update(kv)
         async with asyncio.TaskGroup() as group:
             for prefix in (TOMBSTONES, INVENTORY):
-                heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
-                group.create_task(unending(self._watch(kv, prefix, heard)))
-                group.create_task(unending(self._hear(kv, prefix, heard)))
+                queue: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
+                group.create_task(unending(self._watch(kv, prefix, queue)))
+                group.create_task(unending(self._hear(kv, prefix, queue)))
             group.create_task(unending(self._beat(kv)))
             group.create_task(unending(self._look()))
 
-    async def _watch(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
+    async def _watch(self, kv: KeyValue, prefix: str, queue: asyncio.Queue[Change]) -> None:
         after = self._after.get(prefix)
         if after is not None:
             # A resumed watch sends missed changes without marking the last one.
@@ -220,22 +220,22 @@ class ViewFollower:
         try:
             async with aclosing(following) as changes:
                 async for change in changes:
-                    await heard.put(change)
+                    await queue.put(change)
         finally:
             if after is not None:
                 settled.cancel()
 
-    async def _hear(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
+    async def _hear(self, kv: KeyValue, prefix: str, queue: asyncio.Queue[Change]) -> None:
         while True:
-            changes = [await heard.get()]
+            changes = [await queue.get()]
             # Each part of a listing alone: its entries take ten times as much memory when unpacked.
-            while not heard.empty() and not isinstance(changes[-1], KeyListing):
-                changes.append(heard.get_nowait())
+            while not queue.empty() and not isinstance(changes[-1], KeyListing):
+                changes.append(queue.get_nowait())
             await self._take(kv, prefix, changes)
 
     async def _take(self, kv: KeyValue, prefix: str, changes: Sequence[Change]) -> None:
         """Pass changes to the view, in a thread because the event loop must not block."""
-        entries = {one.key: one for change in changes for one in key_value.entries(change)}
+        entries = {entry.key: entry for change in changes for entry in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
         await self.sources.companion.update(kv)
@@ -245,14 +245,14 @@ class ViewFollower:
             return
         self._after[prefix] = revision_of(last)
         # A change may have arrived right after the listing, and was processed with it.
-        if any(isinstance(one, KeyListing) and not one.more for one in changes):
+        if any(isinstance(change, KeyListing) and not change.more for change in changes):
             self._listed.add(prefix)
             if prefix == INVENTORY:
                 self.view.note(revision=revision_of(last))
 
     def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
-        named = {one.key.removeprefix(INVENTORY): one for one in entries}
-        unknown = self.view.unknown({node: one.value for node, one in named.items()})
+        named = {entry.key.removeprefix(INVENTORY): entry for entry in entries}
+        unknown = self.view.unknown({node: item.value for node, item in named.items()})
         admission = self.sources.admission
         self.view.take(
             (
@@ -264,18 +264,20 @@ class ViewFollower:
                 )
                 for node in sorted(unknown)
             ),
-            revision=max((one.revision for one in entries), default=None),
+            revision=max((entry.revision for entry in entries), default=None),
         )
 
     def _take_tombstones(self, entries: Sequence[KeyValueEntry]) -> None:
-        for one in entries:
-            node = one.key.removeprefix(TOMBSTONES)
-            found = self.sources.admission.tombstone(node, one.value)
-            if isinstance(found, EntryRefusal):
-                self.log.warning(f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER)
-            elif self.view.forget(found[0], by=found[1]):
+        for entry in entries:
+            node = entry.key.removeprefix(TOMBSTONES)
+            tombstone = self.sources.admission.tombstone(node, entry.value)
+            if isinstance(tombstone, EntryRefusal):
+                self.log.warning(
+                    f"{node} is not forgotten: {tombstone.reason}", kind=LineKind.STRANGER
+                )
+            elif self.view.forget(tombstone[0], by=tombstone[1]):
                 self.sources.companion.drop(node)
-                self.log.info(f"{node} was forgotten by {found[1]}", kind=LineKind.INVENTORY)
+                self.log.info(f"{node} was forgotten by {tombstone[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
         """Record how long the view is current: the watches run, and the bus answers."""
@@ -286,7 +288,7 @@ class ViewFollower:
                 self.changed()
             if self._listed >= {TOMBSTONES, INVENTORY}:
                 self.view.note(current=begun)
-                self._said, self._again = "", self.pauses.again
+                self._logged, self._again = "", self.pauses.again
                 await asyncio.sleep(self.pauses.beat)
             else:
                 await asyncio.sleep(min(self.pauses.again, self.pauses.beat))

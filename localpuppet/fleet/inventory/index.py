@@ -57,9 +57,9 @@ def terms_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
     for server in entry.servers:
         yield SERVER, str(term(server.role))
     for path in PATHS:
-        found = term(at_path(entry.facts, path))
-        if found is not None:
-            yield path, found
+        text = term(at_path(entry.facts, path))
+        if text is not None:
+            yield path, text
 
 
 def at_path(facts: Mapping[str, Json], path: str) -> Json:

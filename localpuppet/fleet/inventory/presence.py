@@ -30,11 +30,11 @@ _OF_FAILURE_CAUSE = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 
 
-def form_problem(told: Mapping[str, Json]) -> str | None:
+def form_problem(entry: Mapping[str, Json]) -> str | None:
     """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
-    if problem := schema_problem(told.get("schema"), SCHEMA):
+    if problem := schema_problem(entry.get("schema"), SCHEMA):
         return problem
-    last, holds, refused = told.get("last_run"), told.get("holds", []), told.get("refused")
+    last, holds, refused = entry.get("last_run"), entry.get("holds", []), entry.get("refused")
     if not isinstance(holds, list):
         return _wrong("holds", holds)
     failure = mapping_of(last).get("failure_cause")
@@ -45,25 +45,25 @@ def form_problem(told: Mapping[str, Json]) -> str | None:
         if not isinstance(value, dict):
             return _wrong(key, value)
     for key, number, kinds in (
-        ("waiting", told.get("waiting", 0), int),
+        ("waiting", entry.get("waiting", 0), int),
         ("failed_runs", mapping_of(last).get("failed_runs", 0), int),
         ("times", mapping_of(refused).get("times", 0), int),
-        ("run_interval", told.get("run_interval"), int | float | None),
+        ("run_interval", entry.get("run_interval"), int | float | None),
     ):
         if not isinstance(number, kinds) or isinstance(number, bool):
             return _wrong(key, number)
     texts = ((last, _OF_LAST_RUN), (failure, _OF_FAILURE_CAUSE), (refused, _OF_REFUSED))
-    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL)
+    bad_field = _first_not_text(entry, _TEXTS, _TEXTS_OR_NULL)
     for part, keys in (*texts, *((hold, _OF_HOLD) for hold in holds)):
-        found = found or _first_not_text(mapping_of(part), (), keys)
-    return found or _no_time(mapping_of(last).get("finished_at"))
+        bad_field = bad_field or _first_not_text(mapping_of(part), (), keys)
+    return bad_field or _no_time(mapping_of(last).get("finished_at"))
 
 
 def _first_not_text(
-    told: Mapping[str, Json], needed: tuple[str, ...], others: tuple[str, ...]
+    entry: Mapping[str, Json], needed: tuple[str, ...], others: tuple[str, ...]
 ) -> str | None:
     for key in (*needed, *others):
-        value = told.get(key)
+        value = entry.get(key)
         if not isinstance(value, str) and (key in needed or value is not None):
             return _wrong(key, value)
     return None

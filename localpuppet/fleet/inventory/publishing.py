@@ -90,7 +90,7 @@ class Publisher:
     store: Callable[[], Awaitable[KeyValue]]
     log: Log
     then: Callable[[bool], Awaitable[None]]
-    _said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """Publish until `leave` is set.
@@ -127,11 +127,11 @@ class Publisher:
                 if wrote:
                     self.log.info("published the last run", kind=LineKind.INVENTORY)
         except LocalpuppetError as error:
-            if str(error) != self._said:
+            if str(error) != self._logged:
                 self.log.warning(f"cannot publish the last run: {error}", kind=LineKind.INVENTORY)
-            self._said = str(error)
+            self._logged = str(error)
             return False
-        self._said = ""
+        self._logged = ""
         return True
 
 
@@ -148,10 +148,10 @@ async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> boo
     """
     key = INVENTORY + voice.node
     try:
-        found = await kv.get(key)
+        stored = await kv.get(key)
     except UnavailableError:
-        found = None  # the node may have write access only; otherwise the write fails too
-    there = None if found is None else _ours(found.value, voice)
+        stored = None  # the node may have write access only; otherwise the write fails too
+    there = None if stored is None else _ours(stored.value, voice)
     entry = InventoryEntry.parse(payload)
     await voice.baggage.bring(kv, entry, None if there is None else _parsed(there))
     if there == payload:

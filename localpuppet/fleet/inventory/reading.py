@@ -205,7 +205,7 @@ def must_ask(
         max_stale: Seconds for which an answer is valid after the last update of the view.
         hint: The cure in the message of the error.
     """
-    found = ask(reader, question, now=now, max_stale=max_stale)
-    if isinstance(found, UnansweredQuery):
-        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory", hint=hint)
-    return found
+    answer = ask(reader, question, now=now, max_stale=max_stale)
+    if isinstance(answer, UnansweredQuery):
+        raise UnavailableError(f"could not be asked: {answer.reason}", where="inventory", hint=hint)
+    return answer

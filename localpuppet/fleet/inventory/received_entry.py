@@ -49,16 +49,16 @@ class StoredEntry:
     brief: EntryBrief | None = None
 
     @classmethod
-    def of(cls, one: ReceivedEntry) -> "StoredEntry":
+    def of(cls, entry: ReceivedEntry) -> "StoredEntry":
         """Return the stored part of an entry."""
-        node, token, found = one.node, one.token, one.found
-        if isinstance(found, EntryRefusal):
-            return cls(node=node, token=token, refusal=found.reason)
+        node, token, content = entry.node, entry.token, entry.found
+        if isinstance(content, EntryRefusal):
+            return cls(node=node, token=token, refusal=content.reason)
         return cls(
             node=node,
             token=token,
-            at=found.at,
-            revision=one.revision,
-            terms=tuple(terms_of(found)),
-            brief=EntryBrief.of(found, PackedFacts(UnpackedNode(found)).told()),
+            at=content.at,
+            revision=entry.revision,
+            terms=tuple(terms_of(content)),
+            brief=EntryBrief.of(content, PackedFacts(UnpackedNode(content)).frequent_facts()),
         )

@@ -84,11 +84,11 @@ def ports_of(value: Json) -> tuple[Port, ...]:
         InvalidInputError: There are too many, or one is neither a number nor a text.
     """
     listed = value if isinstance(value, list) else [] if value is None else [value]
-    found: list[Port] = []
-    for one in listed:
-        if isinstance(one, bool) or not isinstance(one, int | str):
+    ports: list[Port] = []
+    for number in listed:
+        if isinstance(number, bool) or not isinstance(number, int | str):
             raise InvalidInputError("a port is neither a number nor a text", where="ports")
-        found.append(one if isinstance(one, int) else parse_line(one, what="port"))
-    if len(found) > MAX_PORTS:
+        ports.append(number if isinstance(number, int) else parse_line(number, what="port"))
+    if len(ports) > MAX_PORTS:
         raise InvalidInputError(f"has more than {MAX_PORTS} ports", where="ports")
-    return tuple(found)
+    return tuple(ports)

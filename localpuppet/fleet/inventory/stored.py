@@ -102,7 +102,16 @@ class StoredNode:
         unpacking: Unpacks the entry.
     """
 
-    __slots__ = ("_connection", "_entry", "_row", "_told", "_unpacking", "at", "node", "roles")
+    __slots__ = (
+        "_connection",
+        "_entry",
+        "_frequent_facts",
+        "_row",
+        "_unpacking",
+        "at",
+        "node",
+        "roles",
+    )
 
     def __init__(
         self,
@@ -114,7 +123,7 @@ class StoredNode:
         self._connection = connection
         self._unpacking = unpacking
         self._entry: InventoryEntry | None = None
-        self._told: Mapping[str, Json] | None = None
+        self._frequent_facts: Mapping[str, Json] | None = None
         self.node = NodeName(row[0])
         self.at = row[1]
         self.roles = unpacking.read(row[3], read_roles)
@@ -125,11 +134,11 @@ class StoredNode:
         return None if self._row[2] is None else EnvironmentName(self._row[2])
 
     @property
-    def told(self) -> Mapping[str, Json]:
+    def frequent_facts(self) -> Mapping[str, Json]:
         """Return some facts; see `InventoryNode`."""
-        if self._told is None:
-            self._told = self._unpacking.read(self._row[4].encode(), _object)
-        return self._told
+        if self._frequent_facts is None:
+            self._frequent_facts = self._unpacking.read(self._row[4].encode(), _object)
+        return self._frequent_facts
 
     def entry(self) -> InventoryEntry:
         """Return the whole entry; see `InventoryNode`."""
@@ -146,10 +155,10 @@ class StoredNode:
 
 
 def _object(text: bytes) -> Mapping[str, Json]:
-    found = loads_again(text)
-    if not isinstance(found, dict):
+    value = loads_again(text)
+    if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    return found
+    return value
 
 
 def nodes(
@@ -211,7 +220,7 @@ def narrowed(equal: Equal) -> tuple[str, list[str]]:
             where += f" AND node IN ({marks})"
             values += [str(value) for value in wanted]
         elif path in (ROLE, SERVER, *PATHS):
-            found = f"SELECT node FROM index_terms WHERE path = ? AND term IN ({marks})"  # noqa: S608
-            where += f" AND node IN ({found})"
+            statement = f"SELECT node FROM index_terms WHERE path = ? AND term IN ({marks})"  # noqa: S608
+            where += f" AND node IN ({statement})"
             values += [path, *terms]
     return where, values

@@ -25,13 +25,13 @@ def counts(nodes: Iterable[InventoryNode], path: str) -> list[tuple[str, int]]:
     """
     first, *rest = path.split(".")
     steps = (first, *map(parse_step, rest))
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for known in nodes:
         if path == ROLE:
-            found.update(known.roles or (NOTHING,))
+            counter.update(known.roles or (NOTHING,))
         else:
-            found[text_of(PackedFacts(known).at(steps))] += 1
-    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+            counter[text_of(PackedFacts(known).at(steps))] += 1
+    return sorted(counter.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def lines(facts: Mapping[str, Json], place: str = "") -> Iterator[tuple[str, str]]:

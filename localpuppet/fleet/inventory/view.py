@@ -185,17 +185,17 @@ class View:
             arrived: New entries; each is released before the next.
             revision: The revision of the bus up to which the view is complete afterwards.
         """
-        kept = [StoredEntry.of(one) for one in arrived]
+        kept = [StoredEntry.of(item) for item in arrived]
         if not kept and revision is None:
             return
         with self._database.transaction() as connection:
             connection.execute("UPDATE state SET revision = max(revision, ?)", (revision or 0,))
-            for one in kept:
-                reason = self._take(connection, one)
+            for entry in kept:
+                reason = self._take(connection, entry)
                 if reason is None:
-                    connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
+                    connection.execute("DELETE FROM refused WHERE node = ?", (entry.node,))
                 else:
-                    self._refuse(connection, one.node, reason)
+                    self._refuse(connection, entry.node, reason)
 
     def forget(self, tombstone: Tombstone, *, by: str) -> bool:
         """Remove a node until it publishes a newer entry; return whether it had one.
@@ -260,37 +260,38 @@ class View:
         """Close the database; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: sqlite3.Connection, one: StoredEntry) -> str | None:
+    def _take(self, connection: sqlite3.Connection, entry: StoredEntry) -> str | None:
         """Store an entry; return why it is rejected, or `None`."""
-        if one.refusal is not None:
-            return one.refusal
+        if entry.refusal is not None:
+            return entry.refusal
         row = connection.execute(
-            "SELECT at, forgotten FROM seen WHERE node = ?", (one.node,)
+            "SELECT at, forgotten FROM seen WHERE node = ?", (entry.node,)
         ).fetchone()
         seen, forgotten = row or (0.0, None)
-        if forgotten is not None and one.at <= forgotten:
+        if forgotten is not None and entry.at <= forgotten:
             return None  # a tombstone needs no further line
-        if one.at < seen:
+        if entry.at < seen:
             return "is older than an entry that the node published before"
         (size,) = connection.execute("SELECT size FROM state").fetchone()
-        if size + len(one.token) > self._most:
+        if size + len(entry.token) > self._most:
             return f"no space left: the view holds {self._most // 1024**2} MiB"
-        _remove(connection, one.node)
+        _remove(connection, entry.node)
         connection.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, one.at, one.token, one.revision)
+            "INSERT INTO entries VALUES (?, ?, ?, ?)",
+            (entry.node, entry.at, entry.token, entry.revision),
         )
-        if one.brief is not None:
-            stored.keep(connection, one.node, one.at, one.brief, token=one.token)
+        if entry.brief is not None:
+            stored.keep(connection, entry.node, entry.at, entry.brief, token=entry.token)
         connection.executemany(
             "INSERT OR IGNORE INTO index_terms VALUES (?, ?, ?)",
-            [(path, text, one.node) for path, text in one.terms],
+            [(path, text, entry.node) for path, text in entry.terms],
         )
         connection.execute(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
             " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
-            (one.node, one.at),
+            (entry.node, entry.at),
         )
-        _grow(connection, len(one.token))
+        _grow(connection, len(entry.token))
         return None
 
     def _refuse(self, connection: sqlite3.Connection, node: str, reason: str) -> None:

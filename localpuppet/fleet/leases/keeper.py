@@ -228,8 +228,8 @@ class Keeper:
             self._strike(name)
             ending = self._kept[name] = replace(kept, ending=True, sure=False)
             leases = await self.leases()
-            found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
-            mine = found is not None and await leases.give_back(found)
+            current: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
+            mine = current is not None and await leases.give_back(current)
             if self._kept.get(name) is ending:  # or a waiting task has taken it by now
                 del self._kept[name]
             return mine
@@ -245,16 +245,16 @@ class Keeper:
             problem = "another node has it, or it has expired"
             try:
                 leases = await self.leases()
-                found: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
-                found = None if found is None else await leases.renew(found)
+                current: HeldLease | None = kept.held if kept.sure else await leases.find(kept.held)
+                current = None if current is None else await leases.renew(current)
             except UnavailableError as error:
                 if self.clock.monotonic() < kept.give_up_at:
                     if self._kept.get(name) is kept:  # it is unknown whether the write took place
                         self._kept[name] = replace(kept, sure=False)
                     return
-                problem, found = str(error), None
-            if found is not None:
-                self._keep(found, user=kept.user, turn=kept.turn)
+                problem, current = str(error), None
+            if current is not None:
+                self._keep(current, user=kept.user, turn=kept.turn)
                 self._note(self._kept[name])
                 if not kept.confirmed:
                     relies = f" for {kept.user}" if kept.user else ""

@@ -52,7 +52,7 @@ class HeldLease:
     @property
     def holder(self) -> str:
         """The holder's name, as other nodes see it."""
-        return _said(_key(self.name), self.value)[0]
+        return _holder_and_use(_key(self.name), self.value)[0]
 
 
 class Leases:
@@ -78,14 +78,14 @@ class Leases:
     async def holder(self, name: str) -> str | None:
         """Return the holder of a lease, for any use; `None` if it is free."""
         entry = await self._kv.get(_key(name))
-        return None if entry is None else _said(entry.key, entry.value)[0]
+        return None if entry is None else _holder_and_use(entry.key, entry.value)[0]
 
     async def leader(self, name: str) -> str | None:
         """Return the leader; `None` without one, or if a lock or a command has the lease."""
         entry = await self._kv.get(_key(name))
         if entry is None:
             return None
-        holder, use = _said(entry.key, entry.value)
+        holder, use = _holder_and_use(entry.key, entry.value)
         return holder if use == Use.LEADER else None
 
     async def take(
@@ -105,7 +105,10 @@ class Leases:
         revision = await self._kv.add_if_new(_key(name), value, ttl=ttl)
         if revision is None and over:
             entry = await self._kv.get(_key(name))
-            if entry is not None and _said(entry.key, entry.value) == (self._holder, Use.LEADER):
+            if entry is not None and _holder_and_use(entry.key, entry.value) == (
+                self._holder,
+                Use.LEADER,
+            ):
                 revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
         if revision is None:
             return None
@@ -188,7 +191,7 @@ def _key(name: str) -> str:
     return LEASES + parse_lease_name(name)
 
 
-def _said(key: str, value: bytes) -> tuple[str, str]:
+def _holder_and_use(key: str, value: bytes) -> tuple[str, str]:
     """Return the holder and the use of a lease."""
     try:
         raw = loads(value)

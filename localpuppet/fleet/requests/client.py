@@ -143,10 +143,10 @@ class RequestClient:
         asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience), aclosing(asking) as tokens:
-                async for said in tokens:
+                async for reply_token in tokens:
                     try:
                         reply = messages.read_answer(
-                            self._verifier, said, request, clock=self._clock
+                            self._verifier, reply_token, request, clock=self._clock
                         )
                     except LocalpuppetError as error:
                         problem = f"rejected a reply: {error}"

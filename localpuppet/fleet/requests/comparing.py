@@ -61,18 +61,20 @@ async def compare_on(
         async with slots:
             return _understood(await until_over(client, node, "compile", args, patience=patience))
 
-    found = await asyncio.gather(*map(one, nodes))
-    return dict(zip(nodes, _kept(found), strict=True))
+    comparisons = await asyncio.gather(*map(one, nodes))
+    return dict(zip(nodes, _kept(comparisons), strict=True))
 
 
-def _kept(found: Sequence[CatalogComparison]) -> list[CatalogComparison]:
+def _kept(comparisons: Sequence[CatalogComparison]) -> list[CatalogComparison]:
     """Return the answers, cut to the limit for all nodes."""
     kept, room = [], MOST_KEPT
-    for one in found:
-        if one.changes is not None and one.changes.told > room:
-            one = CatalogComparison(changes=CatalogChanges(left_out=one.changes.count))
-        room -= one.changes.told if one.changes is not None else 0
-        kept.append(one)
+    for comparison in comparisons:
+        if comparison.changes is not None and comparison.changes.listed > room:
+            comparison = CatalogComparison(
+                changes=CatalogChanges(left_out=comparison.changes.count)
+            )
+        room -= comparison.changes.listed if comparison.changes is not None else 0
+        kept.append(comparison)
     return kept
 
 
@@ -81,9 +83,9 @@ def _understood(answer: NodeAnswer) -> CatalogComparison:
         return CatalogComparison(problem=answer.problem)
     if not answer.ok:
         return CatalogComparison(problem=one_line(answer.reply.error or "it refuses"))
-    told = answer.reply.result
-    added, removed, changed = (told.get(name) for name in ("added", "removed", "changed"))
-    left_out = told.get("left_out")
+    result = answer.reply.result
+    added, removed, changed = (result.get(name) for name in ("added", "removed", "changed"))
+    left_out = result.get("left_out")
     if (
         not isinstance(added, list)
         or not isinstance(removed, list)
@@ -115,12 +117,12 @@ def _name(value: Json) -> str:
 
 
 def by_change(
-    found: Mapping[NodeName, CatalogComparison],
+    comparisons: Mapping[NodeName, CatalogComparison],
 ) -> list[tuple[CatalogChanges, list[NodeName]]]:
     """Group nodes with equal changes, the largest group first."""
     groups: dict[str, tuple[CatalogChanges, list[NodeName]]] = {}
-    for node, one in found.items():
-        if one.changes is not None:
-            key = repr(one.changes.to_dict())
-            groups.setdefault(key, (one.changes, []))[1].append(node)
+    for node, comparison in comparisons.items():
+        if comparison.changes is not None:
+            key = repr(comparison.changes.to_dict())
+            groups.setdefault(key, (comparison.changes, []))[1].append(node)
     return sorted(groups.values(), key=lambda group: (-len(group[1]), group[1][0]))

@@ -39,7 +39,7 @@ class ConfirmationReport:
     reason: str = ""
 
 
-def confirmation_told(
+def reported_confirmation(
     status: Mapping[str, Json], *, serial: int, rollout: str
 ) -> ConfirmationReport | None:
     """Return the confirmation of an assignment from a node's status; `None` if it needs none.
@@ -49,20 +49,25 @@ def confirmation_told(
         serial: The serial of the assignment.
         rollout: The rollout that assigned the release.
     """
-    assignment, told = mapping_of(status.get("assignment")), mapping_of(status.get("confirmation"))
+    assignment, confirmation = (
+        mapping_of(status.get("assignment")),
+        mapping_of(status.get("confirmation")),
+    )
     mine = (serial, rollout)
     asked = (assignment.get("serial"), assignment.get("rollout")) == mine
     if not asked or not assignment.get("confirm"):
         return None
-    if (told.get("serial"), told.get("rollout")) != mine:
+    if (confirmation.get("serial"), confirmation.get("rollout")) != mine:
         return ConfirmationReport()
     try:
-        stage = Stage(_text(told, "stage"))
+        stage = Stage(_text(confirmation, "stage"))
     except ValueError:
         return ConfirmationReport()
-    return ConfirmationReport(stage=stage, nonce=_text(told, "nonce"), reason=_text(told, "reason"))
+    return ConfirmationReport(
+        stage=stage, nonce=_text(confirmation, "nonce"), reason=_text(confirmation, "reason")
+    )
 
 
-def _text(told: Mapping[str, Json], key: str) -> str:
-    value = told.get(key)
+def _text(fields: Mapping[str, Json], key: str) -> str:
+    value = fields.get(key)
     return one_line(value)[:MAX_REASON] if isinstance(value, str) else ""

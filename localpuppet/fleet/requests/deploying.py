@@ -47,13 +47,13 @@ async def next_serials(
         if answer.reply is None or not answer.ok:
             problems[node] = answer
             continue
-        told = assignment_told(answer.reply.result)
-        if told is None:
+        report = reported_assignment(answer.reply.result)
+        if report is None:
             refusal = replace(answer.reply, ok=False, result={}, error=TOO_OLD)
             problems[node] = replace(answer, reply=refusal)
         else:
-            taken = bool(rollout) and told.rollout == rollout
-            serials[node] = min(told.serial + (not taken), MAX_SERIAL)
+            taken = bool(rollout) and report.rollout == rollout
+            serials[node] = min(report.serial + (not taken), MAX_SERIAL)
     return serials, problems
 
 
@@ -95,12 +95,12 @@ class AssignmentReport:
     rollout: str = ""
 
 
-def assignment_told(status: Mapping[str, Json]) -> AssignmentReport | None:
+def reported_assignment(status: Mapping[str, Json]) -> AssignmentReport | None:
     """Return the assignment in a status; `None` if the node's version has no assignments."""
     if "assignment" not in status:
         return None
-    told = mapping_of(status["assignment"])
-    serial, rollout = told.get("serial"), told.get("rollout")
+    assignment = mapping_of(status["assignment"])
+    serial, rollout = assignment.get("serial"), assignment.get("rollout")
     return AssignmentReport(
         serial=max(serial, 0) if isinstance(serial, int) and not isinstance(serial, bool) else 0,
         rollout=rollout if isinstance(rollout, str) else "",

@@ -70,10 +70,10 @@ class Replies:
             if not self._watching.done():
                 await self._kv.put(at, token, ttl=ttl)
             while True:
-                found = await unread.get()
-                if isinstance(found, UnavailableError):
-                    raise found
-                yield found
+                reply_or_error = await unread.get()
+                if isinstance(reply_or_error, UnavailableError):
+                    raise reply_or_error
+                yield reply_or_error
         finally:
             del self._unread[key]
 
@@ -95,10 +95,10 @@ class Replies:
                 self._hand_out(key, problem)
             self._begun.set()
 
-    def _hand_out(self, key: str, found: bytes | UnavailableError) -> None:
+    def _hand_out(self, key: str, reply_or_error: bytes | UnavailableError) -> None:
         unread = self._unread.get(key)
         if unread is not None and not unread.full():
-            unread.put_nowait(found)
+            unread.put_nowait(reply_or_error)
 
 
 async def reply(

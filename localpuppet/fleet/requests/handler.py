@@ -145,9 +145,9 @@ class RequestHandler:
             f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
         )
         try:
-            told = self._of_run(received)
-            if told is not None:
-                return self._reply(received, await asyncio.to_thread(told))
+            run_reply = self._of_run(received)
+            if run_reply is not None:
+                return self._reply(received, await asyncio.to_thread(run_reply))
             done = self._do(received)
             return self._reply(
                 received, done if isinstance(done, str) else await self._more(received, done)
@@ -276,7 +276,7 @@ class RequestHandler:
         """Return the hold; a renewed hold of a rollout keeps its start time."""
         if args.rollout is None:
             return hold
-        before = (one.since for one in self.holds().active() if one.owner == hold.owner)
+        before = (item.since for item in self.holds().active() if item.owner == hold.owner)
         return replace(hold, since=next(before, hold.since))
 
     def _run(self, request: Request) -> Mapping[str, Json] | str:
@@ -290,20 +290,20 @@ class RequestHandler:
 
 def _subject(args: Arguments) -> str:
     """Return what a request is about, for its audit record: no values of a deployment."""
-    found: list[str] = []
+    parts: list[str] = []
     if isinstance(args, Disable):
-        found = [args.message, *([f"for {args.length}"] if args.length else [])]
+        parts = [args.message, *([f"for {args.length}"] if args.length else [])]
     elif isinstance(args, Deploy):
-        found = [f"{args.action} {args.release}"]
+        parts = [f"{args.action} {args.release}"]
     elif isinstance(args, Compile):
-        found = [str(args.release)]
+        parts = [str(args.release)]
     elif isinstance(args, CatalogArguments):
-        found = [f"chunk {args.chunk}"]
+        parts = [f"chunk {args.chunk}"]
     elif isinstance(args, RunArguments):
-        found = [f"run {args.run or 'newest'}"]
+        parts = [f"run {args.run or 'newest'}"]
     elif isinstance(args, RunOnce):
-        found = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
+        parts = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
     if (rollout := requesting_rollout(args)) is not None:
         step = f" step {rollout.step}" if rollout.step else ""
-        found.insert(0, f"rollout {rollout.id}{step}")
-    return ", ".join(found)
+        parts.insert(0, f"rollout {rollout.id}{step}")
+    return ", ".join(parts)

@@ -64,16 +64,16 @@ class Disable:
             InvalidInputError: They are invalid.
         """
         fields.only(("message", "for", "rollout"))
-        found = cls(
+        arguments = cls(
             message=fields.parsed("message", partial(parse_line, what="message")),
             length=fields.parsed("for", _length) if "for" in fields else None,
             rollout=RolloutReference.read_if_there(fields, step=False),
         )
-        if found.rollout is not None and not 0 < (found.seconds or 0) <= MAX_HOLD:
+        if arguments.rollout is not None and not 0 < (arguments.seconds or 0) <= MAX_HOLD:
             raise InvalidInputError(
                 f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="request.args.for"
             )
-        return found
+        return arguments
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -137,7 +137,7 @@ class RunOnce:
                 complete run would surprise a caller whose filter removed all tags.
         """
         fields.only(("noop", "tags", "rollout", "awaited_entries", "changes_salt", "noop_step"))
-        found = cls(
+        arguments = cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
@@ -155,23 +155,23 @@ class RunOnce:
             if "noop_step" in fields
             else 0,
         )
-        if found.noop_step and found.rollout is None:
+        if arguments.noop_step and arguments.rollout is None:
             raise InvalidInputError("is allowed in a rollout only", where="request.args.noop_step")
-        if found.awaited_entries and found.rollout is None:
+        if arguments.awaited_entries and arguments.rollout is None:
             raise InvalidInputError(
                 "is allowed in a rollout only", where="request.args.awaited_entries"
             )
-        if found.changes_salt and (found.rollout is None or not found.noop):
+        if arguments.changes_salt and (arguments.rollout is None or not arguments.noop):
             raise InvalidInputError(
                 "is allowed with noop in a rollout only", where="request.args.changes_salt"
             )
-        return found
+        return arguments
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         tags: dict[str, Json] = {"tags": list(self.tags)} if self.tags else {}
         awaited: dict[str, Json] = {
-            "awaited_entries": [one.to_dict() for one in self.awaited_entries]
+            "awaited_entries": [entry.to_dict() for entry in self.awaited_entries]
         }
         return {
             "noop": self.noop,
@@ -361,11 +361,11 @@ _OF_ROLLOUTS = (Deploy, Disable, Enable, RunOnce, StatusRequest)
 def _rights(request: Request) -> tuple[str, ...]:
     """Return the rights that the caller needs, all of them."""
     args = request.args
-    found = args.rights if isinstance(args, Deploy) else (request.action,)
+    rights = args.rights if isinstance(args, Deploy) else (request.action,)
     rollout = args.rollout if isinstance(args, _OF_ROLLOUTS) else None
     if rollout is not None and rollout.taken_over_by(request.caller.caller):
-        return (*found, TAKEOVER)
-    return found
+        return (*rights, TAKEOVER)
+    return rights
 
 
 def refusal(request: Request, *, now: int, policy: Policy | None) -> str:

@@ -32,17 +32,20 @@ def closed_cycles(
     """
     mine = role_of(now.node, now.roles)
     cycles = [
-        one for one in _relations(SubstitutedReader(reader, now), enough).cycles if mine in one.path
+        cycle
+        for cycle in _relations(SubstitutedReader(reader, now), enough).cycles
+        if mine in cycle.path
     ]
     if not cycles:
         return []
     silent = replace(now, kicks=(), queries=(), paths=())
     known = {
-        one.path for one in _relations(SubstitutedReader(reader, before or silent), enough).cycles
+        cycle.path
+        for cycle in _relations(SubstitutedReader(reader, before or silent), enough).cycles
     }
     if enough():  # the previous cycles may be incomplete, and old cycles would count as new
         return []
-    return [one for one in cycles if one.path not in known]
+    return [cycle for cycle in cycles if cycle.path not in known]
 
 
 def _relations(reader: InventoryReader, enough: Callable[[], bool]) -> Relations:

@@ -73,7 +73,7 @@ def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple
     places = [*range(len(nodes)), *[JUNCTION] * len(links)]
     graph = Graph(places=places, successors=successors)
     number, count = strong_components(graph)
-    found: dict[tuple[str, ...], Cycle] = {}
+    cycles: dict[tuple[str, ...], Cycle] = {}
     for tangle in several_places(graph, number, count):
         inside = frozenset(node for node in nodes if number[place[node]] == tangle)
         steps = _steps(
@@ -82,35 +82,35 @@ def cycles_of(links: Sequence[NodeLink], names: Mapping[NodeName, str]) -> tuple
             names,
         )
         for cycle in _shortest(steps):
-            found.setdefault(cycle.path, cycle)
-    return tuple(sorted(found.values(), key=lambda one: (len(one.path), one.path))[:MAX_CYCLES])
+            cycles.setdefault(cycle.path, cycle)
+    return tuple(sorted(cycles.values(), key=lambda item: (len(item.path), item.path))[:MAX_CYCLES])
 
 
 def _steps(
     links: Sequence[NodeLink], inside: frozenset[NodeName], names: Mapping[NodeName, str]
 ) -> _Steps:
     """Return the steps between roles within a strongly connected component of nodes."""
-    found: _Steps = {}
+    steps: _Steps = {}
     for link in links:
         starts, ends = link.starts & inside, link.ends & inside
         for start in {names[node] for node in starts}:
             for end in {names[node] for node in ends}:
                 if start == end and (link.by in ANSWERS or len(starts | ends) < 2):
                     continue
-                why = found.setdefault(start, {})
+                why = steps.setdefault(start, {})
                 why[end] = why.get(end, frozenset()) | {link.by}
-    return found
+    return steps
 
 
 def _shortest(steps: _Steps) -> list[Cycle]:
     """Return the shortest cycle through each step."""
-    found = []
+    cycles = []
     for start in sorted(steps):
         for end in sorted(steps[start]):
             way = _way(steps, end, start)
             if way is not None:
-                found.append(_cycle(way, steps))
-    return found
+                cycles.append(_cycle(way, steps))
+    return cycles
 
 
 def _way(steps: _Steps, start: str, end: str) -> list[str] | None:

@@ -29,11 +29,11 @@ class Graph:
 
 def predecessors(graph: Graph) -> list[list[int]]:
     """Return for each vertex the vertices whose edges lead to it."""
-    found: list[list[int]] = [[] for _ in graph.places]
+    before: list[list[int]] = [[] for _ in graph.places]
     for vertex, below in enumerate(graph.successors):
         for other in below:
-            found[other].append(vertex)
-    return found
+            before[other].append(vertex)
+    return before
 
 
 def strong_components(graph: Graph) -> tuple[list[int], int]:
@@ -47,7 +47,7 @@ def strong_components(graph: Graph) -> tuple[list[int], int]:
     size = len(graph)
     order, low, number = [-1] * size, [0] * size, [-1] * size
     open_vertices: list[int] = []
-    counter = found = 0
+    counter = number_of_components = 0
     for root in range(size):
         if order[root] >= 0:
             continue
@@ -71,17 +71,21 @@ def strong_components(graph: Graph) -> tuple[list[int], int]:
                 if path and low[vertex] < low[path[-1][0]]:
                     low[path[-1][0]] = low[vertex]
                 if low[vertex] == order[vertex]:
-                    found = _close(vertex, open_vertices, number, found)
-    return [found - 1 - one for one in number], found
+                    number_of_components = _close(
+                        vertex, open_vertices, number, number_of_components
+                    )
+    return [number_of_components - 1 - component for component in number], number_of_components
 
 
-def _close(vertex: int, open_vertices: list[int], number: list[int], found: int) -> int:
+def _close(
+    vertex: int, open_vertices: list[int], number: list[int], number_of_components: int
+) -> int:
     """Number the component whose first vertex this is; return the new number of components."""
     while True:
         other = open_vertices.pop()
-        number[other] = found
+        number[other] = number_of_components
         if other == vertex:
-            return found + 1
+            return number_of_components + 1
 
 
 def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
@@ -106,16 +110,16 @@ def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
 def several_places(graph: Graph, number: Sequence[int], count: int) -> dict[int, set[int]]:
     """Return the numbers whose vertices have more than one place, with these places."""
     first = [JUNCTION] * count
-    found: dict[int, set[int]] = {}
+    by_component: dict[int, set[int]] = {}
     for vertex, place in enumerate(graph.places):
         if place == JUNCTION:
             continue
-        one = number[vertex]
-        if first[one] == JUNCTION:
-            first[one] = place
-        elif first[one] != place:
-            found.setdefault(one, {first[one]}).add(place)
-    return found
+        component = number[vertex]
+        if first[component] == JUNCTION:
+            first[component] = place
+        elif first[component] != place:
+            by_component.setdefault(component, {first[component]}).add(place)
+    return by_component
 
 
 def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
@@ -149,13 +153,13 @@ def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
 
 def _two_places(graph: Graph, inside: set[int], junction: int) -> list[int]:
     """Return the first vertex behind a junction, and the first with another place."""
-    found: list[int] = []
+    pair: list[int] = []
     for other in graph.successors[junction]:
-        if other in inside and (not found or graph.places[other] != graph.places[found[0]]):
-            found.append(other)
-            if len(found) == 2:
+        if other in inside and (not pair or graph.places[other] != graph.places[pair[0]]):
+            pair.append(other)
+            if len(pair) == 2:
                 break
-    return found
+    return pair
 
 
 def _path(graph: Graph, inside: set[int], start: int, end: int) -> list[int]:

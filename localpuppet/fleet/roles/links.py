@@ -115,7 +115,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         enough: Returns whether to stop early, as questions of other nodes may take long.
     """
     texts = _read_texts(reader.entries())
-    found, lost, notes = [], [], []
+    pairs, lost, notes = [], [], []
     unanswered = 0
     for looked, ((by, text), asking) in enumerate(sorted(texts.questions.items())):
         if looked == MAX_QUESTIONS or enough():
@@ -134,12 +134,12 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         starts, ends = (asking, there) if by is LinkReason.KICK else (there, asking)
         link = NodeLink(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
         if not link.is_empty:
-            found.append(link)
+            pairs.append(link)
         elif by is LinkReason.KICK and not answer:
             lost.append((text, frozenset(asking)))
     return Links(
         nodes=texts.nodes,
-        links=(*found, *_triggers(texts, found)),
+        links=(*pairs, *_triggers(texts, pairs)),
         lost=tuple(lost),
         notes=tuple(notes),
         unanswered=unanswered,

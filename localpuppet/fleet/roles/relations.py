@@ -68,10 +68,10 @@ class Relations:
         """Return the JSON form."""
         return {
             "schema": 1,
-            "roles": [{"role": one.name, "nodes": [*map(str, one.nodes)]} for one in self.roles],
+            "roles": [{"role": role.name, "nodes": [*map(str, role.nodes)]} for role in self.roles],
             "edges": [
-                {"from": one.start, "to": one.end, "by": str(one.by), "texts": list(one.texts)}
-                for one in self.edges
+                {"from": edge.start, "to": edge.end, "by": str(edge.by), "texts": list(edge.texts)}
+                for edge in self.edges
             ],
             "cycles": [cycle.to_dict() for cycle in self.cycles],
             "notes": list(self.notes),
@@ -105,8 +105,8 @@ def relations(links: Links, *, by: Collection[LinkReason] = tuple(LinkReason)) -
     return Relations(
         roles=tuple(Role(name=name, nodes=tuple(members[name])) for name in sorted(involved)),
         edges=tuple(
-            RoleEdge(start=start, end=end, by=why, texts=_few(found))
-            for (start, end, why), found in sorted(texts.items())
+            RoleEdge(start=start, end=end, by=why, texts=_few(labels))
+            for (start, end, why), labels in sorted(texts.items())
         ),
         cycles=cycles_of(wanted, names),
         notes=links.notes,

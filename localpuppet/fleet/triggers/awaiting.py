@@ -52,7 +52,7 @@ async def ends(
     verifier: "Verifier",
     *,
     patience: float,
-    told: "Callable[[str, End], None]",
+    on_end: "Callable[[str, End], None]",
 ) -> Ends:
     """Return the outcome of a trigger on each node; `None` if none was received in time.
 
@@ -64,9 +64,9 @@ async def ends(
         kv: The store.
         verifier: Verifies the nodes' signatures.
         patience: Seconds.
-        told: Called with each outcome as it arrives.
+        on_end: Called with each outcome as it arrives.
     """
-    waiting = _Waiting(expected, verifier, told=told)
+    waiting = _Waiting(expected, verifier, on_end=on_end)
     good = expected.ttl + LATE
     await _wait(kv, waiting, min(patience, good))
     if patience > good:
@@ -88,15 +88,19 @@ async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
 
 class _Waiting:
     def __init__(
-        self, expected: ExpectedTrigger, verifier: "Verifier", *, told: "Callable[[str, End], None]"
+        self,
+        expected: ExpectedTrigger,
+        verifier: "Verifier",
+        *,
+        on_end: "Callable[[str, End], None]",
     ) -> None:
         self._sent = expected.sent
         self._sender = expected.sender
         self._sent_in = expected.sent_in
         self._verifier = verifier
         self._over = expected.sent_in[-1] + expected.ttl + LATE
-        self._heard_at = asyncio.get_running_loop().time() + HEARD
-        self._told = told
+        self._received_at = asyncio.get_running_loop().time() + HEARD
+        self._on_end = on_end
         self._came: set[str] = set()
         self.missed = False  # an outcome may have been published meanwhile
         self.found: Ends = dict.fromkeys(expected.sent.sent)
@@ -114,18 +118,18 @@ class _Waiting:
         status = believe(self._verifier, name, token)
         raws = status.get("outcomes")
         known = [TriggerOutcome.from_dict(raw) for raw in raws] if isinstance(raws, list) else []
-        waited = asyncio.get_running_loop().time() >= self._heard_at
+        waited = asyncio.get_running_loop().time() >= self._received_at
         idle = waited and status.get("cause") is None and status.get("waiting") == 0
-        heard: End | None = None
+        end_reported: End | None = None
         for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
             if end.answers(
                 sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
             ):
-                heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
-        if heard is None and _is_free(status, since=self._over):
-            heard = self._not_accepted()
-        if heard is not None:
-            self._end(name, heard)
+                end_reported = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+        if end_reported is None and _is_free(status, since=self._over):
+            end_reported = self._not_accepted()
+        if end_reported is not None:
+            self._end(name, end_reported)
 
     def never_came(self) -> None:
         """Give up on nodes that were offline for the trigger's whole ttl."""
@@ -138,7 +142,7 @@ class _Waiting:
 
     def _end(self, name: str, end: End) -> None:
         self.found[name] = end
-        self._told(name, end)
+        self._on_end(name, end)
 
 
 def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:

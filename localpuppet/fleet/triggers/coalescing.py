@@ -99,8 +99,8 @@ class Batch:
     @property
     def rollout(self) -> str | None:
         """The owner of the rollout's hold, if this is a step; otherwise `None`."""
-        steps = (one for one in self._spelt.values() if one.kind is CauseKind.ROLLOUT)
-        return next((one.sender for one in steps), None)
+        steps = (cause for cause in self._spelt.values() if cause.kind is CauseKind.ROLLOUT)
+        return next((step.sender for step in steps), None)
 
     @property
     def noop(self) -> bool:

@@ -174,15 +174,15 @@ class HeldKicks:
 
     def runs(self) -> list[RunId]:
         """Return the runs with stored kicks, the oldest first."""
-        found = []
+        ids = []
         with disk_errors(self._directory):
             names = [path.stem for path in self._directory.glob("*.json")]
         for name in names:
             try:
-                found.append(RunId.parse(name))
+                ids.append(RunId.parse(name))
             except InvalidInputError:
                 continue  # not a kick
-        return sorted(found)
+        return sorted(ids)
 
     def due(self, run: RunId) -> HeldKick | None:
         """Return the kicks of a finished run; `None` while it runs, or without kicks."""

@@ -94,7 +94,7 @@ class Inbox:
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
             self._ids.forget(connection, now)
 
-    def hear_rollout(self, voice: RolloutCaller) -> None:
+    def receive_rollout(self, voice: RolloutCaller) -> None:
         """Record the controller of a rollout; see `step_table.hear`.
 
         Raises:
@@ -134,7 +134,7 @@ class Inbox:
         with self._database.transaction() as connection:
             step_table.hear(connection, voice, now=now, quota=self._quota)
             known = step_table.known(connection, owner, number)
-            if known and not step_table.may_begin_anew(connection, owner, number, epoch):
+            if known and not step_table.may_begin_again(connection, owner, number, epoch):
                 return StepRequest(step=known, new=False)
             if (error := problem()) is not None:
                 raise error

@@ -35,36 +35,36 @@ class KickSending:
     store: Callable[[], Awaitable[KeyValue]]
     clock: Clock
     log: Log
-    _said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
 
-    async def step(self, *, told: bool) -> None:
+    async def step(self, *, notified: bool) -> None:
         """Send the kicks that may be sent; log failures, and try them again in the next step.
 
         Args:
-            told: Whether this node's changes are on the bus.
+            notified: Whether this node's changes are on the bus.
         """
         problems = []
         try:
             for run in self.held.runs():
                 try:
-                    await self._step(run, told=told)
+                    await self._step(run, notified=notified)
                 except StateError as error:
                     problems.append(str(error))  # one damaged file does not delay the others
         except LocalpuppetError as error:
             problems.append(str(error))
-        said = "; ".join(problems)
-        if said and said != self._said:
-            self._warn(f"kicks wait: {said}")
-        self._said = said
+        problem = "; ".join(problems)
+        if problem and problem != self._logged:
+            self._warn(f"kicks wait: {problem}")
+        self._logged = problem
 
-    async def _step(self, run: RunId, *, told: bool) -> None:
+    async def _step(self, run: RunId, *, notified: bool) -> None:
         kick = self.held.due(run)
         if kick is None:
             return
         if self.held.is_too_old(kick):
             self.held.drop(kick)
             self._warn(f"{_who(kick)} not kicked: the bus was unreachable for too long")
-        elif told or self.held.waited(kick) > PATIENCE:
+        elif notified or self.held.waited(kick) > PATIENCE:
             await self._send(kick)
 
     async def _send(self, kick: HeldKick) -> None:

@@ -76,10 +76,10 @@ class RolloutCaller:
 
 def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
     """Return the newest known epoch of a rollout; 0 if it is unknown."""
-    found = connection.execute(
+    newest = connection.execute(
         "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
     )
-    return int(found.fetchone()[0])
+    return int(newest.fetchone()[0])
 
 
 def hear(connection: sqlite3.Connection, voice: RolloutCaller, *, now: int, quota: Quota) -> None:
@@ -129,7 +129,7 @@ def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
     return Step(state=StepState.RUNNING if began else StepState.WAITING)
 
 
-def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
+def may_begin_again(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
     """Return whether to repeat a finished step: it never began, and the rollout was resumed."""
     return (
         connection.execute(
@@ -180,8 +180,8 @@ def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> Non
 
 def began(connection: sqlite3.Connection, cause: str) -> bool:
     """Return whether the run of a step began, or was about to, as far as recorded."""
-    found = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
-    return found.fetchone() is not None
+    exists = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
+    return exists.fetchone() is not None
 
 
 def end(

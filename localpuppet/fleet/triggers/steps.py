@@ -44,7 +44,7 @@ class Steps:
     @property
     def await_entries(self) -> bool:
         """Whether a step waits for entries of other nodes, or did."""
-        return any(one.awaited_entries for one in self._waiting.values())
+        return any(cause.awaited_entries for cause in self._waiting.values())
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -65,12 +65,12 @@ class Steps:
             now: Seconds since 1970, UTC.
         """
         owners = frozenset() if held is None else held.rollouts
-        late = [one for one in self._waiting.values() if one.sender not in owners]
+        late = [cause for cause in self._waiting.values() if cause.sender not in owners]
         due = None
         if held is not None and held.alone:
-            due = next((one for one in self._waiting.values() if one.sender in owners), None)
+            due = next((cause for cause in self._waiting.values() if cause.sender in owners), None)
         reason = "its rollout no longer holds this node"
-        dropped = [DroppedCause(id=one.id, reason=reason) for one in late]
+        dropped = [DroppedCause(id=cause.id, reason=reason) for cause in late]
         if due is not None and due.awaited_entries and (missing := self._lacking(due)):
             if now - due.timestamp >= PATIENCE:
                 dropped.append(DroppedCause(id=due.id, reason=_unknown(missing)))

@@ -136,17 +136,17 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
-        found = load_pem_x509_certificates(read_anchor(path))
+        certificates = load_pem_x509_certificates(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError("has no readable certificates", where=str(path)) from error
-    for certificate in found:
+    for certificate in certificates:
         if not _is_authority(certificate):
             raise InvalidInputError(
                 "has a certificate that is not a CA certificate",
                 where=str(path),
                 hint="'puppet config print localcacert' prints the path of Puppet's CA",
             )
-    return found
+    return certificates
 
 
 def _is_authority(certificate: "Certificate") -> bool:

@@ -73,12 +73,12 @@ def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn:
     for index, certificate in enumerate(below):
         if index == 0 or certificate.subject != certificate.issuer:
             names += _names(certificate)
-    for one in names:
-        allowed = [base for base in permitted if isinstance(base, type(one))]
-        if allowed and not any(_is_within(one, base) for base in allowed):
-            return f"does not permit the name {_shown(one)}"
-        if any(_is_within(one, base, unknown=True) for base in excluded):
-            return f"excludes the name {_shown(one)}"
+    for name in names:
+        allowed = [base for base in permitted if isinstance(base, type(name))]
+        if allowed and not any(_is_within(name, base) for base in allowed):
+            return f"does not permit the name {_shown(name)}"
+        if any(_is_within(name, base, unknown=True) for base in excluded):
+            return f"excludes the name {_shown(name)}"
     return ""
 
 

@@ -256,13 +256,13 @@ class TrustedKeys:
         files: list[str] = []
         with input_errors(self.directory), suppress(FileNotFoundError):
             files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
-        found = []
+        names = []
         for file in files:
             # localpuppet and Puppet write to files with a leading dot before renaming them.
             if file.endswith(".pem") and not file.startswith("."):
                 with errors_at(str(self.directory)):
-                    found.append(SignerName.parse(file.removesuffix(".pem")))
-        return found
+                    names.append(SignerName.parse(file.removesuffix(".pem")))
+        return names
 
     def pin(self, name: SignerName, key: "Ed25519PublicKey", *, replace: bool = False) -> bool:
         """Pin a signer's key; return whether anything changed.

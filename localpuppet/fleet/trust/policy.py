@@ -135,11 +135,11 @@ class Policy:
         """
         defaults: list[tuple[int, bool]] = []
         rules = []
-        for found in parse_lines(data, _parse_line, where=where):
-            if isinstance(found, Rule):
-                rules.append(found)
+        for line in parse_lines(data, _parse_line, where=where):
+            if isinstance(line, Rule):
+                rules.append(line)
             else:
-                defaults.append(found)
+                defaults.append(line)
         if len(defaults) != 1:
             what = "has no default" if not defaults else "has more than one default"
             raise InvalidInputError(
@@ -153,12 +153,12 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
     default = _DEFAULT.fullmatch(line)
     if default:
         return number, default.group(1) == "allow"
-    found = columns(line)
-    if len(found) != 5 or found[0] not in ("allow", "deny"):
+    fields = columns(line)
+    if len(fields) != 5 or fields[0] not in ("allow", "deny"):
         raise InvalidInputError(
             "is not a line of a policy", hint=f"write five tab-separated columns: {_COLUMNS}"
         )
-    verdict, callers, actions, facts, classes = found
+    verdict, callers, actions, facts, classes = fields
     for name, column in (("facts", facts), ("classes", classes)):
         if column != ANY:
             raise InvalidInputError(
@@ -179,10 +179,10 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
 
 
 def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
-    found = words(column)
-    for word in found or ():
+    listed = words(column)
+    for word in listed or ():
         check(word)
-    return None if found is None else frozenset(found)
+    return None if listed is None else frozenset(listed)
 
 
 def _check_caller(word: str) -> None:
@@ -231,10 +231,10 @@ def _fits(release: str, pattern: str) -> bool:
     *middle, last = rest
     place, end = len(first), len(release) - len(last)
     for part in middle:
-        found = release.find(part, place, end)
-        if found < 0:
+        position = release.find(part, place, end)
+        if position < 0:
             return False
-        place = found + len(part)
+        place = position + len(part)
     return place <= end and release.startswith(first) and release.endswith(last)
 
 

@@ -79,12 +79,12 @@ def words(column: str) -> list[str] | None:
     """Return the words of a column, separated by single spaces; `None` for `*`."""
     if column == ANY:
         return None
-    found = column.split(" ")
-    if "" in found:
+    parts = column.split(" ")
+    if "" in parts:
         raise InvalidInputError("a column has repeated spaces", hint="write one space")
-    if ANY in found:
+    if ANY in parts:
         raise InvalidInputError("a column with '*' has other words")
-    return found
+    return parts
 
 
 def _signer(word: str) -> str:

@@ -40,12 +40,12 @@ class RevocationLists:
         from cryptography import x509
 
         try:
-            found = cls(path, [x509.load_pem_x509_crl(block) for block in _blocks(path)])
+            lists = cls(path, [x509.load_pem_x509_crl(block) for block in _blocks(path)])
         except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
             raise InvalidInputError("is not a revocation list", where=str(path)) from error
-        if not found._lists:
+        if not lists._lists:
             raise InvalidInputError("holds no revocation list", where=str(path))
-        return found
+        return lists
 
     def check(
         self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
@@ -64,8 +64,8 @@ class RevocationLists:
         """
         own = self._signed_by(issuer)
         for entry, _ in own:
-            found = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
-            if found is not None and not _is_taken_back(found):
+            revoked = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
+            if revoked is not None and not _is_taken_back(revoked):
                 raise IntegrityError(f"the certificate of {name} is revoked")
         begun = [entry for entry, complete in own if complete and entry.last_update_utc <= now]
         newest = max(begun, key=lambda entry: entry.last_update_utc, default=None)
@@ -106,9 +106,11 @@ def _is_complete(entry: "CertificateRevocationList") -> bool:
     from cryptography.x509 import DeltaCRLIndicator, IssuingDistributionPoint
 
     narrow = (DeltaCRLIndicator, IssuingDistributionPoint)
-    if any(one.critical or isinstance(one.value, narrow) for one in entry.extensions):
+    if any(
+        extension.critical or isinstance(extension.value, narrow) for extension in entry.extensions
+    ):
         return False
-    return not any(one.critical for revoked in entry for one in revoked.extensions)
+    return not any(extension.critical for revoked in entry for extension in revoked.extensions)
 
 
 def _is_taken_back(revoked: "RevokedCertificate") -> bool:
@@ -116,8 +118,9 @@ def _is_taken_back(revoked: "RevokedCertificate") -> bool:
     from cryptography.x509 import CRLReason, ReasonFlags
 
     return any(
-        isinstance(one.value, CRLReason) and one.value.reason is ReasonFlags.remove_from_crl
-        for one in revoked.extensions
+        isinstance(extension.value, CRLReason)
+        and extension.value.reason is ReasonFlags.remove_from_crl
+        for extension in revoked.extensions
     )
 
 

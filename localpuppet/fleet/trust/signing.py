@@ -173,10 +173,10 @@ class Verifier:
             allowed = " or ".join(key.algorithms)
             raise _refused(f"alg is {_show(algorithm)}, {name}'s key is for {allowed}")
         try:
-            found = jws.deserialize_compact(token, key.jwk, registry=_registry(algorithm))
+            message = jws.deserialize_compact(token, key.jwk, registry=_registry(algorithm))
         except (JoseError, ValueError) as error:
             raise _refused(f"the signature does not match {name}'s key") from error
-        return Signed(signer=name, payload=bytes(found.payload or b""))
+        return Signed(signer=name, payload=bytes(message.payload or b""))
 
     def _key(self, name: SignerName, header: Mapping[str, Json]) -> _Key:
         pinned = self._pinned(name)
@@ -190,10 +190,10 @@ class Verifier:
                 where="signature",
                 hint=f"'localpuppet keys trust {name} FILE'",
             )
-        certified, found = self._identified(self._authority, _certificate(header))
+        certified, signer = self._identified(self._authority, _certificate(header))
         if certified != name:
             raise _refused(f"kid is {name}, the certificate is {certified}'s")
-        return found
+        return signer
 
     def _identified(self, authority: Authority, der: bytes) -> tuple[SignerName, _Key]:
         name, key = authority.identify(der, now=self._clock.now())

@@ -126,7 +126,7 @@ def run_parts(
         rollback=partial(rollback_in_force, node),
         assigned=AssignedRelease(node.settings.state).read,
         run_interval=fleet_settings(node).agent.run_interval,
-        confirmation=confirmation.told,
+        confirmation=confirmation.report,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
     outbox = PublishingWiring(node, fleet=fleet).outbox()

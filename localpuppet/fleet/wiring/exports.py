@@ -86,7 +86,7 @@ class ExportsWiring:
 
     def keep(self, *entries: "InventoryEntry | None") -> None:
         """Remove stored exports that none of the entries names."""
-        digests = {one.exports.digest for one in entries if one is not None}
+        digests = {entry.exports.digest for entry in entries if entry is not None}
         self._outbox().keep({digest for digest in digests if digest is not None})
 
     def collecting(self, name: "NodeName") -> "CollectorService":

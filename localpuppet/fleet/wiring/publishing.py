@@ -106,8 +106,8 @@ class PublishingWiring:
         history = None if self._history is None else self._history.publisher(store, log)
         cycles = CycleWatch(self.outbox(), self._inventory.view(), log)
 
-        async def then(told: bool) -> None:
-            await kicks.step(told=told)
+        async def then(notified: bool) -> None:
+            await kicks.step(notified=notified)
             if history is not None:
                 await history.step()
             await cycles.step()
@@ -142,7 +142,7 @@ class PublishingWiring:
                 if payload is not None:
                     news = await publish(kv, payload, self._voice())
                     outbox.note_published(payload)
-                await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(told=True)
+                await kick_sending(self._fleet, lent(kv), NoteLog(note)).step(notified=True)
                 if history is not None:
                     await history.publisher(lent(kv), NoteLog(note)).publish()
         except TimeoutError as error:
@@ -193,12 +193,12 @@ class PublishingWiring:
 
         settings, outbox = peers(self._node).inventory, self.outbox()
         before = outbox.entry()
-        found = _good_run(self._fleet, run, status)
-        exports, servers = self._exports.offered(run, before, now=found.at)
-        found = replace(found, exports=exports, servers=servers)
+        good_run = _good_run(self._fleet, run, status)
+        exports, servers = self._exports.offered(run, before, now=good_run.at)
+        good_run = replace(good_run, exports=exports, servers=servers)
         if self._history is not None:
-            found = self._keep_catalog(note, run, found)
-        entry = entry_of(found, settings.selection)
+            good_run = self._keep_catalog(note, run, good_run)
+        entry = entry_of(good_run, settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)
@@ -208,7 +208,7 @@ class PublishingWiring:
             self._keeper.clean(before, outbox.entry())
 
     def _keep_catalog(
-        self, note: Callable[[str], None], run: "RunDirectory", found: "PublishedRun"
+        self, note: Callable[[str], None], run: "RunDirectory", published: "PublishedRun"
     ) -> "PublishedRun":
         """Keep a good run's catalog; return the run with it, if this node publishes catalogs."""
         from localpuppet.fleet.catalogs.document import CatalogHeader
@@ -217,18 +217,18 @@ class PublishingWiring:
         header = self._keeper.keep(
             run.public,
             CatalogHeader(
-                run=found.run,
-                at=found.at,
-                release=found.release,
-                environment=found.environment,
-                commit=found.commit or "",
+                run=published.run,
+                at=published.at,
+                release=published.release,
+                environment=published.environment,
+                commit=published.commit or "",
             ),
         )
         if header.problem:
             note(f"this run's catalog is not kept: {header.problem}")
         if header.problem or not peers(self._node).inventory.catalogs:
-            return found
-        return replace(found, catalog=CatalogSummary(digest=header.digest, size=header.size))
+            return published
+        return replace(published, catalog=CatalogSummary(digest=header.digest, size=header.size))
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
@@ -322,9 +322,9 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
                 if query.digest is not None
             ),
             *(
-                CatalogQuery(text=one.question, digest=one.digest)
-                for one in read_collected(run)
-                if one.digest is not None
+                CatalogQuery(text=collector.question, digest=collector.digest)
+                for collector in read_collected(run)
+                if collector.digest is not None
             ),
         ),
     )

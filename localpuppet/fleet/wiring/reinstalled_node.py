@@ -81,20 +81,20 @@ class ReinstalledNode:
             return None
         try:
             there = self._inventory.agent_is_there()
-            said = self._agents(note) if there else _applied(run(self._asked_entry()))
+            elsewhere = self._agents(note) if there else _applied(run(self._asked_entry()))
         except LocalpuppetError as error:
             note(
                 f"no release of {source} was applied here yet, and the release that this node"
                 f" published before is rejected: {error}"
             )
             return None
-        if said is None or said.release.source != source:
+        if elsewhere is None or elsewhere.release.source != source:
             return None
         note(
-            f"no release of {source} was applied here yet; this node published {said.release}"
+            f"no release of {source} was applied here yet; this node published {elsewhere.release}"
             " as its last release"
         )
-        return said
+        return elsewhere
 
     def _agents(self, note: Callable[[str], None]) -> AppliedElsewhere | None:
         """Return the release in this node's entry, from the agent's view.
@@ -106,24 +106,24 @@ class ReinstalledNode:
             UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
         """
         try:
-            return self._told(0.0)
+            return self._ask_other_process(0.0)
         except NotReadError:
             wait = f"{self._reading:g} s"
             note(f"the agent has not read the bus yet: the run waits for it for up to {wait}")
-            return self._told(self._reading)
+            return self._ask_other_process(self._reading)
 
-    def _told(self, patience: float) -> AppliedElsewhere | None:
+    def _ask_other_process(self, patience: float) -> AppliedElsewhere | None:
         """Return the release that a separate process reads; see `_agents`.
 
         Raises:
             NotReadError: The agent has not read the bus within `patience` seconds.
             UnavailableError: The agent's view lacks the bus's entries, or cannot be read.
         """
-        told = _ask_process(self._node, str(patience), most=ASKING + patience)
-        if told is None:
+        report = _ask_process(self._node, str(patience), most=ASKING + patience)
+        if report is None:
             return None
-        release = ReleasePath.parse(told["release"], where="inventory entry: release")
-        return AppliedElsewhere(release=release, tagged_at=told["tagged_at"])
+        release = ReleasePath.parse(report["release"], where="inventory entry: release")
+        return AppliedElsewhere(release=release, tagged_at=report["tagged_at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
         """Return the release in this node's entry, from the agent's view.
@@ -152,12 +152,12 @@ class ReinstalledNode:
         name = self._fleet.name
         try:
             async with asyncio.timeout(ASKING), self._fleet.connected() as kv:
-                found = await kv.get(INVENTORY + name)
+                stored = await kv.get(INVENTORY + name)
         except TimeoutError as error:
             raise UnavailableError(f"did not answer within {ASKING:g} s", where="bus") from error
-        if found is None:
+        if stored is None:
             return None
-        entry = self._inventory.admission().entry(name, found.value)
+        entry = self._inventory.admission().entry(name, stored.value)
         if isinstance(entry, EntryRefusal):
             raise IntegrityError(entry.reason, where=f"the entry of {name}")
         return entry
@@ -228,13 +228,13 @@ def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] 
 async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
     """Return commit -> nodes, for the nodes whose last good run was of a release."""
     inventory, own = InventoryWiring(node), FleetWiring(node).name
-    found: dict[str, list[str]] = {}
+    commits: dict[str, list[str]] = {}
     async with asyncio.timeout(ASKING), inventory.reader(lambda _text: None) as view:
         answer = inventory.ask(view, lambda reader: list(reader.entries()))
         for entry in answer.answer:
             if entry.release == app and entry.commit is not None and entry.node != own:
-                found.setdefault(entry.commit, []).append(str(entry.node))
-    return {"commits": {commit: nodes[:MAX_NODES] for commit, nodes in found.items()}}
+                commits.setdefault(entry.commit, []).append(str(entry.node))
+    return {"commits": {commit: nodes[:MAX_NODES] for commit, nodes in commits.items()}}
 
 
 def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
@@ -251,24 +251,24 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
 
 def main(root: str, what: str) -> None:
     """Print what the bus knows as JSON; see the module."""
-    told: dict[str, Any] | None
+    document: dict[str, Any] | None
     try:
         if "/" in what:
-            told = run(_read_commits(NodeWiring(root), what))
+            document = run(_read_commits(NodeWiring(root), what))
         else:
-            found = ReinstalledNode(NodeWiring(root)).look(float(what))
-            told = (
+            elsewhere = ReinstalledNode(NodeWiring(root)).look(float(what))
+            document = (
                 None
-                if found is None
-                else {"release": str(found.release), "tagged_at": found.tagged_at}
+                if elsewhere is None
+                else {"release": str(elsewhere.release), "tagged_at": elsewhere.tagged_at}
             )
     except TimeoutError:
         problem = f"did not answer within {ASKING:g} s"
-        told = {"problem": problem, "where": "bus", "waits": False}
+        document = {"problem": problem, "where": "bus", "waits": False}
     except LocalpuppetError as error:
         waits = isinstance(error, NotReadError)
-        told = {"problem": error.what, "where": error.where, "waits": waits}
-    sys.stdout.write(json.dumps(told))
+        document = {"problem": error.what, "where": error.where, "waits": waits}
+    sys.stdout.write(json.dumps(document))
 
 
 if __name__ == "__main__":

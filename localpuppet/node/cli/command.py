@@ -62,7 +62,9 @@ class Command(click.Command):
         text, _, examples = cleandoc(self.help or "").partition("\n\nExamples:\n")
         self.examples = "\n".join(line[2:] for line in examples.splitlines())
         paragraphs = text.split("\n\n")
-        self.help = "\n\n".join(f"\b\n{one}" if "\n " in one else one for one in paragraphs)
+        self.help = "\n\n".join(
+            f"\b\n{paragraph}" if "\n " in paragraph else paragraph for paragraph in paragraphs
+        )
         codes = {0: "", 2: "", **(exits or {})}
         self.exit_codes = {code: codes[code] or EXITS[code] for code in sorted(codes)}
 

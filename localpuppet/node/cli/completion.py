@@ -40,8 +40,8 @@ def complete_release(ctx: click.Context, _parameter: click.Parameter, incomplete
         modules = _node(ctx).settings.modules
     except LocalpuppetError:
         return []
-    found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
-    known = sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
+    directories = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
+    known = sorted(path.relative_to(modules).as_posix() for path in directories if path.is_dir())
     return [name for name in known if name.startswith(incomplete)]
 
 

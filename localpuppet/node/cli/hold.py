@@ -129,7 +129,7 @@ def enable_command(
     refresh_metrics(node)
     if as_json:
         lists = {"ended": ended, "holds": left}
-        shown = {name: [hold.to_dict() for hold in found] for name, found in lists.items()}
+        shown = {name: [hold.to_dict() for hold in of_node] for name, of_node in lists.items()}
         render.emit_json({"schema": 1, **shown})
         return 0
     now = node.clock.now()

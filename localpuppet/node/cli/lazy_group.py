@@ -60,10 +60,10 @@ class CommandGroup(Command, click.Group):
         """Write the commands under their titles, and then the options."""
         width = max(map(len, self._modules))
         for title, names in self.sections.items():
-            found = {name: self.get_command(ctx, name) for name in names}
+            subcommands = {name: self.get_command(ctx, name) for name in names}
             rows = [
                 (name.ljust(width), command.get_short_help_str())
-                for name, command in found.items()
+                for name, command in subcommands.items()
                 if command is not None and not command.hidden
             ]
             with formatter.section(title):

@@ -162,10 +162,10 @@ def _fitted(
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return a table that fits a width, without spare columns and with shorter cells."""
     while (over := _overhang(head, rows, width)) > 0:
-        found = next((name for name in spare if name in head), None)
-        if found is None:
+        widest = next((name for name in spare if name in head), None)
+        if widest is None:
             break
-        kept = [index for index, name in enumerate(head) if name != found]
+        kept = [index for index, name in enumerate(head) if name != widest]
         head, *rows = ([row[index] for index in kept] for row in (head, *rows))
     shorter = rows
     while (over := _overhang(head, shorter, width)) > 0:

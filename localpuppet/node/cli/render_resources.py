@@ -35,17 +35,17 @@ def sections(
         margin: Blanks that the caller puts before each line.
     """
     for result, word, color in SECTIONS:
-        found = [resource for resource in resources if resource.result is result]
-        if found:
-            heading = f"{click.style(word, fg=color, bold=True)} {len(found)}"
-            yield f"{heading}\n{_section(found, limit, shorten, margin)}"
+        selected = [resource for resource in resources if resource.result is result]
+        if selected:
+            heading = f"{click.style(word, fg=color, bold=True)} {len(selected)}"
+            yield f"{heading}\n{_section(selected, limit, shorten, margin)}"
 
 
 def _section(
-    found: Sequence[ReportedResource], limit: int, shorten: Callable[[str], str], margin: int
+    resources: Sequence[ReportedResource], limit: int, shorten: Callable[[str], str], margin: int
 ) -> str:
     lines = []
-    for resource in found[:limit]:
+    for resource in resources[:limit]:
         lines.append(title(resource, margin=margin))
         if resource.file:
             line = f":{resource.line}" if resource.line else ""
@@ -57,8 +57,8 @@ def _section(
             first, *rest = render.user_text(f"{name}{event.message}").splitlines() or [""]
             lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first, margin))
             lines += [f"      {line}" for line in rest]
-    if len(found) > limit:
-        lines.append(f"  and {len(found) - limit} more; --limit or --json shows them")
+    if len(resources) > limit:
+        lines.append(f"  and {len(resources) - limit} more; --limit or --json shows them")
     return "\n".join(lines)
 
 

@@ -107,8 +107,8 @@ def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: boo
         lock = releases.mutable.trunk_staging().stage(path)
     releases.resolve(path)
     if as_json:
-        said = {"commit": commit} if commit else {}
-        render.emit_json({"schema": 1, "release": path, **said, "modules": lock.trees})
+        members = {"commit": commit} if commit else {}
+        render.emit_json({"schema": 1, "release": path, **members, "modules": lock.trees})
         return
     count = render.counted(len(lock.modules), "module")
     if commit:

@@ -76,8 +76,8 @@ class EncCommand:
             how = f"exited {output.ended.code}"
             if output.ended.signal:
                 how = f"was killed by signal {output.ended.signal}"
-            said = last_words(output.stderr, most=200)
-            raise EncError(f"{how}: {said}" if said else how, where=where)
+            error_text = last_words(output.stderr, most=200)
+            raise EncError(f"{how}: {error_text}" if error_text else how, where=where)
         if not output.stdout.strip():
             raise EncError("printed nothing: it does not know the node", where=where)
         try:

@@ -131,11 +131,11 @@ class CanonicalCatalog:
         """
         try:
             listed = raw["resources"]
-            resources = tuple(sorted(map(_resource, listed), key=lambda one: one.reference))
-            virtual = {(one["type"], one["title"]) for one in listed if one.get("virtual")}
+            resources = tuple(sorted(map(_resource, listed), key=lambda item: item.reference))
+            virtual = {(item["type"], item["title"]) for item in listed if item.get("virtual")}
             contained = {
-                CatalogEdge(*_reference(one["source"]), *_reference(one["target"]), "contains")
-                for one in raw["edges"]
+                CatalogEdge(*_reference(edge["source"]), *_reference(edge["target"]), "contains")
+                for edge in raw["edges"]
             }
             return cls(
                 certname=raw["name"],
@@ -178,13 +178,13 @@ class CanonicalCatalog:
         Raises:
             InvalidInputError: They exceed a limit.
         """
-        found = {
+        document = {
             "schema": SCHEMA,
             **field_values(self),
-            "resources": [field_values(one) for one in self.resources],
-            "edges": [field_values(one) for one in self.edges],
+            "resources": [field_values(resource) for resource in self.resources],
+            "edges": [field_values(edge) for edge in self.edges],
         }
-        data = json.dumps(found, sort_keys=True, separators=(",", ":")).encode("ascii")
+        data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
         if len(data) > MAX_BYTES:
             raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
         return data
@@ -193,12 +193,12 @@ class CanonicalCatalog:
 def without_secrets(value: Json) -> Json:
     """Return a value with placeholders for Sensitive values and Deferred calls, at any depth."""
     if isinstance(value, list):
-        return [without_secrets(one) for one in value]
+        return [without_secrets(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get(TYPE_KEY) in (SENSITIVE, DEFERRED):
         return {TYPE_KEY: value[TYPE_KEY]}
-    return {key: without_secrets(one) for key, one in value.items()}
+    return {key: without_secrets(item) for key, item in value.items()}
 
 
 def _resource(raw: Mapping[str, Any]) -> CatalogResource:
@@ -228,32 +228,35 @@ def _synthesised(
     resources: Sequence[CatalogResource], virtual: set[Reference]
 ) -> Iterator[CatalogEdge]:
     """Yield the edges of metaparameters, except those of resources that Puppet does not apply."""
-    titles = {one.reference: one.title for one in resources}
-    for one in resources:
-        for name in _flat(one.parameters.get("alias")):
-            titles.setdefault((one.type, name), one.title)
-    for one in resources:
-        if one.reference in virtual:
+    titles = {item.reference: item.title for item in resources}
+    for resource in resources:
+        for name in _flat(resource.parameters.get("alias")):
+            titles.setdefault((resource.type, name), resource.title)
+    for resource in resources:
+        if resource.reference in virtual:
             continue
         for parameter, (is_source, relationship) in _RELATIONSHIPS.items():
-            for text in _flat(one.parameters.get(parameter)):
+            for text in _flat(resource.parameters.get(parameter)):
                 kind, title = _reference(text)
                 if kind == "File":  # Puppet ignores slashes at the end of a path
                     title = title.rstrip("/") or title
                 if (kind, title) not in titles:
                     raise InvalidInputError(
-                        f"the catalog lacks {parameter} => {text}", where=f"{one.type}[{one.title}]"
+                        f"the catalog lacks {parameter} => {text}",
+                        where=f"{resource.type}[{resource.title}]",
                     )
                 other = kind, titles[kind, title]
-                first, second = (one.reference, other) if is_source else (other, one.reference)
+                first, second = (
+                    (resource.reference, other) if is_source else (other, resource.reference)
+                )
                 yield CatalogEdge(*first, *second, relationship)
 
 
 def _reference(text: str) -> Reference:
-    found = _REFERENCE.fullmatch(text)
-    if found is None:
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
         raise InvalidInputError("a relationship is not a reference to a resource")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def _flat(value: Json) -> Iterator[str]:
@@ -261,8 +264,8 @@ def _flat(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from _flat(one)
+        for item in value:
+            yield from _flat(item)
 
 
 def _parsed_resource(fields: Fields) -> CatalogResource:

@@ -93,7 +93,9 @@ class PredictedChanges:
         return {
             "release": self.release,
             "total": self.total,
-            "changes": [[one.type, one.title, one.property, one.mark] for one in self.changes],
+            "changes": [
+                [change.type, change.title, change.property, change.mark] for change in self.changes
+            ],
         }
 
 
@@ -109,8 +111,8 @@ def together(before: PredictedChanges | None, now: PredictedChanges) -> Predicte
     changes = tuple(sorted({*before.changes, *now.changes}))
     untold = before.total - len(before.changes) + now.total - len(now.changes)
     total = min(len(changes) + untold, MAX_TOTAL)
-    told = changes if len(changes) <= MAX_CHANGES else ()
-    return PredictedChanges(release=now.release, total=total, changes=told)
+    reported = changes if len(changes) <= MAX_CHANGES else ()
+    return PredictedChanges(release=now.release, total=total, changes=reported)
 
 
 def key_of(secret: bytes, salt: str) -> bytes:
@@ -141,15 +143,17 @@ def foreseen(raw: Mapping[str, Any], *, release: str, key: bytes) -> PredictedCh
         ValueError: The value is not a report.
     """
     try:
-        found = sorted(set(_changes(raw, key)))
+        in_order = sorted(set(_changes(raw, key)))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a Puppet report: {error!r}") from error
-    told = PredictedChanges(
-        release=one_line(release)[:MAX_NAME], total=len(found), changes=tuple(found)
+    predicted = PredictedChanges(
+        release=one_line(release)[:MAX_NAME], total=len(in_order), changes=tuple(in_order)
     )
-    if len(found) > MAX_CHANGES or len(json.dumps(told.to_dict())) > MAX_TOLD:
-        return PredictedChanges(release=told.release, total=min(told.total, MAX_TOTAL), changes=())
-    return told
+    if len(in_order) > MAX_CHANGES or len(json.dumps(predicted.to_dict())) > MAX_TOLD:
+        return PredictedChanges(
+            release=predicted.release, total=min(predicted.total, MAX_TOTAL), changes=()
+        )
+    return predicted
 
 
 def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[PropertyChange]:
@@ -162,14 +166,14 @@ def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[PropertyChange]:
             values = [event.get("previous_value"), event.get("desired_value")]
             text = json.dumps([names, values], sort_keys=True, separators=(",", ":"))
             mark = hmac.digest(key, text.encode(), hashlib.sha256).hex()[:MARK_DIGITS]
-            kind, title, name = (one_line(one)[:MAX_NAME] for one in names)
+            kind, title, name = (one_line(item)[:MAX_NAME] for item in names)
             yield PropertyChange(type=kind, title=title, property=name, mark=mark)
 
 
 def _change(value: Json) -> PropertyChange:
     if not isinstance(value, list) or len(value) != 4:
         raise InvalidInputError("is not a change", where="changes")
-    names = [_name(one) for one in value]
+    names = [_name(name) for name in value]
     if not _is_hex(names[3], MARK_DIGITS):
         raise InvalidInputError("has no mark", where="changes")
     return PropertyChange(type=names[0], title=names[1], property=names[2], mark=names[3])

@@ -97,8 +97,8 @@ class FailureCause:
 
 def normalized(message: str) -> str:
     """Return a message reduced to the words of Puppet's own messages."""
-    heard = _without_chatter(message[:MAX_CHATTER])
-    text = _NODE.sub("", joined(heard[:MAX_READ]).rstrip())
+    relevant = _without_chatter(message[:MAX_CHATTER])
+    text = _NODE.sub("", joined(relevant[:MAX_READ]).rstrip())
     text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
     tokens = [_token(token) for token in text.split()]
     line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
@@ -120,22 +120,22 @@ def _found_at(message: str) -> str:
     """Return the innermost of the adjacent places at the end of a message."""
     place = inner = ""
     end = 0
-    for found in _WHERE.finditer(message):
-        if message[end : found.start()].strip():
+    for match in _WHERE.finditer(message):
+        if message[end : match.start()].strip():
             inner = ""
-        inner = inner or public_place(found["file"], found["line"])
+        inner = inner or public_place(match["file"], match["line"])
         place = inner or place
-        end = found.end()
+        end = match.end()
     return place
 
 
 def _token(token: str) -> str:
-    found = _TOKEN.fullmatch(token)
-    if found is None:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
         return LEFT_OUT
-    if found["word"].lower() in WORDS:
+    if match["word"].lower() in WORDS:
         return token
-    return f"{LEFT_OUT}{found['after'].lstrip('(])')}"
+    return f"{LEFT_OUT}{match['after'].lstrip('(])')}"
 
 
 def public_place(file: str, line: str | None) -> str:
@@ -149,8 +149,8 @@ def public_place(file: str, line: str | None) -> str:
 
 def public_reference(reference: str) -> str:
     """Return a type and title, the title only if it may leave the node; empty for another form."""
-    found = _REFERENCE.match(reference)
-    if found is None:
+    match = _REFERENCE.match(reference)
+    if match is None:
         return ""
-    title = found["title"] if _PLAIN_TITLE.match(found["title"]) else LEFT_OUT
-    return f"{found['type'][:MAX_PLACE]}[{title}]"
+    title = match["title"] if _PLAIN_TITLE.match(match["title"]) else LEFT_OUT
+    return f"{match['type'][:MAX_PLACE]}[{title}]"

@@ -51,10 +51,10 @@ class Installation:
         Raises:
             TypeError, ValueError, KeyError: The value is not an installation.
         """
-        found = cls(**{**raw, "lean": tuple(raw["lean"])})
-        if not set(ASKED) <= set(found.settings):
+        installation = cls(**{**raw, "lean": tuple(raw["lean"])})
+        if not set(ASKED) <= set(installation.settings):
             raise ValueError("an older probe")
-        return found
+        return installation
 
     @property
     def disable_file(self) -> Path:
@@ -98,7 +98,7 @@ def find_command(setting: Path | None, path: str) -> Path | None:
         return setting if os.access(setting, os.X_OK) else None
     candidates = [Path("/opt/puppetlabs/bin/puppet")]
     candidates += [Path(directory) / "puppet" for directory in path.split(":") if directory]
-    return next((found for found in candidates if os.access(found, os.X_OK)), None)
+    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), None)
 
 
 def find_ruby(command: Path, path: str) -> Path | None:
@@ -117,4 +117,4 @@ def find_ruby(command: Path, path: str) -> Path | None:
     if words and words[0].startswith("/") and "ruby" in Path(words[0]).name:
         candidates.append(Path(words[0]))
     candidates += [Path(directory) / "ruby" for directory in path.split(":") if directory]
-    return next((found for found in candidates if os.access(found, os.X_OK)), None)
+    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), None)

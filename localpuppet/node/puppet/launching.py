@@ -161,6 +161,6 @@ def server_command(
         raise UnavailableError("RUBYOPT cannot hold a path with spaces", where=str(script))
     pack = None if lean.compiled is None else str(lean.compiled / "pack")
     words = [str(socket), installation.command, pack, asdict(limits)]
-    told = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}
-    env = environment(base, lean=replace(lean, then=script), more=told)
+    variables = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}
+    env = environment(base, lean=replace(lean, then=script), more=variables)
     return [installation.command, "--version"], env

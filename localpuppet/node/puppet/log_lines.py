@@ -57,6 +57,6 @@ class Diffs:
                 is_own = message is not None and line[message.end() :].startswith(self._source)
                 if message is None or not (self._unified or is_own):
                     continue
-            found = _EMPTY.fullmatch(line)
-            self._source, self._unified = (found["source"] if found else None), None
+            match = _EMPTY.fullmatch(line)
+            self._source, self._unified = (match["source"] if match else None), None
             yield line

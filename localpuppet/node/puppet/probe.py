@@ -83,10 +83,12 @@ class PuppetProbe:
                 where=str(self._command or "/opt/puppetlabs/bin and PATH"),
                 hint="install it (apt-get install puppet) or set puppet.command",
             )
-        found = self._ask(command)
+        installation = self._ask(command)
         make_private(self._memory.parent)
-        write_json(self._memory, {"key": self._key(command), "installation": found.to_dict()})
-        return found
+        write_json(
+            self._memory, {"key": self._key(command), "installation": installation.to_dict()}
+        )
+        return installation
 
     def _key(self, command: Path) -> list[Any]:
         status = command.stat()
@@ -144,7 +146,7 @@ class PuppetProbe:
         except (sh.ForkException, OSError) as error:
             raise PuppetMissingError("cannot be executed", where=str(command)) from error
         except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
-            said = getattr(error, "stderr", b"") or str(error).encode()
-            text = one_line(said.decode("utf-8", "replace").strip())[-200:]
+            error_text = getattr(error, "stderr", b"") or str(error).encode()
+            text = one_line(error_text.decode("utf-8", "replace").strip())[-200:]
             raise PuppetMissingError(f"does not work: {text}", where=str(command)) from error
         return bytes(done.stdout), bytes(done.stderr)

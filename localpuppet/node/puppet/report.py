@@ -81,7 +81,7 @@ class PuppetReport:
             fields = Resources.__dataclass_fields__
             seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
             failed = _first_failed(raw.get("resource_statuses") or {})
-            said = "" if failed is None else _message(failed, raw.get("logs") or ())
+            reason = "" if failed is None else _message(failed, raw.get("logs") or ())
             return cls(
                 status=str(raw["status"]),
                 noop=bool(raw.get("noop", False)),
@@ -89,8 +89,8 @@ class PuppetReport:
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
-                first_failed="" if failed is None else _shown(failed, said, directories),
-                failure_cause=None if failed is None else FailureCause.of_resource(failed, said),
+                first_failed="" if failed is None else _shown(failed, reason, directories),
+                failure_cause=None if failed is None else FailureCause.of_resource(failed, reason),
                 corrective_change=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -105,8 +105,8 @@ def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _shown(failed: Mapping[str, Any], message: str, directories: Mapping[str, str]) -> str:
     file, line = file_name(str(failed.get("file") or ""), directories), failed.get("line")
     place = f" ({file}{f':{line}' if line else ''})" if file else ""
-    said = f": {message}" if message else ""
-    return joined(f"{failed.get('resource')}{place}{said}")[:MAX_REASON]
+    suffix = f": {message}" if message else ""
+    return joined(f"{failed.get('resource')}{place}{suffix}")[:MAX_REASON]
 
 
 def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> str:
@@ -114,11 +114,11 @@ def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> st
 
     If its provider does not work, the report has no event, only a log with the resource's path.
     """
-    said = [event for event in failed.get("events") or () if event.get("status") == "failure"]
-    if not said:
+    messages = [event for event in failed.get("events") or () if event.get("status") == "failure"]
+    if not messages:
         path = "".join(f"/{name}" for name in failed.get("containment_path") or ())
-        said = [log for log in logs if log.get("level") == "err" and log.get("source") == path]
-    return str(said[0].get("message") or "") if said else ""
+        messages = [log for log in logs if log.get("level") == "err" and log.get("source") == path]
+    return str(messages[0].get("message") or "") if messages else ""
 
 
 def make_ready() -> None:

@@ -76,10 +76,10 @@ def resources_of(raw: Mapping[str, Any]) -> list[ReportedResource]:
         ValueError: The value is not a report.
     """
     try:
-        found = [_resource(status) for status in (raw.get("resource_statuses") or {}).values()]
+        resources = [_resource(status) for status in (raw.get("resource_statuses") or {}).values()]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a Puppet report: {error!r}") from error
-    return sorted(found, key=lambda resource: resource.time)
+    return sorted(resources, key=lambda resource: resource.time)
 
 
 def slowest(resources: list[ReportedResource], count: int) -> list[ReportedResource]:

@@ -56,11 +56,11 @@ def read(text: str) -> PuppetType | None:
     position = 0
     text = text.rstrip()
     while position < len(text):
-        found = _TOKEN.match(text, position)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(text, position)
+        if match is None or match.lastgroup is None:
             return None
-        tokens.append((found.lastgroup, found.group(found.lastgroup)))
-        position = found.end()
+        tokens.append((match.lastgroup, match.group(match.lastgroup)))
+        position = match.end()
     try:
         value, end = _argument(tokens, 0, 0)
     except (_UnreadableError, IndexError):

@@ -70,16 +70,16 @@ def texts(
         names: The names of the files, as `files` returns them.
         most: After this number of characters, further diffs are omitted.
     """
-    found: dict[str, str] = {}
+    contents: dict[str, str] = {}
     room = most
     for name in names:
         if room <= 0:
-            found[name] = f"not shown: the diffs before it have {most} characters"
+            contents[name] = f"not shown: the diffs before it have {most} characters"
             continue
         labels = _joined(before.name, name), _joined(after.name, name)
-        found[name] = unified(_content(before, name), _content(after, name), labels=labels)
-        room -= len(found[name])
-    return found
+        contents[name] = unified(_content(before, name), _content(after, name), labels=labels)
+        room -= len(contents[name])
+    return contents
 
 
 def _joined(prefix: str, name: str) -> str:
@@ -133,7 +133,9 @@ def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:
         InvalidInputError: The lock is invalid.
     """
     lock = files.lock(release.directory) or EMPTY
-    found = {f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()}
+    pins_by_name = {
+        f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()
+    }
     for name, pin in lock.sources.items():
-        found[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"
-    return found
+        pins_by_name[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"
+    return pins_by_name

@@ -63,10 +63,10 @@ class CatalogChanges:
     @property
     def count(self) -> int:
         """How many resources differ."""
-        return self.told + self.left_out
+        return self.listed + self.left_out
 
     @property
-    def told(self) -> int:
+    def listed(self) -> int:
         """How many differing resources are named."""
         return len(self.added) + len(self.removed) + len(self.changed)
 
@@ -83,12 +83,12 @@ class CatalogChanges:
             if room < 0:
                 break
             kept.add(name)
-        found = CatalogChanges(
+        changes = CatalogChanges(
             added=tuple(name for name in self.added if name in kept),
             removed=tuple(name for name in self.removed if name in kept),
-            changed={name: found for name, found in self.changed.items() if name in kept},
+            changed={name: changes for name, changes in self.changed.items() if name in kept},
         )
-        return replace(found, left_out=self.count - found.count)
+        return replace(changes, left_out=self.count - changes.count)
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> NameDifference:

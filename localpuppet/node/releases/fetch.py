@@ -116,9 +116,9 @@ class Fetcher:
             UnavailableError: The tag cannot be fetched.
         """
         self._repository.fetch([(wanted.url, wanted.tag)], refresh=refresh)
-        found = self._repository.tag(wanted.url, wanted.tag)
-        self._check(wanted, found)
-        return found
+        tag_object = self._repository.tag(wanted.url, wanted.tag)
+        self._check(wanted, tag_object)
+        return tag_object
 
     def bring(
         self,
@@ -171,8 +171,8 @@ class Fetcher:
     ) -> dict[str, str]:
         """Bring trees into the store, all of them or none; return their digests by key."""
 
-        def accept(found: Mapping[str, str]) -> None:
-            for key, sha256 in found.items():
+        def accept(digests: Mapping[str, str]) -> None:
+            for key, sha256 in digests.items():
                 _refuse_other_bytes(wanted[key], sha256)
 
         staging = self._store.staging()
@@ -207,16 +207,16 @@ class Fetcher:
             and noted.accepts(item.source, pin)
         )
 
-    def _check(self, item: WantedTag, found: TagObject) -> None:
+    def _check(self, item: WantedTag, tag_object: TagObject) -> None:
         if item.pinned is not None:
-            refuse_moved(item.pinned, found, where=item.where)
+            refuse_moved(item.pinned, tag_object, where=item.where)
         if item.source is not None and item.source.signers is not None:
             # Before the check: a signers file that changes meanwhile voids what is noted.
             self._rules.setdefault(item.source, rules_digest(item.source))
             refuse_unsigned(
                 self._repository, item.source, url=item.url, tag=item.tag, where=item.where
             )
-            refuse_other_source(item.source, found, where=item.where)
+            refuse_other_source(item.source, tag_object, where=item.where)
 
     def _arrivals(
         self,
@@ -265,8 +265,8 @@ class Fetcher:
         for refresh, keys in groups.items():
             with closing(self._repository.arrivals(list(keys), refresh=refresh)) as arrivals:
                 for names in arrivals:
-                    found = self._repository.tags(names)
-                    yield {key: found[name] for name in names for key in keys[name]}
+                    tag_objects = self._repository.tags(names)
+                    yield {key: tag_objects[name] for name in names for key in keys[name]}
 
 
 def _pin(item: WantedTag, tag: TagObject | None, sha256: str | None) -> Pin:
@@ -289,17 +289,17 @@ def _refuse_other_bytes(item: WantedTag, sha256: str) -> None:
         )
 
 
-def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
+def refuse_moved(pin: Pin, tag_object: TagObject, *, where: str) -> None:
     """Reject a tag that differs from its pin.
 
     Raises:
         IntegrityError: The tag moved; the message has both commits.
     """
-    if (found.id, found.commit) != (pin.tag_object, pin.commit):
+    if (tag_object.id, tag_object.commit) != (pin.tag_object, pin.commit):
         raise IntegrityError(
             f"the tag {pin.tag} has moved: it was {pin.commit[:12]}"
-            f" (tag object {pin.tag_object[:12]}), the repository now says {found.commit[:12]}"
-            f" ({found.id[:12]})",
+            f" (tag object {pin.tag_object[:12]}), the repository now says {tag_object.commit[:12]}"
+            f" ({tag_object.id[:12]})",
             where=where,
             hint="find out who moved it and why; '--accept-moved' accepts the new commit",
         )
@@ -323,7 +323,9 @@ def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[s
     others = {commit: nodes for commit, nodes in commits.items() if commit != pin.commit}
     if not others:
         return ""
-    reported = "; ".join(f"{one[:12]} on {_name_nodes(others[one])}" for one in sorted(others))
+    reported = "; ".join(
+        f"{commit[:12]} on {_name_nodes(others[commit])}" for commit in sorted(others)
+    )
     what = f"the tag {pin.tag} is {pin.commit[:12]} here, but {reported}"
     if pin.commit in commits:
         agree = _name_nodes(commits[pin.commit])

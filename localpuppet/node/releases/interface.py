@@ -154,10 +154,12 @@ class Interface:
             ],
             "classes": {
                 name: {
-                    **asdict(found.place),
-                    "parameters": {key: asdict(body) for key, body in found.parameters.items()},
+                    **asdict(class_interface.place),
+                    "parameters": {
+                        key: asdict(body) for key, body in class_interface.parameters.items()
+                    },
                 }
-                for name, found in self.classes.items()
+                for name, class_interface in self.classes.items()
             },
             "needs": [asdict(need) for need in self.needs],
         }
@@ -256,16 +258,20 @@ def check(
     }
     check_classes(known, interface, other_classes=other_classes)
     for name, body in document.classes.items():
-        found = interface.classes.get(name)
-        if found is None or data_elsewhere or interface.modules.get(name.partition("::")[0], True):
+        class_interface = interface.classes.get(name)
+        if (
+            class_interface is None
+            or data_elsewhere
+            or interface.modules.get(name.partition("::")[0], True)
+        ):
             continue
-        for key, parameter in found.parameters.items():
+        for key, parameter in class_interface.parameters.items():
             if parameter.required and key not in body:
                 wanted = f" ({one_line(parameter.type)})" if parameter.type else ""
                 raise InvalidInputError(
                     f"the class {name} needs the parameter {key!r}{wanted}, which has no default",
                     where=at("classes", name),
-                    hint=f"see {interface.show(found.place)}",
+                    hint=f"see {interface.show(class_interface.place)}",
                 )
 
 
@@ -283,9 +289,9 @@ def check_classes(
         InvalidInputError: A class or parameter is unknown, or a value clearly has the wrong type.
     """
     for name, body in classes.items():
-        found = interface.classes.get(name)
-        if found is not None:
-            _check_body(found, body, interface)
+        class_interface = interface.classes.get(name)
+        if class_interface is not None:
+            _check_body(class_interface, body, interface)
         elif name.rpartition("::")[2] not in other_classes:
             raise InvalidInputError(
                 f"the release has no class {name!r}",
@@ -305,18 +311,20 @@ def _nearest(name: str, interface: Interface) -> str:
     return f"no directory of the modulepath has {file}"
 
 
-def _check_body(found: ClassInterface, body: Mapping[str, Json], interface: Interface) -> None:
+def _check_body(
+    class_interface: ClassInterface, body: Mapping[str, Json], interface: Interface
+) -> None:
     for key, value in body.items():
-        where = at(at("classes", found.name), key)
-        parameter = found.parameters.get(key)
+        where = at(at("classes", class_interface.name), key)
+        parameter = class_interface.parameters.get(key)
         if parameter is None:
             if key in METAPARAMETERS:
                 continue
-            hint = did_you_mean(key, list(found.parameters))
+            hint = did_you_mean(key, list(class_interface.parameters))
             raise InvalidInputError(
-                f"the class {found.name} has no parameter {key!r}",
+                f"the class {class_interface.name} has no parameter {key!r}",
                 where=where,
-                hint=f"{hint}; see {interface.show(found.place)}",
+                hint=f"{hint}; see {interface.show(class_interface.place)}",
             )
         if value is None or parameter.type is None or _is_open(value):
             continue
@@ -324,11 +332,11 @@ def _check_body(found: ClassInterface, body: Mapping[str, Json], interface: Inte
         if type_ is not None and fits(type_, value) is False:
             # The value itself is not shown: it may be a password.
             raise InvalidInputError(
-                f"the parameter {key!r} of the class {found.name} must be"
+                f"the parameter {key!r} of the class {class_interface.name} must be"
                 f" {one_line(' '.join(parameter.type.split()))},"
                 f" and this {type_names[type(value)]} is not",
                 where=where,
-                hint=f"see {interface.show(found.place)}",
+                hint=f"see {interface.show(class_interface.place)}",
             )
 
 

@@ -87,9 +87,9 @@ class Parser:
             raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
             return Interface.from_dict(raw, modulepath=[*names, *own_code])
         except (ValueError, AttributeError, StateError) as error:
-            said = last_words(output.stderr, most=200) or str(error)
+            error_text = last_words(output.stderr, most=200) or str(error)
             raise PuppetMissingError(
-                f"Puppet's parser does not work: {said}",
+                f"Puppet's parser does not work: {error_text}",
                 where=where,
                 hint="does 'require \"puppet\"' work in it?",
             ) from error
@@ -129,13 +129,13 @@ class Interfaces:
         kept = self.kept(release)
         if kept is not None and kept.puppet == parser.version:
             return kept
-        found = parser.ask(
+        interface = parser.ask(
             release.modulepath, names=list(map(str, release.names)), own_code=release.own_code
         )
         file = self._file(release)
         if keep and file is not None:
-            self._write(file, found)
-        return found
+            self._write(file, interface)
+        return interface
 
     def read_composed(
         self,
@@ -161,9 +161,9 @@ class Interfaces:
         if kept is not None and kept.puppet == parser.version:
             kept.refuse_problems()
             return
-        found = parser.ask(list(modulepath.values()), names=list(modulepath), own_code=own_code)
-        found.refuse_problems()
-        self._write(file, found)
+        interface = parser.ask(list(modulepath.values()), names=list(modulepath), own_code=own_code)
+        interface.refuse_problems()
+        self._write(file, interface)
 
     def _write(self, file: Path, interface: Interface) -> None:
         make_private(self._directory)
@@ -241,8 +241,8 @@ def _may_hold_data(file: Path) -> bool:
         return False
     except OSError:
         return True
-    said = {line for line in lines if line and not line.lstrip().startswith("#")}
-    return not (said <= _NO_DATA and "hierarchy: []" in said)
+    significant = {line for line in lines if line and not line.lstrip().startswith("#")}
+    return not (significant <= _NO_DATA and "hierarchy: []" in significant)
 
 
 def _defined_in(site_manifest: Path) -> set[str]:

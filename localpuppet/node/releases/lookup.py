@@ -88,8 +88,8 @@ def look_up(
     problems = "\n".join(error_lines(output.stderr)) if output.ended.code == 1 else ""
     if output.ended.code not in (0, 1) or problems:
         named = with_names(problems.removeprefix("Error: Could not run: "), release.directories)
-        said = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
-        raise InvalidInputError(f"lookup failed: {said}", where=where)
+        error_text = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
+        raise InvalidInputError(f"lookup failed: {error_text}", where=where)
     if request.explain:
         return LookupResult(found="did not find a value" not in text, value=None, explanation=text)
     if output.ended.code == 1:

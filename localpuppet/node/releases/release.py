@@ -198,14 +198,14 @@ def assemble(
     if place.single is not None and where.single is not None:
         directories.insert(where.single, place.single)
         names.insert(where.single, place.name / manifest.moduledir)
-    for index, (name, found) in enumerate(place.collections):
-        if any(found.samefile(other) for other in directories):
+    for index, (name, collection) in enumerate(place.collections):
+        if any(collection.samefile(other) for other in directories):
             raise InvalidInputError(
                 f"{manifest.modulepath[index]} is a directory that is on the modulepath already"
                 " (twice)",
                 where=f"modulepath[{index}]",
             )
-        directories.append(found)
+        directories.append(collection)
         names.append(name)
     hiera = directory / "hiera.yaml"
     return Release(
@@ -298,8 +298,14 @@ def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
     return path
 
 
-def _site_manifest(directory: Path, found: ReleaseLayout, inside: Sequence[Path]) -> Path | None:
-    return _inner(directory, found.site_manifest, inside) if found.site_manifest else None
+def _site_manifest(
+    directory: Path, release_layout: ReleaseLayout, inside: Sequence[Path]
+) -> Path | None:
+    return (
+        _inner(directory, release_layout.site_manifest, inside)
+        if release_layout.site_manifest
+        else None
+    )
 
 
 def _staged(app: ReleasePath, name: Path, store: Path) -> StagedRelease | None:

@@ -131,9 +131,9 @@ def refuse_other_source(source: ReleaseSource, tag: "TagObject", *, where: str) 
             hint=f"'release tag --sign --source {source.name}' says that; for older tags the"
             " source needs 'unnamed_tags: accept'",
         )
-    said = ", ".join(one_line(name)[:60] for name in tag.sources[:3])
+    listed = ", ".join(one_line(name)[:60] for name in tag.sources[:3])
     raise IntegrityError(
-        f"the signed tag is for the source {said}, not for {source.name}",
+        f"the signed tag is for the source {listed}, not for {source.name}",
         where=where,
         hint="find out why this repository contains it",
     )

@@ -26,10 +26,10 @@ class StagedRecords:
         """Return every staged release, by name."""
         if not self._directory.is_dir():
             return []
-        found = [
+        records = [
             StagedRelease.from_dict(read_json(path)) for path in self._directory.glob("*.json")
         ]
-        return sorted(found, key=lambda staged: staged.release)
+        return sorted(records, key=lambda staged: staged.release)
 
     def written_at(self, app: ReleasePath) -> float:
         """Return when a record was written, seconds since 1970; 0 without one."""

@@ -145,14 +145,14 @@ class ReleaseStaging:
     def _find_damage(self, staged: StagedRelease, *, full: bool) -> list[str]:
         """Return the damage that staging the release again would repair."""
         unverified = self._verified.noted().unverified(staged, self._sources)
-        found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
+        problems = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
             problem = self.store.problem(sha256, full=full)
             if problem:
-                found.append(f"{name} {problem}")
+                problems.append(f"{name} {problem}")
         links = composition(self.links(staged))
         if links != staged.composition or not self.compositions.whole(staged):
-            found.append(f"{staged.release}: its link directory was changed")
+            problems.append(f"{staged.release}: its link directory was changed")
         wrong = [
             name
             for name, target in self._switches(staged).items()
@@ -168,8 +168,8 @@ class ReleaseStaging:
                 or not path.is_symlink()
                 or path.readlink() not in others[name]
             ):
-                found.append(f"{path} does not point into the store")
-        return found
+                problems.append(f"{path} does not point into the store")
+        return problems
 
     def usable(self, staged: StagedRelease) -> bool:
         """Return whether a release is complete and undamaged, with all required tags verified.
@@ -268,20 +268,20 @@ class ReleaseStaging:
             source=source,
             pinned=None if accept_moved else self.remembered(app, known),
         )
-        found = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
-        if known is None or known.pin.tag_object != found.id:
+        tag_object = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
+        if known is None or known.pin.tag_object != tag_object.id:
             # What is here already may be repaired, however old it is.
-            refuse_stale(source, found, now=self._clock.now().timestamp(), where=app)
-        self._memory.note_time(found.id, found.tagged_at)
-        if known is not None and known.pin.commit == found.commit:
+            refuse_stale(source, tag_object, now=self._clock.now().timestamp(), where=app)
+        self._memory.note_time(tag_object.id, tag_object.tagged_at)
+        if known is not None and known.pin.commit == tag_object.commit:
             own = replace(own, tree_sha256=known.pin.tree_sha256)
-        own_files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
+        own_files = self._repository.files(source.url, tag_object.commit, [MANIFEST, LOCK])
         lock = self._files.locked(app, own_files.get)
         key = f"{app} itself"  # no pin's key has a space
         file = f"{app}/{LOCK}"
         wanted = {key: own, **wanted_of(lock, self._sources, file=file)}
         budget = self.store.budget()
-        pins = self._fetcher.bring(wanted, judged={key: found}, budget=budget)
+        pins = self._fetcher.bring(wanted, judged={key: tag_object}, budget=budget)
         self._fetch_modules.bring(lock.pins, file=file, budget=budget)
         return self.describe(app, pins[key], lock)
 
@@ -323,11 +323,11 @@ class ReleaseStaging:
 
     def _targets(self, releases: Sequence[StagedRelease]) -> Mapping[str, set[Path]]:
         """Return the possible targets of names below `modules/`, given several releases."""
-        found: defaultdict[str, set[Path]] = defaultdict(set)
+        targets: defaultdict[str, set[Path]] = defaultdict(set)
         for release in releases:
             for name, target in self._switches(release).items():
-                found[name].add(target)
-        return found
+                targets[name].add(target)
+        return targets
 
     def _refuse_other_pins(self, staged: StagedRelease) -> None:
         """Reject a name for a tree if a staged release uses the name for another tree."""

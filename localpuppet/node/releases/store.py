@@ -146,7 +146,7 @@ class Store:
             IntegrityError: A tree has a forbidden member, or is not accepted.
             StateError: The disk refused; nothing was added.
         """
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         ready: list[tuple[Path, str, Path]] = []
         listings = self._staging / os.urandom(8).hex()
         with ExitStack() as cleanup, disk_errors(self._staging):
@@ -157,20 +157,20 @@ class Store:
                 # Renaming keeps a file's times and inode: what is true here stays true. Two trees
                 # with the same bytes have a listing each.
                 lines: list[bytes] = []
-                found[name] = digest(
+                digests[name] = digest(
                     _entries(tree, _walk(tree, seal=True), where=name, budget=budget, sealed=lines)
                 )
                 listing = listings / str(len(ready))
                 listing.write_text(_metadata(lines), "ascii")
-                ready.append((tree, found[name], listing))
-            accept(found)
+                ready.append((tree, digests[name], listing))
+            accept(digests)
             # Bytes first, names after: durable bytes without a name are rubbish, the other way
             # round they would be a lie. One call for all is as good as an fsync for each.
             sync_filesystem(self._staging)
             for tree, sha256, listing in ready:
                 self._publish(tree, sha256, listing)
             sync_filesystem(self._staging)
-        return found
+        return digests
 
     def _publish(self, tree: Path, sha256: str, listing: Path) -> None:
         if self.has(sha256):
@@ -197,10 +197,10 @@ class Store:
             if full:
                 real = digest(entries(path, where=sha256))
                 return "" if real == sha256 else f"has the digest {real}"
-            found = [(name, os.lstat(file)) for name, file in _walk(path)]
-            if _metadata(_line(name, status) for name, status in found) != expected:
+            files = [(name, os.lstat(file)) for name, file in _walk(path)]
+            if _metadata(_line(name, status) for name, status in files) != expected:
                 return "was changed (names, sizes, times or modes)"
-            self._weights[sha256] = (len(found), sum(status.st_size for _, status in found))
+            self._weights[sha256] = (len(files), sum(status.st_size for _, status in files))
             return ""
         except FileNotFoundError:
             return "is missing or incomplete"
@@ -352,7 +352,7 @@ def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[Tree
     Raises:
         IntegrityError: The tree has a forbidden member.
     """
-    files = (found for found in _walk(root) if found[0].partition(b"/")[0] != leave_out)
+    files = (file for file in _walk(root) if file[0].partition(b"/")[0] != leave_out)
     return _entries(root, files, where=where, budget=Budget())
 
 

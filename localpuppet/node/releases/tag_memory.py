@@ -65,11 +65,11 @@ class TagMemory:
         return half_written(self._file)
 
     def _pin(self, raw: Mapping[str, Any], app: ReleasePath) -> Pin | None:
-        found = raw["pins"].get(app)
-        if found is None:
+        record = raw["pins"].get(app)
+        if record is None:
             return None
         try:
-            return Pin.from_dict(found, where=app, allow_file=True)
+            return Pin.from_dict(record, where=app, allow_file=True)
         except (KeyError, TypeError, InvalidInputError) as error:
             raise self._damaged() from error
 

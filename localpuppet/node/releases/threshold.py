@@ -39,7 +39,9 @@ def signed_by(
     beside = repository.countersignatures(
         url, tag, signers=source.signers, source=source.name, refresh=False
     )
-    return people([own, *(one.signer for one in beside if one.signer is not None)])
+    return people(
+        [own, *(signature.signer for signature in beside if signature.signer is not None)]
+    )
 
 
 def refuse_unsigned(
@@ -68,13 +70,19 @@ def refuse_unsigned(
     names: list[str] = []
     problems: list[str] = []
     for refresh in (False, True):
-        found = repository.countersignatures(
+        signatures = repository.countersignatures(
             url, tag, signers=source.signers, source=source.name, refresh=refresh
         )
-        names = people([own, *(one.signer for one in found if one.signer is not None)])
+        names = people(
+            [own, *(signature.signer for signature in signatures if signature.signer is not None)]
+        )
         if len(names) >= source.signatures:
             return
-        problems = [f"{one.id[:12]} {one.problem}" for one in found if one.problem]
+        problems = [
+            f"{signature.id[:12]} {signature.problem}"
+            for signature in signatures
+            if signature.problem
+        ]
     missing = source.signatures - len(names)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     void = f"; does not count: {problems[0]}{more}" if problems else ""

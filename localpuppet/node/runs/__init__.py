@@ -3,8 +3,8 @@
 decides: `attempt`, `hold`, `options`, `reason`, `run`.
 acts: `assigning`, `attempts`, `candidate`, `good_runs`, `holds`, `listed`, `metrics`,
     `noop_report`, `preparing`, `query_record`, `records`, `rollback_service`, `supervisor`,
-    `telling`, `trial`.
+    `run_replies`, `trial`.
 ports: `observer`.
-private: `log_end`, `node_lock`, `open_record`, `retention`, `run_log`, `stopping`, `told_context`,
+private: `log_end`, `node_lock`, `open_record`, `retention`, `run_log`, `stopping`, `run_context`,
     `watching`.
 """

@@ -193,9 +193,9 @@ class AssignmentService:
             return
         interface = self.reader.interface_of(release)
         for name, body in wanted.classes.items():
-            found = interface.classes.get(name)
+            class_interface = interface.classes.get(name)
             for key in body:
-                parameter = found.parameters.get(key) if found else None
+                parameter = class_interface.parameters.get(key) if class_interface else None
                 if parameter is not None and "Sensitive" in (parameter.type or ""):
                     raise InvalidInputError(
                         "is Sensitive, and the bus would carry its value",

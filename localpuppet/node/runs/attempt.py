@@ -77,9 +77,9 @@ def refusal_cause(kind: RefusalKind, message: str) -> "FailureCause":
 
 def refusal(error: Exception) -> RefusalKind:
     """Return the class of the refusal that an error means."""
-    for kind, found in _CLASSES.items():
+    for kind, errors in _CLASSES.items():
         if isinstance(error, kind):
-            return found
+            return errors
     return RefusalKind.MACHINE
 
 

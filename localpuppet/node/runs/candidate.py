@@ -60,15 +60,15 @@ class Candidate:
                     where="release",
                 )
             pair = [self.releases.provide(app), self.releases.provide(release)]
-            interfaces = [self.reader.interface_of(one) for one in pair]
+            interfaces = [self.reader.interface_of(item) for item in pair]
             catalogs = []
-            for one, own, other in zip(pair, interfaces, reversed(interfaces), strict=True):
-                document = node_document(read, one.enc, answer=self.answer())
+            for side, own, other in zip(pair, interfaces, reversed(interfaces), strict=True):
+                document = node_document(read, side.enc, answer=self.answer())
                 document, _ = only_in_other(document, own, other)
                 try:
-                    catalogs.append(self.compiler.compile(one, document))
+                    catalogs.append(self.compiler.compile(side, document))
                 except CompilationError as error:
                     raise InvalidInputError(
-                        "the catalog does not compile", where=one.name, hint=_WHY
+                        "the catalog does not compile", where=side.name, hint=_WHY
                     ) from error
             return catalog_changes(*catalogs)

@@ -94,13 +94,13 @@ class HoldStatus:
     @classmethod
     def by(cls, holds: Iterable[Hold]) -> "HoldStatus | None":
         """Return the summary of holds in force, oldest first; `None` without any."""
-        found = list(holds)
-        if not found:
+        listed = list(holds)
+        if not listed:
             return None
-        others = [hold for hold in found if not hold.of_rollout]
-        owners = frozenset(hold.owner for hold in found if hold.of_rollout)
+        others = [hold for hold in listed if not hold.of_rollout]
+        owners = frozenset(hold.owner for hold in listed if hold.of_rollout)
         return cls(
-            reason=str((others or found)[0]),
+            reason=str((others or listed)[0]),
             rollouts=owners,
             alone=not others and len(owners) == 1,
         )

@@ -54,15 +54,15 @@ class Holds:
         return active([*self._read().values(), *self._foreign()], self._clock.now())
 
     def _read(self) -> dict[Path, Hold]:
-        found = {}
+        holds = {}
         for path in json_files(self._directory):
             try:
-                found[path] = _read_hold(path)
+                holds[path] = _read_hold(path)
             except FileNotFoundError:
                 continue  # its owner was faster
             except StateError as error:
                 raise (error if error.where else error.at(str(path))) from error
-        return found
+        return holds
 
     def _foreign(self) -> list[Hold]:
         content = self._disabled()

@@ -43,7 +43,7 @@ def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Note
     if not isinstance(listed, list):
         raise StateError(f"is damaged: {name} is not a list", where=str(path))
     try:
-        return [parse(one) for one in listed]
+        return [parse(item) for item in listed]
     except StateError as error:
         raise StateError(error.what, where=str(path)) from error
 
@@ -57,5 +57,5 @@ def write_listed(path: Path, name: str, listed: Sequence[ListItem]) -> None:
         listed: All entries, in order.
     """
     # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
-    text = compact({"schema": SCHEMA, name: [one.to_dict() for one in listed]})
+    text = compact({"schema": SCHEMA, name: [item.to_dict() for item in listed]})
     write_durably(path, f"{text}\n".encode())

@@ -36,7 +36,7 @@ class LogExcerpt:
 class _Piece:
     """Some lines, as bytes or cut already; as JSON they take at least `least` bytes."""
 
-    told: bytes | list[str]
+    lines: bytes | list[str]
     count: int
     least: int
 
@@ -78,9 +78,9 @@ class LogEnd:
 
     def _piece(self, data: bytes, diffs: Diffs) -> _Piece:
         if diffs.may_be_in(data) or not self._is_short(data):
-            told = [self._cut(line) for line in diffs.without(_lines(data))]
-            return _Piece(told=told, count=len(told), least=sum(map(len, told)))
-        return _Piece(told=data, count=_count(data), least=len(data))
+            lines = [self._cut(line) for line in diffs.without(_lines(data))]
+            return _Piece(lines=lines, count=len(lines), least=sum(map(len, lines)))
+        return _Piece(lines=data, count=_count(data), least=len(data))
 
     def _pieces(self, log: BufferedIOBase) -> Iterator[bytes]:
         """Yield whole lines, each with its newline."""
@@ -122,4 +122,4 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _backwards(piece: _Piece) -> Iterator[str]:
-    return reversed(_lines(piece.told) if isinstance(piece.told, bytes) else piece.told)
+    return reversed(_lines(piece.lines) if isinstance(piece.lines, bytes) else piece.lines)

@@ -81,16 +81,20 @@ class NodeLock:
 
     def _say(self, run: RunId, *processes: Mapping[str, Any] | None) -> None:
         if self._flock is not None:
-            self._flock.say({"run": run, "processes": [found for found in processes if found]})
+            self._flock.say(
+                {"run": run, "processes": [process for process in processes if process]}
+            )
 
     def _holder(self) -> "_Holder | None":
         """Return the run that the lock names, if a process that it names lives."""
         try:
-            said = loads(self._path.read_bytes())
-            processes = [ProcessId.from_dict(found) for found in said["processes"]]
-            living = [found for found in processes if self._processes.alive(found)]
+            content = loads(self._path.read_bytes())
+            processes = [ProcessId.from_dict(process) for process in content["processes"]]
+            living = [process for process in processes if self._processes.alive(process)]
             supervised = bool(living) and living[0] == processes[0]
-            return _Holder(RunId.parse(said["run"]), living[-1].pid, supervised) if living else None
+            return (
+                _Holder(RunId.parse(content["run"]), living[-1].pid, supervised) if living else None
+            )
         except (OSError, ValueError, KeyError, TypeError, InvalidInputError):
             return None
 

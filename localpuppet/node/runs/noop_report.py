@@ -11,7 +11,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.node.puppet.changes import foreseen, key_of
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.telling import report_of
+from localpuppet.node.runs.run_replies import report_of
 
 FILE = Path("agent", "changes.key")
 _BYTES = 32
@@ -45,22 +45,22 @@ class NoopReporter:
             raise InvalidInputError("is not a successful noop run", where=str(run))
         key = key_of(self._secret(), salt)
         try:
-            found = foreseen(report_of(directory), release=status.release, key=key)
+            predicted = foreseen(report_of(directory), release=status.release, key=key)
         except FileNotFoundError as error:
             raise StateError("has no report", where=f"run {run}") from error
         except ValueError as error:
             raise StateError(str(error), where=str(directory.report)) from error
-        return found.to_dict()
+        return predicted.to_dict()
 
     def _secret(self) -> bytes:
         make_private(self._path.parent)
         add_durably(self._path, secrets.token_bytes(_BYTES))
         with disk_errors(self._path):
-            found = self._path.read_bytes()
-        if len(found) != _BYTES:
+            secret = self._path.read_bytes()
+        if len(secret) != _BYTES:
             raise StateError(
                 "is damaged",
                 where=str(self._path),
                 hint="remove it; localpuppet then reports earlier changes as new",
             )
-        return found
+        return secret

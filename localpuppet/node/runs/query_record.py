@@ -64,7 +64,7 @@ class RecordedQuery:
                     **{key: raw[key] for key in ("revision", "age")},
                     "arguments": tuple(raw["arguments"]),
                     "names": tuple(raw["names"]),
-                    "parts": {name: dict(told) for name, told in raw["parts"].items()},
+                    "parts": {name: dict(labels) for name, labels in raw["parts"].items()},
                 }
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -91,13 +91,13 @@ def note_query(run: RunDirectory, query: RecordedQuery) -> None:
     Raises:
         InvalidInputError: The run has reached the limit of queries.
     """
-    before = [one for one in read_queries(run) if one.call != query.call]
+    before = [known_query for known_query in read_queries(run) if known_query.call != query.call]
     if len(before) >= MAX_QUERIES:
         raise InvalidInputError(
             f"the run sends more than {MAX_QUERIES} different queries",
             where=query.text[:80],
             hint="query all nodes once, and select among them in Puppet",
         )
-    if sum(len(one.parts) for one in (*before, query)) > MAX_PARTS:
+    if sum(len(noted_query.parts) for noted_query in (*before, query)) > MAX_PARTS:
         query = replace(query, parts={})
     write_listed(run.queries, "queries", [*before, query])

@@ -147,13 +147,13 @@ class Records:
 
     def ids(self) -> list[RunId]:
         """Return the ids of all runs, newest first."""
-        found = []
+        ids = []
         for name in list_names(self.directory):
             try:
-                found.append(RunId.parse(name))
+                ids.append(RunId.parse(name))
             except InvalidInputError:
                 continue  # not a run
-        return sorted(found, reverse=True)
+        return sorted(ids, reverse=True)
 
     def check_space(self, least: int) -> None:
         """Refuse a run if the disk has no room for its record.
@@ -256,13 +256,13 @@ class Records:
             with suppress(FileNotFoundError, StateError):
                 causes = mapping_of(directory.read_request().get("causes")).get("causes")
                 known = map(mapping_of, causes if isinstance(causes, list) else [])
-                if (sender, uuid) in [(one.get("sender"), one.get("uuid")) for one in known]:
+                if (sender, uuid) in [(cause.get("sender"), cause.get("uuid")) for cause in known]:
                     return self.status(directory)
         return None
 
     def in_use(self) -> list[tuple[ReleasePath, list[Path]]]:
         """Return release and modulepath of each running run, work trees included."""
-        found = []
+        used = []
         for status in self.history():
             if status.state is RunState.FINISHED and not self.orphaned(status):
                 continue
@@ -272,8 +272,8 @@ class Records:
             except (FileNotFoundError, KeyError, TypeError) as error:
                 where = str(run.request)
                 raise StateError("is damaged, and its run is active", where=where) from error
-            found.append((ReleasePath(status.release), modulepath))
-        return found
+            used.append((ReleasePath(status.release), modulepath))
+        return used
 
     def history(self) -> Iterator[Status]:
         """Return every run's status, newest first."""

@@ -71,7 +71,7 @@ class Node:
         metrics: The path of the Prometheus textfile.
         rollback: Returns the rollback in force, for the textfile.
         fits: Rejects a node document that does not fit the release, before Puppet starts.
-        telling: Environment variables by which Puppet code reaches localpuppet.
+        variables_of_calls: Environment variables by which Puppet code reaches localpuppet.
         after_run: Called after a record is closed; raises nothing.
     """
 
@@ -92,7 +92,7 @@ class Node:
     metrics: Path
     rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
-    telling: Mapping[str, str]
+    variables_of_calls: Mapping[str, str]
     after_run: Callable[[RunDirectory, Status], None]
 
 
@@ -352,7 +352,7 @@ class Supervisor:
             installation=self._installation(),
             argv=request.command,
             base=node.env,
-            more={**node.telling, "LOCALPUPPET_RUN": run.id, **call.variables},
+            more={**node.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables},
             lock=lock.fd,
             group=f"localpuppet-{run.id}",
         )

@@ -69,9 +69,9 @@ def find_access(settings: "Settings", address: str) -> "GitAccess":
     from localpuppet.node.releases.git.access import access_for, check_credentials, rewrite_url
 
     sources = settings.sources.values()
-    found = access_for(
-        address, {rewrite_url(one.url, settings.rewrite): one.access for one in sources}
+    access = access_for(
+        address, {rewrite_url(source.url, settings.rewrite): source.access for source in sources}
     )
-    if found.credentials is not None:
-        check_credentials(read_user_file(found.credentials), where=str(found.credentials))
-    return found
+    if access.credentials is not None:
+        check_credentials(read_user_file(access.credentials), where=str(access.credentials))
+    return access

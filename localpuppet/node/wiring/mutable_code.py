@@ -35,12 +35,12 @@ class MutableCode:
         """
         settings = self._node.settings
         declared = path.source in settings.sources
-        found = path.is_branch and (declared or not (settings.modules / path).is_dir())
-        if found and settings.immutable_only:
+        is_branch = path.is_branch and (declared or not (settings.modules / path).is_dir())
+        if is_branch and settings.immutable_only:
             raise InvalidInputError(
                 f"{path} can change, and 'immutable_only' is set", where="app", hint="name a tag"
             )
-        return found
+        return is_branch
 
     def stage(self, path: "ReleasePath") -> None:
         """Stage the current commit of a branch, or the modules of trunk.

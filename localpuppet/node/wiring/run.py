@@ -195,7 +195,7 @@ class RunWiring:
             metrics=settings.metrics,
             rollback=partial(rollback_in_force, self._node),
             fits=partial(check_kept, Interfaces(settings.state), partial(elsewhere, self._node)),
-            telling=self._node.neighbours.variables,
+            variables_of_calls=self._node.neighbours.variables,
             after_run=after_run,
         )
         return Supervisor(

@@ -12,20 +12,23 @@ from localpuppet.node.releases.difference import CatalogChanges
 SHOWN = 20  # resources of nodes with the same changes
 
 
-def lines(told: Mapping[NodeName, CatalogComparison]) -> Iterator[str]:
+def lines(comparisons: Mapping[NodeName, CatalogComparison]) -> Iterator[str]:
     """Yield the counts of each node, then the resources, with nodes of equal changes together."""
     rows = [
-        (node, *(str(len(part)) for part in (found.added, found.removed, found.changed)))
-        for node, answer in told.items()
-        if (found := answer.changes) is not None
+        (
+            node,
+            *(str(len(part)) for part in (predicted.added, predicted.removed, predicted.changed)),
+        )
+        for node, answer in comparisons.items()
+        if (predicted := answer.changes) is not None
     ]
     if rows:
         yield render.table(("NODE", "ADDED", "REMOVED", "CHANGED"), rows)
-    for changes, nodes in by_change(told):
+    for changes, nodes in by_change(comparisons):
         yield ""
         yield render.hanging("", click.style(", ".join(nodes), bold=True))
         yield from _resources(changes)
-    for node, answer in told.items():
+    for node, answer in comparisons.items():
         if answer.problem:
             yield render.hanging("", f"{node}: not known: {render.user_text(answer.problem)}")
 

@@ -18,17 +18,17 @@ from localpuppet.rollout.execution.state import RolloutState
 SHOWN = 5  # changes of a node while a rollout is running
 
 
-def foreseen(told: PredictedChanges) -> str:
+def foreseen(predicted: PredictedChanges) -> str:
     """Return how much a node would change."""
-    return f"would change {render.counted(told.total, 'property')}"
+    return f"would change {render.counted(predicted.total, 'property')}"
 
 
-def changes(found: Sequence[PropertyChange], *, most: int = SHOWN) -> Iterator[str]:
+def changes(property_changes: Sequence[PropertyChange], *, most: int = SHOWN) -> Iterator[str]:
     """Yield a line for each change up to `most`, and one for the number of others."""
-    for one in found[:most]:
-        yield render.hanging("    ", render.user_text(str(one)))
-    if len(found) > most:
-        yield f"    and {len(found) - most} more: 'localpuppet rollout report' has all"
+    for change in property_changes[:most]:
+        yield render.hanging("    ", render.user_text(str(change)))
+    if len(property_changes) > most:
+        yield f"    and {len(property_changes) - most} more: 'localpuppet rollout report' has all"
 
 
 def of_event(event: Event) -> Iterator[str]:
@@ -41,11 +41,11 @@ def of_event(event: Event) -> Iterator[str]:
         yield f"{render.user_text(event.approved_by)} approved what {event.node_run.node} changes"
 
 
-def difference(turn: NodeRun, found: UnapprovedChange, *, most: int = SHOWN) -> Iterator[str]:
+def difference(turn: NodeRun, unapproved: UnapprovedChange, *, most: int = SHOWN) -> Iterator[str]:
     """Yield the lines about a node's changes that were not approved."""
-    why = render.user_text(found.reason)
-    yield render.hanging("", f"{turn.node}  {why} (difference {found.digest})")
-    yield from changes(found.others, most=most)
+    why = render.user_text(unapproved.reason)
+    yield render.hanging("", f"{turn.node}  {why} (difference {unapproved.digest})")
+    yield from changes(unapproved.others, most=most)
 
 
 def decides(state: RolloutState) -> str:
@@ -62,7 +62,7 @@ def digest(state: RolloutState) -> Iterator[str]:
     if approval is None:
         yield render.hanging("", f"nothing to approve: {not_approvable(state)}")
         return
-    total = sum(told.total for told in approval.nodes.values())
+    total = sum(predicted.total for predicted in approval.nodes.values())
     yield f"{render.counted(total, 'property')} would change; the digest of that:"
     yield f"  {approval.digest}"
     yield "'localpuppet rollout run --approve DIGEST' with the same selection"

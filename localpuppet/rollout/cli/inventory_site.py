@@ -42,16 +42,16 @@ def inventory_plan(
     """
     from localpuppet.rollout.plans.plan import PlanSelection, make_plan
 
-    found = _read(node, _derive)
-    for note in found.notes:
+    plan = _read(node, _derive)
+    for note in plan.notes:
         render.say(f"# {render.user_text(note)}", err=True)
-    if not found.roles:
+    if not plan.roles:
         render.say(NOBODY, err=True)
-    nodes = found.narrowed(
+    nodes = plan.narrowed(
         named=named, roles=roles, answer=None if query is None else answer(node, query)
     )
     selection = PlanSelection(instances=tuple(dict.fromkeys(instances)), nodes=nodes)
-    return make_plan(found.site, selection, where=INVENTORY)
+    return make_plan(plan.site, selection, where=INVENTORY)
 
 
 def _derive(reader: "InventoryReader") -> "DerivedPlan":
@@ -75,7 +75,9 @@ def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
     wanted = frozenset(roles)
     return _read(
         node,
-        lambda reader: frozenset(one.node for one in reader.entries() if wanted & {*one.roles}),
+        lambda reader: frozenset(
+            entry.node for entry in reader.entries() if wanted & {*entry.roles}
+        ),
     )
 
 

@@ -69,22 +69,22 @@ def kicks_command(
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
 
-    found = run(_found(InventoryWiring(node), reasons or REASONS))
+    kick_relations = run(_found(InventoryWiring(node), reasons or REASONS))
     if form == "json":
-        render.emit_json(found.to_dict())
+        render.emit_json(kick_relations.to_dict())
     elif form in ("svg", "dot"):
         from localpuppet.rollout.plans.diagram import dot_text
         from localpuppet.rollout.plans.graphviz import draw_svg
         from localpuppet.rollout.plans.kick_diagram import kick_diagram
 
         draw = draw_svg if form == "svg" else dot_text
-        render.emit(draw(kick_diagram(found)).removesuffix("\n"))
+        render.emit(draw(kick_diagram(kick_relations)).removesuffix("\n"))
     else:
-        _show(found)
-    if check and found.cycles:
+        _show(kick_relations)
+    if check and kick_relations.cycles:
         raise click.exceptions.Exit(1)
-    if found.unanswered:
-        problem = f"{found.unanswered} kicks and queries took too long to evaluate"
+    if kick_relations.unanswered:
+        problem = f"{kick_relations.unanswered} kicks and queries took too long to evaluate"
         if check:
             raise UnavailableError(f"{problem}: there may be a cycle", where="inventory")
         render.say(f"# {problem}: there may be more", err=True)
@@ -102,10 +102,10 @@ async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relat
     return relations(links, by=tuple(map(LinkReason, reasons)))
 
 
-def _show(found: "Relations") -> None:
-    if found.edges:
+def _show(kick_relations: "Relations") -> None:
+    if kick_relations.edges:
         reasons: dict[tuple[str, str], list[str]] = {}
-        for edge in found.edges:
+        for edge in kick_relations.edges:
             reasons.setdefault((edge.start, edge.end), []).append(_WORDS[str(edge.by)])
         rows = [
             (render.user_text(start), render.user_text(end), ", ".join(why))
@@ -114,8 +114,8 @@ def _show(found: "Relations") -> None:
         render.emit(render.table(("CHANGES", "RUNS THEN", "BECAUSE IT"), rows, spare=()))
     else:
         render.emit("no node kicks, queries, collects from or triggers another node")
-    for cycle in found.cycles:
+    for cycle in kick_relations.cycles:
         ends = " (it ends when an answer stays the same)" if cycle.settles else ""
         render.emit(render.hanging("", f"cycle: {render.user_text(cycle.shown)}{ends}"))
-    for note in found.notes:
+    for note in kick_relations.notes:
         render.say(f"# {note}", err=True)

@@ -84,7 +84,7 @@ def repeated(plan: Plan) -> str:
 
 
 def _components(run: Run) -> list[str]:
-    lines = [_component(one) for one in run.components[:MOST_COMPONENTS]]
+    lines = [_component(component) for component in run.components[:MOST_COMPONENTS]]
     left = len(run.components) - len(lines)
     if left > 0:
         lines.append(f"    and {render.counted(left, 'component')} more (see --json)")

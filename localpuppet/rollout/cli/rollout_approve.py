@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import operator_option, say_where_it_goes_on
+from localpuppet.rollout.cli.rollout_commands import operator_option, send_and_show_how_to_follow
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
@@ -53,7 +53,7 @@ def approve_command(
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
-    say_where_it_goes_on(node, RolloutCommand.APPROVE, rollout, operator, about=about)
+    send_and_show_how_to_follow(node, RolloutCommand.APPROVE, rollout, operator, about=about)
     render.emit("approved: the node compares once more, and runs if nothing else differs")
 
 
@@ -65,13 +65,13 @@ def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
     waiting = {turn.node: turn for turn in state.differing}
     if name not in waiting:
         raise InvalidInputError("does not wait for an approval", where=str(name))
-    found = state.differing[waiting[name]]
-    if wanted is not None and wanted != found.digest:
+    difference = state.differing[waiting[name]]
+    if wanted is not None and wanted != difference.digest:
         raise InvalidInputError(
-            f"the difference is now {found.digest}",
+            f"the difference is now {difference.digest}",
             where="--difference",
             hint="read it before you approve it",
         )
-    for line in changes_text.difference(waiting[name], found, most=len(found.others)):
+    for line in changes_text.difference(waiting[name], difference, most=len(difference.others)):
         render.emit(line)
-    return about(name, found)
+    return about(name, difference)

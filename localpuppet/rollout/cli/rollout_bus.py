@@ -28,8 +28,8 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
         IntegrityError: The checkpoint is not trusted.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    found = run(known_head(FleetRollouts(node), wanted, owner))
-    return show_head(found, now=node.clock.now(), as_json=as_json)
+    checkpoint = run(known_head(FleetRollouts(node), wanted, owner))
+    return show_head(checkpoint, now=node.clock.now(), as_json=as_json)
 
 
 def newer_heads(
@@ -39,7 +39,7 @@ def newer_heads(
 
     If the bus is unreachable, print a note and return nothing.
     """
-    states = [one.state for one in reports if one.word == INTERRUPTED]
+    states = [report.state for report in reports if report.word == INTERRUPTED]
     if not states:
         return {}
     try:
@@ -54,53 +54,53 @@ def _note(text: str) -> None:
 
 
 def show_head(
-    found: RolloutCheckpoint,
+    checkpoint: RolloutCheckpoint,
     *,
     now: datetime,
     as_json: bool,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Print a checkpoint; as JSON, merged with what is `known` otherwise; see `show`."""
-    if found.over and found.summary is None:
-        raise InvalidInputError("is over", where=str(found.rollout))
-    if not found.over and not found.events:
+    if checkpoint.over and checkpoint.summary is None:
+        raise InvalidInputError("is over", where=str(checkpoint.rollout))
+    if not checkpoint.over and not checkpoint.events:
         raise InvalidInputError(
             "has a journal that is too large for the bus",
-            where=str(found.rollout),
+            where=str(checkpoint.rollout),
             hint="show it on the machine that controls it",
         )
     if as_json:
-        render.emit_json({"schema": 1, "from_bus": True, **known, **summary(found)})
-    elif found.summary is not None:
-        ended = found.summary
+        render.emit_json({"schema": 1, "from_bus": True, **known, **summary(checkpoint)})
+    elif checkpoint.summary is not None:
+        ended = checkpoint.summary
         noop = ", changes nothing" if ended.noop else ""
-        render.emit(render.hanging("", f"rollout {found.rollout} of {ended.title}{noop}"))
+        render.emit(render.hanging("", f"rollout {checkpoint.rollout} of {ended.title}{noop}"))
         why = f": {ended.reason}" if ended.reason else ""
         render.emit(
             render.hanging("", f"{coloured(ended.word)}{why} ({show_counts(ended.counts)})")
         )
         render.say("# from the bus: its journal has the result of each node", err=True)
     else:
-        report = RolloutReport.of(found.events, taken=True)
+        report = RolloutReport.of(checkpoint.events, taken=True)
         render.emit(render.hanging("", head(report.state)))
         render.emit(render.hanging("", how_far(report.state, goes_on=True)))
         render.emit(header(RolloutView.of(report, now)))
         render.emit(outcome(report))
         render.say("# from the bus: it is unknown whether a process controls it", err=True)
-    return 0 if found.summary is None or found.summary.succeeded else 1
+    return 0 if checkpoint.summary is None or checkpoint.summary.succeeded else 1
 
 
 def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
     """List the rollouts that have a checkpoint."""
     heads = run(known_heads(FleetRollouts(node), owner, most=MOST))
-    told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
+    summaries = [summary(checkpoint) for checkpoint in (heads if as_json else heads[:SHOWN])]
     if as_json:
-        render.emit_json({"schema": 1, "from_bus": True, "rollouts": told})
+        render.emit_json({"schema": 1, "from_bus": True, "rollouts": summaries})
         return
-    if not told:
+    if not summaries:
         render.emit(f"the bus has no rollout of {owner}")
         return
-    show_rows({"caller": owner.caller, **one} for one in told)
+    show_rows({"caller": owner.caller, **row} for row in summaries)
     if len(heads) > SHOWN:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
 
@@ -109,38 +109,38 @@ def show_rows(rollouts: Iterable[Mapping[str, Any]]) -> None:
     """Print the table of a list of rollouts, from their JSON form."""
     rows = [
         (
-            one["id"],
-            coloured(one["state"]),
-            render.user_text(one.get("release") or "-"),
-            render.user_text(one.get("caller") or "-"),
-            render_run.moment(one.get("started_at")) or "-",
-            show_counts(one.get("counts", {})),
+            rollout["id"],
+            coloured(rollout["state"]),
+            render.user_text(rollout.get("release") or "-"),
+            render.user_text(rollout.get("caller") or "-"),
+            render_run.moment(rollout.get("started_at")) or "-",
+            show_counts(rollout.get("counts", {})),
         )
-        for one in rollouts
+        for rollout in rollouts
     ]
     render.emit(render.table(("ROLLOUT", "STATE", "RELEASE", "BY", "BEGAN", "NODES"), rows))
 
 
-def summary(found: RolloutCheckpoint) -> dict[str, Any]:
+def summary(checkpoint: RolloutCheckpoint) -> dict[str, Any]:
     """Return the JSON form of a checkpoint in a list, without unknown fields."""
-    if found.summary is not None:
+    if checkpoint.summary is not None:
         return {
-            "id": found.rollout,
-            "title": found.summary.title,
-            "release": found.summary.release,
-            "state": found.summary.word,
-            "reason": found.summary.reason,
-            "started_at": found.summary.started_at,
-            "finished_at": found.summary.finished_at,
-            "epoch": found.epoch,
-            "noop": found.summary.noop,
-            "succeeded": found.summary.succeeded,
-            "counts": dict(found.summary.counts),
+            "id": checkpoint.rollout,
+            "title": checkpoint.summary.title,
+            "release": checkpoint.summary.release,
+            "state": checkpoint.summary.word,
+            "reason": checkpoint.summary.reason,
+            "started_at": checkpoint.summary.started_at,
+            "finished_at": checkpoint.summary.finished_at,
+            "epoch": checkpoint.epoch,
+            "noop": checkpoint.summary.noop,
+            "succeeded": checkpoint.summary.succeeded,
+            "counts": dict(checkpoint.summary.counts),
             "waits_for": [],
         }
-    if found.events:
-        report = RolloutReport.of(found.events, taken=True)
+    if checkpoint.events:
+        report = RolloutReport.of(checkpoint.events, taken=True)
         state = report.summary()["state"] if report.state.over is not None else ELSEWHERE
         return {**report.summary(), "state": state}
-    state = OVER if found.over else ELSEWHERE
-    return {"id": found.rollout, "state": state, "epoch": found.epoch, "counts": {}}
+    state = OVER if checkpoint.over else ELSEWHERE
+    return {"id": checkpoint.rollout, "state": state, "epoch": checkpoint.epoch, "counts": {}}

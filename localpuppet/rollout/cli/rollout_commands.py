@@ -43,10 +43,10 @@ def journal_here(
     """
     caller = rollouts.caller if owner is None else SignerName.parse(owner).caller
     only = None if rollout is None else RolloutId.parse(rollout)
-    for one in rollouts.journals.ids():
-        if only not in (None, one):
+    for rollout_id in rollouts.journals.ids():
+        if only not in (None, rollout_id):
             continue
-        journal = rollouts.journals.open(one)
+        journal = rollouts.journals.open(rollout_id)
         state = journal.state()
         if state.began.caller == caller and (only is not None or wanted(state)):
             return journal
@@ -54,7 +54,7 @@ def journal_here(
     return None
 
 
-def say_where_it_goes_on(
+def send_and_show_how_to_follow(
     node: NodeWiring,
     command: "RolloutCommand",
     rollout: str | None,
@@ -129,16 +129,16 @@ def say(
         return run(rollouts.say(command, wanted, whose, about=about)).rollout
     state = journal.state()
     text = about(state)
-    said = SentCommand(command=command, caller=rollouts.caller, machine=machine_name(), about=text)
-    run(_say_here(journal, said))
+    sent = SentCommand(command=command, caller=rollouts.caller, machine=machine_name(), about=text)
+    run(_send_here(journal, sent))
     journal.close()
     return state.began.id
 
 
-async def _say_here(journal: "JournalReader", said: "SentCommand") -> None:
+async def _send_here(journal: "JournalReader", sent: "SentCommand") -> None:
     """Send a command on this machine, and show that it waits for the controller."""
     from localpuppet.fleet.cli.progress import shown
-    from localpuppet.rollout.execution.commands.local_sending import say_here
+    from localpuppet.rollout.execution.commands.local_sending import send_here
 
     async with shown(render.observer(quiet=False, title="waiting for the controller")):
-        await say_here(journal, said)
+        await send_here(journal, sent)

@@ -11,7 +11,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import (
     journal_here,
     operator_option,
-    say_where_it_goes_on,
+    send_and_show_how_to_follow,
 )
 
 _ID = click.argument("rollout", required=False, metavar="[ID]")
@@ -43,7 +43,9 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand, identify_pause
 
-    say_where_it_goes_on(node, RolloutCommand.CONTINUE, rollout, operator, about=identify_pause)
+    send_and_show_how_to_follow(
+        node, RolloutCommand.CONTINUE, rollout, operator, about=identify_pause
+    )
     render.emit("continued")
 
 
@@ -70,7 +72,7 @@ def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -
     """
     from localpuppet.rollout.execution.commands.command import RolloutCommand
 
-    say_where_it_goes_on(node, RolloutCommand.PAUSE, rollout, operator)
+    send_and_show_how_to_follow(node, RolloutCommand.PAUSE, rollout, operator)
     render.emit("paused: running nodes finish, and 'localpuppet rollout continue' continues it")
 
 
@@ -105,7 +107,7 @@ def rollback_command(
             render.emit(f"would {step}")
             return
         confirm(step, yes=yes)
-    say_where_it_goes_on(node, RolloutCommand.ROLLBACK, rollout, operator)
+    send_and_show_how_to_follow(node, RolloutCommand.ROLLBACK, rollout, operator)
     render.emit("rollback requested: running nodes finish first")
 
 

@@ -79,19 +79,19 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
             show(read_plan(node, given), "json" if as_json else None)
         return 0
     with without_collector():
-        found = selected(node, given, None)
-    nodes = sorted({one for group in found.groups for one in group})
+        selection = selected(node, given, None)
+    nodes = sorted({name for group in selection.groups for name in group})
     seconds = parse_duration(given["wait_timeout"], what="--wait-timeout")
-    told = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
+    comparisons = _asked(node, nodes, ReleasePath.parse(release, where="--release"), seconds)
     if as_json:
-        rows = [{"node": one, **_to_dict(answer)} for one, answer in told.items()]
+        rows = [{"node": name, **_to_dict(answer)} for name, answer in comparisons.items()]
         render.emit_json({"schema": 1, "release": release, "nodes": rows})
     else:
         from localpuppet.rollout.cli.catalogs_text import lines
 
-        for line in lines(told):
+        for line in lines(comparisons):
             render.emit(line)
-    return 1 if any(answer.problem for answer in told.values()) else 0
+    return 1 if any(answer.problem for answer in comparisons.values()) else 0
 
 
 def _asked(

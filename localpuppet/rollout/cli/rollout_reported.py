@@ -117,20 +117,23 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
         return
     journals = _journals(node)
     ids = journals.ids()
-    found = {one: _report_of(journals, one) for one in (ids if as_json else ids[:SHOWN])}
+    reports = {
+        rollout_id: _report_of(journals, rollout_id)
+        for rollout_id in (ids if as_json else ids[:SHOWN])
+    }
     newer = rollout_bus.newer_heads(
-        node, [one for one in found.values() if not isinstance(one, str)]
+        node, [item for item in reports.values() if not isinstance(item, str)]
     )
-    elsewhere = {one: rollout_bus.summary(head) for one, head in newer.items()}
+    elsewhere = {rollout_id: rollout_bus.summary(head) for rollout_id, head in newer.items()}
     if as_json:
-        rollouts = [_summary(*pair, elsewhere) for pair in found.items()]
+        rollouts = [_summary(*pair, elsewhere) for pair in reports.items()]
         render.emit_json({"schema": 1, "rollouts": rollouts})
         return
-    if not found:
+    if not reports:
         render.emit("this machine has no rollout")
         return
-    rollout_bus.show_rows(_summary(*pair, elsewhere) for pair in found.items())
-    for report in found.values():
+    rollout_bus.show_rows(_summary(*pair, elsewhere) for pair in reports.items())
+    for report in reports.values():
         if isinstance(report, str):
             render.say(f"# {render.user_text(report)}", err=True)
     if len(ids) > SHOWN:

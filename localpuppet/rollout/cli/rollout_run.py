@@ -92,24 +92,24 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     else:
         options, parent, nodes = options_of_parent(node, rollouts, given)
     with without_collector():
-        found = selected(node, given, nodes)
-    approval = _approval(rollouts, given["approve"], found.groups, options)
+        selection = selected(node, given, nodes)
+    approval = _approval(rollouts, given["approve"], selection.groups, options)
     if parent is not None and approval is None:
         approval = parent.approval  # the approved changes are one of its options
     began = RolloutBegan(
         id=rollouts.new_id(),
         caller=rollouts.caller,
-        groups=found.groups,
+        groups=selection.groups,
         options=options,
-        title=found.title,
+        title=selection.title,
         # Needed only to leave nodes out, and large.
-        consumers=found.consumers if options.skip_unready else {},
+        consumers=selection.consumers if options.skip_unready else {},
         parent=None if parent is None else parent.id,
         salt=_salt(options, approval),
         approval=approval,
-        checks=found.checks,
-        needs=found.needs,
-        places=places(node, options.one_at_a_time_by, found.groups),
+        checks=selection.checks,
+        needs=selection.needs,
+        places=places(node, options.one_at_a_time_by, selection.groups),
     )
     if parent is not None:
         run(_give_back(controller, rollouts, parent.id))
@@ -197,7 +197,7 @@ async def _begin(controller: "RolloutController", began: "RolloutBegan", *, as_j
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     async with shown(observer):
         journal = await controller.begin(began, RolloutProgress(observer, time.monotonic).take)
-    return told(journal, as_json=as_json)
+    return show_result(journal, as_json=as_json)
 
 
 async def _resume(
@@ -217,10 +217,10 @@ async def _resume(
         journal = await controller.resume(
             rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
         )
-    return told(journal, as_json=as_json)
+    return show_result(journal, as_json=as_json)
 
 
-def told(journal: "JournalReader", *, as_json: bool) -> int:
+def show_result(journal: "JournalReader", *, as_json: bool) -> int:
     """Print the result of a rollout and return the exit code."""
     from localpuppet.rollout.cli.rollout_text import outcome
 

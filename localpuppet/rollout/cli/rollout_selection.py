@@ -56,8 +56,8 @@ def selected(
 
     if given["order"] == "none":
         return _one_group(node, given, again)
-    found = selecting.of_plan(read_plan(node, given))
-    return found if again is None else selecting.only(found, again)
+    selection = selecting.of_plan(read_plan(node, given))
+    return selection if again is None else selecting.only(selection, again)
 
 
 def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
@@ -70,7 +70,7 @@ def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeNa
 
     if fact is None:
         return {}
-    return places_of(fact_of(node, fact, {one for group in groups for one in group}), fact)
+    return places_of(fact_of(node, fact, {name for group in groups for name in group}), fact)
 
 
 def _one_group(
@@ -83,15 +83,15 @@ def _one_group(
         raise click.UsageError("--order none excludes --site and --instance")
     if query is None and not roles and not nodes and again is None:
         raise click.UsageError("--order none requires --query, --role or --nodes")
-    found = [] if again is None else [again]
+    groups = [] if again is None else [again]
     if query is not None:
-        found.append(answer(node, query))
+        groups.append(answer(node, query))
     if roles:
-        found.append(with_roles(node, roles))
+        groups.append(with_roles(node, roles))
     if nodes:
-        found.append(frozenset(names_in(nodes)))
+        groups.append(frozenset(names_in(nodes)))
     title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
-    names = frozenset.intersection(*found)
+    names = frozenset.intersection(*groups)
     first = min(names, default="")
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return one_group(names, title=title or f"{first}{others}")

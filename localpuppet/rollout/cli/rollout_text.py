@@ -234,8 +234,8 @@ def outcome(report: RolloutReport) -> str:
             f"'localpuppet rollout stop {report.state.began.id}' releases them",
         ]
     if report.word == PAUSED:
-        for turn, found in sorted(report.state.differing.items()):
-            lines += changes_text.difference(turn, found)
+        for turn, difference in sorted(report.state.differing.items()):
+            lines += changes_text.difference(turn, difference)
         if report.state.differing:
             lines.append(changes_text.decides(report.state))
     lines += changes_text.digest(report.state)
@@ -302,11 +302,11 @@ def full(view: RolloutView) -> str:
         render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
         for at, what in report.decisions
     ]
-    for node, told in sorted(state.predicted_changes.items()):
-        lines += ["", f"{node}  {changes_text.foreseen(told)}, running {told.release}"]
-        lines += changes_text.changes(told.changes, most=len(told.changes))
-    for turn, found in sorted(state.seen.items()):
-        lines += ["", *changes_text.difference(turn, found, most=len(found.others))]
+    for node, predicted in sorted(state.predicted_changes.items()):
+        lines += ["", f"{node}  {changes_text.foreseen(predicted)}, running {predicted.release}"]
+        lines += changes_text.changes(predicted.changes, most=len(predicted.changes))
+    for turn, changes in sorted(state.seen.items()):
+        lines += ["", *changes_text.difference(turn, changes, most=len(changes.others))]
     for group in view.groups:
         lines += ["", f"{click.style(f'Group {group.number}', bold=True)}  {coloured(group.state)}"]
         lines += map(_run, group.runs)

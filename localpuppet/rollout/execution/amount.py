@@ -27,12 +27,12 @@ class Amount:
         Raises:
             InvalidInputError: The text is not an amount, is below the minimum, or is above 100%.
         """
-        found = _AMOUNT.match(text)
-        if not found:
+        match = _AMOUNT.match(text)
+        if not match:
             raise InvalidInputError(
                 f"{text[:40]!r} is not a number of nodes", where=what, hint="write 3 or 25%"
             )
-        amount = cls(number=int(found[1]), percent=bool(found[2]))
+        amount = cls(number=int(match[1]), percent=bool(match[2]))
         if amount.number < minimum or (amount.percent and amount.number > 100):
             most = " to 100%" if amount.percent else " or more"
             raise InvalidInputError(f"is {text}, must be {minimum}{most}", where=what)

@@ -23,8 +23,10 @@ def not_approvable(state: RolloutState) -> str:
         return "was not a rollout with --noop"
     if state.over is None or state.over.ending is not RolloutEnding.DONE:
         return "is still running, or was interrupted"
-    told = {node: found for node, found in state.predicted_changes.items() if found.whole}
-    if silent := [node for node in state.nodes if node not in told]:
+    incomplete = {
+        node: predicted for node, predicted in state.predicted_changes.items() if predicted.whole
+    }
+    if silent := [node for node in state.nodes if node not in incomplete]:
         many = [node for node in silent if node in state.predicted_changes]
         if many:
             return f"{shown_names(many)} would change too many properties to report"
@@ -60,9 +62,9 @@ def find(states: Iterable[RolloutState], digest: str) -> tuple[Approval, Rollout
             f"is not a digest: {SHORTEST} to 64 hexadecimal digits", where=_WHERE
         )
     for state in states:
-        found = approval_of(state)
-        if found is not None and found.digest.startswith(digest):
-            return found, state.began
+        approval = approval_of(state)
+        if approval is not None and approval.digest.startswith(digest):
+            return approval, state.began
     raise InvalidInputError(
         "no noop rollout on this machine has that digest",
         where=_WHERE,
@@ -107,8 +109,8 @@ def _other(rollout: str, what: str) -> InvalidInputError:
 
 
 def _first_other(groups: Sequence[object], others: Sequence[object]) -> int:
-    same = (one == other for one, other in zip(groups, others, strict=False))
+    same = (mine == other for mine, other in zip(groups, others, strict=False))
     return (
-        next((step for step, one in enumerate(same, 1) if not one), 0)
+        next((step for step, is_same in enumerate(same, 1) if not is_same), 0)
         or min(len(groups), len(others)) + 1
     )

@@ -172,8 +172,8 @@ class RolloutCheckpoint:
                 events=tuple((checked_time(at), from_dict(event)) for at, event in raw["events"]),
             )
             if head.events:  # they may tell what cannot have happened
-                told = RolloutReport.of(head.events, taken=True)
-                if told.state.epoch > head.epoch:
+                report = RolloutReport.of(head.events, taken=True)
+                if report.state.epoch > head.epoch:
                     raise ValueError("epoch of an event")
         except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
             raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error

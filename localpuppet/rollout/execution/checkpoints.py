@@ -106,8 +106,8 @@ class RolloutCheckpoints:
             InvalidInputError: The bus has none, it is over, or it is malformed.
         """
         wanted = rollout or await self.newest()
-        found = None if wanted is None else await self.read(wanted)
-        if found is None:
+        published = None if wanted is None else await self.read(wanted)
+        if published is None:
             mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
                 "the bus has no "
@@ -115,9 +115,9 @@ class RolloutCheckpoints:
                 where="rollout",
                 hint="name its operator: --operator NAME",
             )
-        if found.head.over:
-            raise InvalidInputError("is over", where=str(found.head.rollout))
-        return found
+        if published.head.over:
+            raise InvalidInputError("is over", where=str(published.head.rollout))
+        return published
 
     async def newest(self) -> RolloutId | None:
         """Return the caller's newest rollout that can be resumed; `None` without any.
@@ -134,13 +134,13 @@ class RolloutCheckpoints:
 
     async def all(self, *, most: int) -> "list[RolloutCheckpoint]":
         """Return the trusted checkpoints, the newest rollouts first, up to `most`."""
-        found = []
+        checkpoints = []
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
-                found.append(self.believed(entry).head)
-            if len(found) == most:
+                checkpoints.append(self.believed(entry).head)
+            if len(checkpoints) == most:
                 break
-        return found
+        return checkpoints
 
     async def _entries(self) -> list[KeyValueEntry]:
         """Return all entries of the caller, the newest rollouts first."""
@@ -209,11 +209,14 @@ class CheckpointKeeper:
     async def is_ours(self) -> bool:
         """Return whether this process wrote the checkpoint on the bus; false if that is unknown."""
         try:
-            found = await self.heads.read(self.rollout)
+            published = await self.heads.read(self.rollout)
         except (UnavailableError, IntegrityError, InvalidInputError):
             return False
         mine = self.current().epoch
-        return found is not None and (found.signer, found.head.epoch) == (self.heads.signer, mine)
+        return published is not None and (published.signer, published.head.epoch) == (
+            self.heads.signer,
+            mine,
+        )
 
     async def write(self) -> None:
         """Write the checkpoint of the journal.
@@ -232,10 +235,10 @@ class CheckpointKeeper:
 
     async def _write_over(self, head: RolloutCheckpoint) -> None:
         """Write again over this process's own checkpoint: a reply was lost, or the key expired."""
-        found = await self.heads.read(self.rollout)
-        if found is not None and found.head.epoch > head.epoch:
+        newest = await self.heads.read(self.rollout)
+        if newest is not None and newest.head.epoch > head.epoch:
             raise BusyError(
-                f"rollout {self.rollout} was resumed elsewhere (epoch {found.head.epoch}, this is"
+                f"rollout {self.rollout} was resumed elsewhere (epoch {newest.head.epoch}, this is"
                 f" {head.epoch})"
             )
-        self.revision = await self.heads.write(head, None if found is None else found.revision)
+        self.revision = await self.heads.write(head, None if newest is None else newest.revision)

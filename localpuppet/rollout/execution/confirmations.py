@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, confirmation_told
+from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
@@ -64,31 +64,33 @@ class Confirmations:
             status = await status_of(self._client, end.node_run.node)
             if isinstance(status, NodeRunAnswer):
                 return status
-            told = confirmation_told(status, serial=serial, rollout=self._began.id)
-            if told is None or told.stage is Stage.CONFIRMED:
-                return NodeRunAnswer(heard=True, end=end)
-            if told.stage in _LEFT:
-                return _left(end, told, status)
-            if told.nonce:
+            confirmation = reported_confirmation(status, serial=serial, rollout=self._began.id)
+            if confirmation is None or confirmation.stage is Stage.CONFIRMED:
+                return NodeRunAnswer(answered=True, end=end)
+            if confirmation.stage in _LEFT:
+                return _left(end, confirmation, status)
+            if confirmation.nonce:
                 args = Deploy(
                     release=self._delivery.release,
                     action=DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
-                    nonce=told.nonce,
+                    nonce=confirmation.nonce,
                 )
                 answer = await self._client.ask(
                     end.node_run.node, "deploy", args, patience=PATIENCE
                 )
                 if answer.ok:
-                    return NodeRunAnswer(heard=True, end=end)
+                    return NodeRunAnswer(answered=True, end=end)
                 problem = problem_of(answer)
             else:
-                problem = told.reason or (_OWED if told.stage is None else f"it is {told.stage}")
+                problem = confirmation.reason or (
+                    _OWED if confirmation.stage is None else f"it is {confirmation.stage}"
+                )
             await asyncio.sleep(pause)
         if problem == _OWED and self._is_tired_of(end):
-            return NodeRunAnswer(heard=True, end=end)
-        return NodeRunAnswer(heard=False, problem=f"its release is not confirmed: {problem}")
+            return NodeRunAnswer(answered=True, end=end)
+        return NodeRunAnswer(answered=False, problem=f"its release is not confirmed: {problem}")
 
     def _is_tired_of(self, end: NodeRunEnded) -> bool:
         """Return whether a node failed to begin a confirmation `PATIENT` times.
@@ -105,27 +107,31 @@ async def status_of(
     """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
-        return NodeRunAnswer(heard=False, problem=problem_of(answer))
+        return NodeRunAnswer(answered=False, problem=problem_of(answer))
     return answer.reply.result
 
 
-def _left(end: NodeRunEnded, told: ConfirmationReport, status: Mapping[str, Json]) -> NodeRunAnswer:
+def _left(
+    end: NodeRunEnded, confirmation: ConfirmationReport, status: Mapping[str, Json]
+) -> NodeRunAnswer:
     """Return the result of a node run after the node reported that it left the release."""
-    if told.stage is Stage.SUPERSEDED:
-        return _ended(end, NodeResult.FAILED, f"was taken from the release: {told.reason}")
-    if told.stage is Stage.ROLLBACK_FAILED:
-        return _ended(end, NodeResult.ROLLBACK_FAILED, f"could not roll back: {told.reason}")
+    if confirmation.stage is Stage.SUPERSEDED:
+        return _ended(end, NodeResult.FAILED, f"was taken from the release: {confirmation.reason}")
+    if confirmation.stage is Stage.ROLLBACK_FAILED:
+        return _ended(
+            end, NodeResult.ROLLBACK_FAILED, f"could not roll back: {confirmation.reason}"
+        )
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
     if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
         return NodeRunAnswer(
-            heard=False, problem="reports a rollback, but no run of the previous release"
+            answered=False, problem="reports a rollback, but no run of the previous release"
         )
     return _ended(
         end,
         NodeResult.ROLLED_BACK,
-        f"rolled back to {line(last.get('release'))}: {told.reason}",
+        f"rolled back to {line(last.get('release'))}: {confirmation.reason}",
     )
 
 
 def _ended(end: NodeRunEnded, result: NodeResult, reason: str) -> NodeRunAnswer:
-    return NodeRunAnswer(heard=True, end=replace(end, result=result, reason=reason[:MAX_REASON]))
+    return NodeRunAnswer(answered=True, end=replace(end, result=result, reason=reason[:MAX_REASON]))

@@ -53,7 +53,7 @@ def decide(state: RolloutState) -> NextAction:
         return _ending(state)
     if state.paused is not None:
         return NextAction(check=tuple(state.unchecked))
-    if sum(one.total for one in state.predicted_changes.values()) > MAX_ALL:
+    if sum(predicted.total for predicted in state.predicted_changes.values()) > MAX_ALL:
         why = f"the nodes would change more than {MAX_ALL} properties (select fewer nodes)"
         return NextAction(stop=why)
     if why := too_much(state):

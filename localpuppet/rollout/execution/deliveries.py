@@ -15,9 +15,9 @@ from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.fleet.requests.deploying import (
     AssignmentReport,
-    assignment_told,
     deployed,
     next_serials,
+    reported_assignment,
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
@@ -70,8 +70,8 @@ class Deliveries:
                 return await self._staged(node, epoch, serials[node])
 
         others = [node for node in nodes if node not in problems]
-        found = await asyncio.gather(*map(one, others))
-        problems |= {node: why for node, why in zip(others, found, strict=True) if why}
+        results = await asyncio.gather(*map(one, others))
+        problems |= {node: why for node, why in zip(others, results, strict=True) if why}
         able = {node: serials[node] for node in others if node not in problems}
         return StagingResult(serials=able, problems=problems)
 
@@ -101,13 +101,13 @@ class Deliveries:
         async with self._slots:
             answer = await self._ask(turn.node, deed, epoch, serial)
         if answer.reply is None:
-            return NodeRunAnswer(heard=False, problem=answer.problem)
+            return NodeRunAnswer(answered=False, problem=answer.problem)
         if not answer.ok:
             end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
-            return NodeRunAnswer(heard=True, end=end)
+            return NodeRunAnswer(answered=True, end=end)
         if (
             deed is DeployAction.ROLL_BACK
-            and (missing := await self._told(turn, serial)) is not None
+            and (missing := await self._check_reported(turn, serial)) is not None
         ):
             return missing
         self._took.add((turn.node, deed))
@@ -117,11 +117,11 @@ class Deliveries:
         """Return the result of a node run after its release is confirmed; see `Confirmations`."""
         if not self._is_back(end.node_run):
             if end.outcome in ("", DROPPED):  # nothing ran
-                return NodeRunAnswer(heard=True, end=end)
+                return NodeRunAnswer(answered=True, end=end)
             rollout = claim_of(self._began, self._client, epoch=epoch)
             return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
         if end.result is not NodeResult.SUCCEEDED:
-            return NodeRunAnswer(heard=True, end=end)
+            return NodeRunAnswer(answered=True, end=end)
         return await self._came_back(end)
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
@@ -131,15 +131,17 @@ class Deliveries:
             return status
         back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
         if last.get("run") == end.run and back and last.get("release") == back.get("release"):
-            return NodeRunAnswer(heard=True, end=replace(end, reason=""))
+            return NodeRunAnswer(answered=True, end=replace(end, reason=""))
         release = line(str(last.get("release") or "nothing"))
         reason = f"its newest run is of {release}, not of the release that the rollback restores"
-        return NodeRunAnswer(heard=True, end=replace(end, result=NodeResult.FAILED, reason=reason))
+        return NodeRunAnswer(
+            answered=True, end=replace(end, result=NodeResult.FAILED, reason=reason)
+        )
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
 
-    async def _told(self, turn: NodeRun, serial: int) -> NodeRunAnswer | None:
+    async def _check_reported(self, turn: NodeRun, serial: int) -> NodeRunAnswer | None:
         """Return `NOT_REACHED` if a node reports that it never took the release.
 
         The caller has asked the node to leave the release before.
@@ -147,10 +149,10 @@ class Deliveries:
         status = await status_of(self._client, turn.node)
         if isinstance(status, NodeRunAnswer):
             return status
-        if assignment_told(status) == AssignmentReport(serial=serial, rollout=self._began.id):
+        if reported_assignment(status) == AssignmentReport(serial=serial, rollout=self._began.id):
             return None
         return NodeRunAnswer(
-            heard=True, end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
+            answered=True, end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
         )
 
     async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:

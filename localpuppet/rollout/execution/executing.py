@@ -58,9 +58,9 @@ class Execution:
     notes: EventRecorder
     nodes: RolloutNodes
     checks: CheckRunner
-    told: Callable[[Event], None]
+    on_event: Callable[[Event], None]
     # `None`: look again
-    _heard: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue, init=False)
+    _events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue, init=False)
     _taking: NodeRunStarter = field(init=False)
     _holding: bool = field(default=False, init=False)
     _interrupted: bool = field(default=False, init=False)
@@ -70,11 +70,11 @@ class Execution:
     _checking: set[NodeRun] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self._taking = NodeRunStarter(self.state, self.nodes, self._heard.put_nowait)
+        self._taking = NodeRunStarter(self.state, self.nodes, self._events.put_nowait)
 
     def stop(self, why: str) -> None:
         """Start no further nodes; running ones finish and are checked."""
-        self._heard.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why))
+        self._events.put_nowait(RolloutStopped(ending=RolloutEnding.STOPPED, reason=why))
 
     def hand_over(self, to: RolloutTakenOver | None = None) -> None:
         """Keep the nodes on hold when this process ends: another controller has the rollout.
@@ -160,7 +160,7 @@ class Execution:
         self.notes.append(*events)
         for event in events:
             self.state.take(event)
-            self.told(event)
+            self.on_event(event)
         self._taking.look_again()
 
     @property
@@ -222,7 +222,7 @@ class Execution:
         staging = asyncio.create_task(self.nodes.stage(left, epoch=self.state.epoch))
         try:
             while not staging.done():
-                hearing = asyncio.create_task(self._heard.get())
+                hearing = asyncio.create_task(self._events.get())
                 await asyncio.wait([staging, hearing], return_when=asyncio.FIRST_COMPLETED)
                 if not hearing.cancel():
                     self._hear([hearing.result()])
@@ -242,12 +242,12 @@ class Execution:
         """Start what is due and take events until nothing is running and nothing is due."""
         for turn in self.state.running:
             self._begin(group, turn)
-        heard: list[Event | None] = []
+        events: list[Event | None] = []
         while True:
-            while not self._heard.empty():
-                heard.append(self._heard.get_nowait())
-            self._hear(heard)
-            heard = []
+            while not self._events.empty():
+                events.append(self._events.get_nowait())
+            self._hear(events)
+            events = []
             now = decide(self.state)
             self._be_patient(group)
             if (decision := self._decision(now)) is not None:
@@ -256,7 +256,7 @@ class Execution:
             self._act(group, now)
             if now.over:
                 return
-            heard = [await self._heard.get()]
+            events = [await self._events.get()]
 
     def _decision(self, now: NextAction) -> Event | None:
         """Return the event about the whole rollout that must be recorded before acting."""
@@ -280,12 +280,12 @@ class Execution:
                 self._checking.add(turn)
                 self._tasks.append(group.create_task(self._check(turn)))
 
-    def _hear(self, heard: Sequence[Event | None]) -> None:
+    def _hear(self, events: Sequence[Event | None]) -> None:
         """Record events that arrived together, with one write for the results of many nodes."""
-        found = [self.state.as_it_is(one) for one in heard if one is not None]
-        self._note(*[one for one in found if not isinstance(one, RolloutStopped)])
+        changed = [self.state.as_it_is(event) for event in events if event is not None]
+        self._note(*[event for event in changed if not isinstance(event, RolloutStopped)])
         if self.state.stopped is None:
-            self._note(*[one for one in found if isinstance(one, RolloutStopped)][:1])
+            self._note(*[event for event in changed if isinstance(event, RolloutStopped)][:1])
         if self._hurried:
             if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
                 self._note(NodeRunsWithdrawn(node_runs=tuple(looking)))
@@ -321,22 +321,22 @@ class Execution:
 
     async def _check(self, turn: NodeRun) -> None:
         problem = await self.checks.problem(turn.node, self.state.checks(turn))
-        self._heard.put_nowait(ChecksEnded(node_run=turn, problem=problem))
+        self._events.put_nowait(ChecksEnded(node_run=turn, problem=problem))
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW)
             await self.nodes.hold(self._held, epoch=self.state.epoch)
 
-    def _take_word(self, said: SentCommand) -> str:
+    def _take_word(self, sent: SentCommand) -> str:
         """Take an operator's command; return why it is rejected, or empty once it is recorded."""
-        if problem := refusal(said, self.state):
+        if problem := refusal(sent, self.state):
             return problem
-        event = meaning(said, self.state)
+        event = meaning(sent, self.state)
         self._note(
             replace(event, since=self.notes.now()) if isinstance(event, RolloutPaused) else event
         )
-        self._heard.put_nowait(None)
+        self._events.put_nowait(None)
         return ""
 
     async def _let_go(self, ending: RolloutEnding, why: str) -> RolloutEnded:

@@ -90,14 +90,14 @@ class FleetNodes:
 
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
         """Return the nodes that cannot take part, each with the reason."""
-        found = await self._client.ask_all(
+        answers = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
-        self._durations |= {node: _durations(found[str(node)]) for node in nodes}
-        self._releases |= {node: _release(found[str(node)]) for node in nodes}
-        self._await |= {node for node in nodes if _can(found[str(node)], "awaits_entries")}
-        self._tell |= {node for node in nodes if _can(found[str(node)], "reports_changes")}
-        problems = {node: self._unready(found[str(node)]) for node in nodes}
+        self._durations |= {node: _durations(answers[str(node)]) for node in nodes}
+        self._releases |= {node: _release(answers[str(node)]) for node in nodes}
+        self._await |= {node for node in nodes if _can(answers[str(node)], "awaits_entries")}
+        self._tell |= {node for node in nodes if _can(answers[str(node)], "reports_changes")}
+        problems = {node: self._unready(answers[str(node)]) for node in nodes}
         problems = {node: why for node, why in problems.items() if why}
         if self._began.approval is not None:
             untold = [node for node in nodes if node not in problems.keys() | self._tell]
@@ -119,13 +119,13 @@ class FleetNodes:
     def _unready(self, answer: NodeAnswer) -> str:
         if answer.reply is None or not answer.ok:
             return problem_of(answer)
-        told = answer.reply.result
-        denied = told.get("denied")
+        result = answer.reply.result
+        denied = result.get("denied")
         if not isinstance(denied, dict):
             return "sent a malformed reply"
         if denied:
             return line(next(iter(denied.values())))
-        holds = told.get("holds")
+        holds = result.get("holds")
         for hold in holds if isinstance(holds, list) else []:
             if isinstance(hold, dict) and hold.get("owner") != self._owner:
                 owner = line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
@@ -153,10 +153,10 @@ class FleetNodes:
 
     async def _ask_all(self, nodes: Collection[NodeName], action: str, args: Arguments) -> Problems:
         try:
-            found = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
+            answers = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
         except UnavailableError as error:
             return dict.fromkeys(nodes, str(error))
-        return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
+        return {node: problem_of(answers[str(node)]) for node in nodes if not answers[str(node)].ok}
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the release on nodes; see `RolloutNodes`."""
@@ -185,7 +185,7 @@ class FleetNodes:
                 return asked
             return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
         except UnavailableError as error:
-            return NodeRunAnswer(heard=False, problem=str(error))
+            return NodeRunAnswer(answered=False, problem=str(error))
 
     async def _run(
         self, turn: NodeRun, *, epoch: int, after: tuple[AwaitedEntry, ...], looked: int
@@ -232,24 +232,25 @@ class FleetNodes:
             async with self._slots:
                 answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
         except UnavailableError as error:
-            return NodeRunAnswer(heard=False, problem=str(error))
+            return NodeRunAnswer(answered=False, problem=str(error))
         if answer.reply is None:
-            return NodeRunAnswer(heard=False, problem=answer.problem)
+            return NodeRunAnswer(answered=False, problem=answer.problem)
         if not answer.ok:
             reason = problem_of(answer)
             return NodeRunAnswer(
-                heard=True, end=NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
+                answered=True,
+                end=NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason),
             )
         if answer.reply.result.get("repeat_noop") is True:
             stale = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=STALE)
-            return NodeRunAnswer(heard=True, end=stale, look_again=True)
+            return NodeRunAnswer(answered=True, end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
         if end is None or not args.changes_salt:
-            return NodeRunAnswer(heard=True, end=end)
+            return NodeRunAnswer(answered=True, end=end)
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
-        return NodeRunAnswer(heard=True, end=end, predicted_changes=foreseen, problem=problem)
+        return NodeRunAnswer(answered=True, end=end, predicted_changes=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield reports of node runs; see `RolloutNodes`."""
@@ -266,7 +267,7 @@ class FleetNodes:
                             node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
                             if node is None:
                                 continue
-                            for news in self._told(node, entry.value):
+                            for news in self._parse_reports(node, entry.value):
                                 yield news
             except UnavailableError as error:
                 if not unreachable:
@@ -274,16 +275,16 @@ class FleetNodes:
                 unreachable = True
                 await asyncio.sleep(AGAIN)
 
-    def _told(self, node: NodeName, token: bytes) -> list[NodeRunReport]:
+    def _parse_reports(self, node: NodeName, token: bytes) -> list[NodeRunReport]:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
         outcomes = believe(self._verifier, node, token).get("outcomes")
-        found = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
+        results = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
         return [
-            self._news(NodeRun(self._steps[one.uuid], node), one)
-            for one in found
-            if one is not None and one.sender == self._owner and one.uuid in self._steps
+            self._news(NodeRun(self._steps[result.uuid], node), result)
+            for result in results
+            if result is not None and result.sender == self._owner and result.uuid in self._steps
         ]
 
     def _names_a_step(self, token: bytes) -> bool:
@@ -294,7 +295,7 @@ class FleetNodes:
             return False
         return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
-    def _news(self, turn: NodeRun, told: TriggerOutcome) -> NodeRunReport:
+    def _news(self, turn: NodeRun, trigger_outcome: TriggerOutcome) -> NodeRunReport:
         """Return a report of a node run; with its result if a reply would not add to it."""
         more = (
             self._deliveries is not None  # whether the release is confirmed
@@ -302,37 +303,40 @@ class FleetNodes:
             or turn.step > self._own_steps  # the changes, too: a comparison before the run
             or turn.node in self._producers  # the entry that it published
         )
-        if more or not succeeded(told.outcome):  # the reason of a failure
+        if more or not succeeded(trigger_outcome.outcome):  # the reason of a failure
             return NodeRunReport(node_run=turn)
-        run = None if told.run is None else line(told.run)
+        run = None if trigger_outcome.run is None else line(trigger_outcome.run)
         end = NodeRunEnded(
-            node_run=turn, result=NodeResult.SUCCEEDED, outcome=line(told.outcome), run=run
+            node_run=turn,
+            result=NodeResult.SUCCEEDED,
+            outcome=line(trigger_outcome.outcome),
+            run=run,
         )
         return NodeRunReport(node_run=turn, end=end)
 
 
 def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
     """Return the result of a node run from the node's step record; `None` if it is not over."""
-    told = mapping_of(step)
-    if told.get("state") != StepState.OVER:
+    fields = mapping_of(step)
+    if fields.get("state") != StepState.OVER:
         return None
-    outcome, run = line(told.get("outcome")), told.get("run")
+    outcome, run = line(fields.get("outcome")), fields.get("run")
     return NodeRunEnded(
         node_run=turn,
         result=NodeResult.SUCCEEDED if succeeded(outcome) else NodeResult.FAILED,
         outcome=outcome,
         run=line(run) if isinstance(run, str) else None,
-        reason="" if succeeded(outcome) else line(told.get("reason") or outcome),
+        reason="" if succeeded(outcome) else line(fields.get("reason") or outcome),
     )
 
 
-def _entry(node: NodeName, told: Json) -> AwaitedEntry | None:
+def _entry(node: NodeName, fields: Json) -> AwaitedEntry | None:
     """Return the inventory entry that a node reports; `None` if missing or malformed."""
     try:
-        found = AwaitedEntry.from_dict(told) if isinstance(told, dict) else None
+        entry = AwaitedEntry.from_dict(fields) if isinstance(fields, dict) else None
     except InvalidInputError:
         return None
-    return found if found is not None and found.node == node else None
+    return entry if entry is not None and entry.node == node else None
 
 
 def _can(answer: NodeAnswer, what: str) -> bool:
@@ -340,9 +344,9 @@ def _can(answer: NodeAnswer, what: str) -> bool:
     return answer.reply is not None and answer.reply.result.get(what) is True
 
 
-def _foreseen(told: Json) -> tuple[PredictedChanges | None, str]:
+def _foreseen(fields: Json) -> tuple[PredictedChanges | None, str]:
     """Return the changes that a node reports, or `None` and the reason."""
-    raw = mapping_of(told)
+    raw = mapping_of(fields)
     if "problem" in raw:
         return None, line(raw["problem"])
     try:
@@ -353,16 +357,18 @@ def _foreseen(told: Json) -> tuple[PredictedChanges | None, str]:
 
 def _release(answer: NodeAnswer) -> str:
     """Return the release of the last run that a node reports; empty without one."""
-    told = answer.reply.result if answer.reply is not None and answer.ok else {}
-    return line(mapping_of(told.get("last_run")).get("release"))
+    status = answer.reply.result if answer.reply is not None and answer.ok else {}
+    return line(mapping_of(status.get("last_run")).get("release"))
 
 
 def _durations(answer: NodeAnswer) -> tuple[float, ...]:
     """Return the run durations that a node reports, in seconds, without malformed ones."""
-    told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
-    found = [
-        float(one)
-        for one in (told if isinstance(told, list) else [])
-        if isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= LONGEST
+    listed = (
+        answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
+    )
+    seconds = [
+        float(item)
+        for item in (listed if isinstance(listed, list) else [])
+        if isinstance(item, int | float) and not isinstance(item, bool) and 0 <= item <= LONGEST
     ]
-    return tuple(found[:MAX_DURATIONS])
+    return tuple(seconds[:MAX_DURATIONS])

@@ -152,7 +152,7 @@ class JournalWriter(JournalReader):
             connection.execute("DELETE FROM events")
             _insert(events, connection)
 
-    def said(self, after: int) -> list[tuple[int, str, str, str]]:
+    def commands_after(self, after: int) -> list[tuple[int, str, str, str]]:
         """Return the commands after a number.
 
         Returns:
@@ -163,8 +163,10 @@ class JournalWriter(JournalReader):
                 "SELECT number, command, caller FROM commands WHERE number > ? ORDER BY number",
                 (after,),
             ).fetchall()
-        found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
-        return [(int(number), one, caller, rest) for number, (one, _, rest), caller in found]
+        commands = [
+            (number, str(text).partition(" "), str(caller)) for number, text, caller in rows
+        ]
+        return [(int(number), word, caller, rest) for number, (word, _, rest), caller in commands]
 
     def forget_commands(self) -> None:
         """Delete all commands: they were for an earlier process."""

@@ -150,14 +150,14 @@ def _rollback_states(state: RolloutState) -> dict[NodeName, ProgressState]:
 
     `NOT_REACHED` is the state of a node that had not taken the release, or was not asked.
     """
-    found: dict[NodeName, ProgressState] = {}
+    states: dict[NodeName, ProgressState] = {}
     for node in state.took if state.goes_back else ():
         turn = NodeRun(state.step_back, node)
         end, started = state.ends.get(turn), turn in state.started
         if end is not None:
-            found[node] = _OF_ROLLBACK.get(end.result, ProgressState.FAILED)
+            states[node] = _OF_ROLLBACK.get(end.result, ProgressState.FAILED)
         elif state.over is not None:
-            found[node] = ProgressState.FAILED if started else ProgressState.NOT_REACHED
+            states[node] = ProgressState.FAILED if started else ProgressState.NOT_REACHED
         else:
-            found[node] = ProgressState.RUNNING if started else ProgressState.WAITING
-    return found
+            states[node] = ProgressState.RUNNING if started else ProgressState.WAITING
+    return states

@@ -173,7 +173,7 @@ class RolloutReport:
         if state.overtaken is not None:
             return state.overtaken.who
         return next(
-            (one.reason for one in (state.over, state.stopped, state.paused) if one is not None), ""
+            (end.reason for end in (state.over, state.stopped, state.paused) if end is not None), ""
         )
 
     def summary(self) -> dict[str, Any]:
@@ -228,17 +228,17 @@ class RolloutReport:
 
     def _changes(self) -> dict[str, Any]:
         """Return the JSON form of reported changes and of differences from the approval."""
-        approval, found = self.state.began.approval, approval_of(self.state)
+        approval, approvable = self.state.began.approval, approval_of(self.state)
         return {
-            "digest": None if found is None else found.digest,
+            "digest": None if approvable is None else approvable.digest,
             "changes": [
                 {
                     "node": node,
-                    "release": told.release,
-                    "total": told.total,
-                    "changes": [_named(one) for one in told.changes],
+                    "release": predicted.release,
+                    "total": predicted.total,
+                    "changes": [_named(change) for change in predicted.changes],
                 }
-                for node, told in sorted(self.state.predicted_changes.items())
+                for node, predicted in sorted(self.state.predicted_changes.items())
             ],
             "approval": None
             if approval is None
@@ -260,7 +260,7 @@ class RolloutReport:
         return {
             **self._waiting(turn),
             "release": difference.release,
-            "changes": [_named(one) for one in difference.others],
+            "changes": [_named(change) for change in difference.others],
             "approved_by": None if approved is None else approved.approved_by,
         }
 
@@ -268,11 +268,11 @@ class RolloutReport:
         runs = [
             self._run(NodeRun(step, node), states) for node in self.state.began.groups[step - 1]
         ]
-        found = [ProgressState(run["state"]) for run in runs]
+        run_states = [ProgressState(run["state"]) for run in runs]
         return {
             "group": step,
-            "state": str(of_group(found)),
-            "counts": count_states(found),
+            "state": str(of_group(run_states)),
+            "counts": count_states(run_states),
             "runs": runs,
         }
 

@@ -72,11 +72,13 @@ async def take_up(
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
-    found, blind = None, 0
+    published, blind = None, 0
     if wanted is not None:
         without = problem is None and wanted in journals.ids()
-        found, blind = await _read(heads, wanted, own=problem is None, without=without, note=note)
-    if wanted is None or (found is None and wanted not in journals.ids()):
+        published, blind = await _read(
+            heads, wanted, own=problem is None, without=without, note=note
+        )
+    if wanted is None or (published is None and wanted not in journals.ids()):
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
             if wanted
@@ -86,14 +88,14 @@ async def take_up(
         )
     here = wanted in journals.ids()
     if problem is not None:
-        await _check_over(journals.open(wanted) if here else None, found, problem)
+        await _check_over(journals.open(wanted) if here else None, published, problem)
     journal = journals.take(wanted)
     try:
-        revision = None if found is None else found.revision
+        revision = None if published is None else published.revision
         epoch = (_epoch(journal, caller) if here else 0) + blind
-        if found is not None:
-            newer = _newer_of(journal, found, here=epoch, heads=heads)
-            epoch = max(newer, found.head.epoch)
+        if published is not None:
+            newer = _newer_of(journal, published, here=epoch, heads=heads)
+            epoch = max(newer, published.head.epoch)
         resumable(journal, caller)
         claimed = RolloutCheckpoint(rollout=wanted, epoch=epoch + 1, events=tuple(journal.events()))
         try:
@@ -150,15 +152,15 @@ def head_of(journal: JournalReader) -> RolloutCheckpoint:
 
 
 def _newer_of(
-    journal: JournalWriter, found: PublishedCheckpoint, *, here: int, heads: RolloutCheckpoints
+    journal: JournalWriter, published: PublishedCheckpoint, *, here: int, heads: RolloutCheckpoints
 ) -> int:
     """Replace the journal's events by the checkpoint's if these are newer; return the epoch."""
-    head = found.head
+    head = published.head
     if head.over:
         raise InvalidInputError("is over: it continued elsewhere", where=str(head.rollout))
     there = RolloutState.of(event for _, event in head.events).epoch if head.events else 0
     if there > here:
-        _check_beginning(journal if here else None, found, heads)
+        _check_beginning(journal if here else None, published, heads)
         journal.replace(head.events)
         return there
     if not here or (not head.events and head.epoch > here):
@@ -171,7 +173,7 @@ def _newer_of(
 
 
 def _check_beginning(
-    journal: JournalReader | None, found: PublishedCheckpoint, heads: RolloutCheckpoints
+    journal: JournalReader | None, published: PublishedCheckpoint, heads: RolloutCheckpoints
 ) -> None:
     """Reject a checkpoint in which a third party changed what the rollout does.
 
@@ -182,23 +184,23 @@ def _check_beginning(
         IntegrityError: Neither the caller nor this signer signed the checkpoint, and the
             rollout's first event is unknown here or differs.
     """
-    if found.signer in (heads.owner, heads.signer):
+    if published.signer in (heads.owner, heads.signer):
         return
     if journal is None and heads.owner != heads.signer:
         return
-    _, told = found.head.events[0]
-    if journal is None or journal.state().began != told:
+    _, first_event = published.head.events[0]
+    if journal is None or journal.state().began != first_event:
         known = "is unknown here" if journal is None else "differs from the journal here"
         raise IntegrityError(
-            f"was last taken over by {found.signer}, and its start event {known}",
-            where=str(found.head.rollout),
+            f"was last taken over by {published.signer}, and its start event {known}",
+            where=str(published.head.rollout),
             hint="resume it where it began, or ask the person who took it over to resume it",
         )
 
 
 async def _check_over(
     journal: JournalReader | None,
-    found: PublishedCheckpoint | None,
+    published: PublishedCheckpoint | None,
     problem: Callable[[RolloutState], Awaitable[str]],
 ) -> None:
     """Reject the takeover of a rollout before anything changes.
@@ -206,8 +208,8 @@ async def _check_over(
     Raises:
         InvalidInputError: A node of the rollout refuses the takeover, or is not ready.
     """
-    if found is not None and found.head.events:
-        state = RolloutState.of(event for _, event in found.head.events)
+    if published is not None and published.head.events:
+        state = RolloutState.of(event for _, event in published.head.events)
     elif journal is not None:
         state = journal.state()
     else:

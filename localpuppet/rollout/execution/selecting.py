@@ -61,11 +61,14 @@ def _applications(plan: Plan) -> list[str]:
     declared: set[str] = set()
     known: set[NodeName] = set()
     for run in plan.runs:
-        mine = {one.application for one in run.components if one.declared}
+        mine = {component.application for component in run.components if component.declared}
         declared |= mine
         known |= {run.node} if mine else set()
     others = {
-        one.application for run in plan.runs if run.node not in known for one in run.components
+        component.application
+        for run in plan.runs
+        if run.node not in known
+        for component in run.components
     }
     return [*sorted(declared), *sorted(others - declared)]
 
@@ -80,11 +83,11 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
     Raises:
         InvalidInputError: A node does not have the fact, or has more than one value.
     """
-    found: dict[NodeName, str] = {}
+    places: dict[NodeName, str] = {}
     missing = []
     for node, value in sorted(facts.items()):
         if isinstance(value, str | int | float) and str(value):
-            found[node] = str(value)[:MAX_PLACE]
+            places[node] = str(value)[:MAX_PLACE]
         else:
             missing.append(node)
     if missing:
@@ -93,7 +96,7 @@ def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
             where="--one-at-a-time-by",
             hint="see 'localpuppet inventory facts NODE'",
         )
-    return found
+    return places
 
 
 def one_group(nodes: Collection[NodeName], *, title: str) -> RolloutSelection:
@@ -131,17 +134,17 @@ def needs_of(plan: Plan) -> tuple[ExportDependency, ...]:
     producers: dict[str, set[NodeName]] = {}
     consumers: dict[str, set[NodeName]] = {}
     for run in plan.runs:
-        for one in run.components:
-            if one.declared:
-                for name in one.produces:
+        for component in run.components:
+            if component.declared:
+                for name in component.produces:
                     producers.setdefault(name, set()).add(run.node)
-                for name in one.consumes:
+                for name in component.consumes:
                     consumers.setdefault(name, set()).add(run.node)
-    found: dict[tuple[NodeName, ...], set[NodeName]] = {}
+    dependencies: dict[tuple[NodeName, ...], set[NodeName]] = {}
     for name in sorted(producers.keys() & consumers.keys()):
-        found.setdefault(tuple(sorted(producers[name])), set()).update(consumers[name])
+        dependencies.setdefault(tuple(sorted(producers[name])), set()).update(consumers[name])
     together: dict[tuple[NodeName, ...], set[NodeName]] = {}
-    for makers, users in found.items():
+    for makers, users in dependencies.items():
         if len(users.union(makers)) > 1:
             together.setdefault(tuple(sorted(users)), set()).update(makers)
     return tuple(
@@ -152,12 +155,14 @@ def needs_of(plan: Plan) -> tuple[ExportDependency, ...]:
 
 def consumers_of(needs: Sequence[ExportDependency]) -> Consumers:
     """Return node → the other nodes that consume what it produces; without empty ones."""
-    found: dict[NodeName, set[NodeName]] = {}
+    consumers: dict[NodeName, set[NodeName]] = {}
     for need in needs:
         for node in need.producers:
-            found.setdefault(node, set()).update(need.consumers)
+            consumers.setdefault(node, set()).update(need.consumers)
     return {
-        node: tuple(sorted(others - {node})) for node, others in found.items() if others - {node}
+        node: tuple(sorted(others - {node}))
+        for node, others in consumers.items()
+        if others - {node}
     }
 
 
@@ -167,16 +172,16 @@ def checks_of(plan: Plan) -> dict[NodeRun, Checks]:
     Raises:
         InvalidInputError: More than `MAX_CHECKS` checks follow one run.
     """
-    found: dict[NodeRun, Checks] = {}
+    by_run: dict[NodeRun, Checks] = {}
     for run in plan.runs:
-        checks = dict.fromkeys(check for one in run.components for check in one.checks)
+        checks = dict.fromkeys(check for component in run.components for check in component.checks)
         if len(checks) > MAX_CHECKS:
             raise InvalidInputError(
                 f"{len(checks)} checks follow a run of {run.node}; at most {MAX_CHECKS} are allowed"
             )
         if checks:
-            found[NodeRun(run.group, run.node)] = tuple(checks)
-    return found
+            by_run[NodeRun(run.group, run.node)] = tuple(checks)
+    return by_run
 
 
 def only(selected: RolloutSelection, nodes: Collection[NodeName]) -> RolloutSelection:

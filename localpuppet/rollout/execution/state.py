@@ -194,7 +194,7 @@ class RolloutState:
     def commands(self) -> list[str]:
         """The programs that checks run on the controller's machine, sorted."""
         every = [self.began.options.checks, *self.began.checks.values()]
-        return sorted({one[0] for checks in every for one in checks if isinstance(one, tuple)})
+        return sorted({key[0] for checks in every for key in checks if isinstance(key, tuple)})
 
     @property
     def allowed(self) -> int:
@@ -345,10 +345,10 @@ class RolloutState:
 
     def sections(self, turns: Sequence[NodeRun]) -> list[list[NodeRun]]:
         """Return node runs in sections that follow each other, by the places of the nodes."""
-        found: dict[str, list[NodeRun]] = {}
+        runs_by_section: dict[str, list[NodeRun]] = {}
         for turn in turns:
-            found.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
-        return [found[place] for place in sorted(found)]
+            runs_by_section.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
+        return [runs_by_section[place] for place in sorted(runs_by_section)]
 
     def results(self) -> dict[NodeName, NodeResult | None]:
         """Return node → its result; `None` if it has none yet."""
@@ -357,21 +357,21 @@ class RolloutState:
             for node in group:
                 mine[node].append(NodeRun(step, node))
         open_result = None if self.over is None else NodeResult.NOT_REACHED
-        found: dict[NodeName, NodeResult | None] = {}
+        results: dict[NodeName, NodeResult | None] = {}
         for node, turns in mine.items():
             if node in self.skipped:
-                found[node] = NodeResult.SKIPPED
+                results[node] = NodeResult.SKIPPED
             elif (back := self._back(node)) is not None:
-                found[node] = back
+                results[node] = back
             elif node in self.failed:
-                found[node] = self.failed[node].result
+                results[node] = self.failed[node].result
             elif all(self.settled(turn) for turn in turns):
-                found[node] = NodeResult.SUCCEEDED
+                results[node] = NodeResult.SUCCEEDED
             elif node in self.lost:
-                found[node] = NodeResult.UNRESPONSIVE
+                results[node] = NodeResult.UNRESPONSIVE
             else:
-                found[node] = open_result
-        return found
+                results[node] = open_result
+        return results
 
     def _back(self, node: NodeName) -> NodeResult | None:
         """Return the result of a node's rollback run; `None` if it had none, or is running."""

@@ -30,13 +30,13 @@ def why_not_ready(state: RolloutState, problems: Mapping[NodeName, str]) -> str:
     alike: dict[str, list[NodeName]] = {}
     for node, why in sorted(problems.items()):
         alike.setdefault(why, []).append(node)
-    common = sorted(alike.items(), key=lambda one: -len(one[1]))
-    found = [f"{shown_names(nodes)}: {why}" for why, nodes in common]
+    common = sorted(alike.items(), key=lambda pair: -len(pair[1]))
+    reasons = [f"{shown_names(nodes)}: {why}" for why, nodes in common]
     left = sum(len(nodes) for _, nodes in common[SHOWN:])
     more = f"; and {left} more" if left else ""
     if state.began.options.skip_unready and (pairs := _needed(state, problems)):
         more += f"; not left out, because {shown_names(pairs)}"
-    return "; ".join(found[:SHOWN]) + more
+    return "; ".join(reasons[:SHOWN]) + more
 
 
 def _needed(state: RolloutState, problems: Collection[NodeName]) -> list[str]:

@@ -31,10 +31,10 @@ def parse_until(text: str, *, now: datetime, where: str) -> datetime:
     Raises:
         InvalidInputError: It is not a time, has no zone, is skipped by clocks, or is in the past.
     """
-    found = _parse(text, now=now, where=where)
-    if found <= now:
+    end = _parse(text, now=now, where=where)
+    if end <= now:
         raise InvalidInputError("is in the past", where=where)
-    return found
+    return end
 
 
 def _parse(text: str, *, now: datetime, where: str) -> datetime:
@@ -55,11 +55,11 @@ def _parse(text: str, *, now: datetime, where: str) -> datetime:
             f"the zone {name!r} is unknown on this machine", where=where, hint=_HINT
         ) from error
     today = now.astimezone(zone).date().isoformat()
-    found = _moment(date or today, time, zone, where)
-    if date is None and found <= now:
+    end = _moment(date or today, time, zone, where)
+    if date is None and end <= now:
         tomorrow = now.astimezone(zone).date() + timedelta(days=1)
-        found = _moment(tomorrow.isoformat(), time, zone, where)
-    return found
+        end = _moment(tomorrow.isoformat(), time, zone, where)
+    return end
 
 
 def _moment(date: str, time: str, zone: ZoneInfo, where: str) -> datetime:

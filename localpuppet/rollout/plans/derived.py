@@ -82,14 +82,14 @@ class DerivedPlan:
         if not named and not roles and answer is None:
             return ()
         wanted = frozenset(roles)
-        found = set(named or self.roles)
+        names = set(named or self.roles)
         if roles:
-            found &= {node for node, mine in self.roles.items() if wanted & {*mine}}
+            names &= {node for node, mine in self.roles.items() if wanted & {*mine}}
         if answer is not None:
-            found &= answer
-        if not found:
+            names &= answer
+        if not names:
             raise InvalidInputError("the selection matches no node", where="inventory")
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +156,8 @@ def _classes(
     members: list[list[NodeName]] = []
     produces, consumes = [], []
     for node, parts in sorted(declared.items()):
-        gives = frozenset(name for one in parts for name in one.produces)
-        takes = frozenset(name for one in parts for name in one.consumes)
+        gives = frozenset(name for part in parts for name in part.produces)
+        takes = frozenset(name for part in parts for name in part.consumes)
         sign = (tuple(starts.get(node, ())), tuple(ends.get(node, ())), gives, takes)
         of[node] = numbers.setdefault(sign, len(numbers))
         if of[node] == len(members):
@@ -172,15 +172,15 @@ def _asked(
     relations: Sequence[NodeLink], classes: _Classes, most: int
 ) -> tuple[set[Pair], list[str]]:
     """Return the pairs of classes that relations order, and notes on relations left out."""
-    found: set[Pair] = set()
+    pairs: set[Pair] = set()
     notes = []
     for link in relations:
         starts, ends = classes.those(link.starts), classes.those(link.ends)
-        if len(found) + len(starts) * len(ends) > most:
+        if len(pairs) + len(starts) * len(ends) > most:
             notes.append(f"{_text(link)} is between too many nodes to order them")
             continue
-        found |= {(start, end) for end in ends for start in _before(starts, ends, end)}
-    return found, notes
+        pairs |= {(start, end) for end in ends for start in _before(starts, ends, end)}
+    return pairs, notes
 
 
 def _before(starts: frozenset[int], ends: frozenset[int], end: int) -> frozenset[int]:
@@ -217,10 +217,10 @@ def _undecided(
     names = set()
     for start, end in lost:
         first, second = classes.members[start][0], classes.members[end][0]
-        names.add(tuple(sorted(role_of(one, roles.get(one, ())) for one in (first, second))))
-    for one, other in sorted(names)[:MAX_NOTES]:
+        names.add(tuple(sorted(role_of(side, roles.get(side, ())) for side in (first, second))))
+    for role, other in sorted(names)[:MAX_NOTES]:
         yield one_line(
-            f"no order between {one[:MAX_ROLE]} and {other[:MAX_ROLE]}: each waits for the other"
+            f"no order between {role[:MAX_ROLE]} and {other[:MAX_ROLE]}: each waits for the other"
         )
     if len(names) > MAX_NOTES:
         yield f"and between {len(names) - MAX_NOTES} more"
@@ -247,13 +247,13 @@ class _Components:
                 waiting.setdefault(before, []).append(end)
         several = len(waiting) > 1
         for part, (before, after) in enumerate(
-            sorted(waiting.items(), key=lambda one: sorted(one[1])), 1
+            sorted(waiting.items(), key=lambda pair: sorted(pair[1])), 1
         ):
             capability = f"{name} ({part})" if several else name
-            for wanted, found in ((before, self._produces), (after, self._consumes)):
-                for one in wanted:
-                    for node in classes.members[one]:
-                        found.setdefault(node, []).append(capability)
+            for wanted, components in ((before, self._produces), (after, self._consumes)):
+                for component in wanted:
+                    for node in classes.members[component]:
+                        components.setdefault(node, []).append(capability)
 
     def site(self, environment: str) -> EnvironmentSite:
         """Return the site.
@@ -261,21 +261,21 @@ class _Components:
         Raises:
             InvalidInputError: There are too many components.
         """
-        found = [
+        components = [
             SiteComponent(
-                application=one.application,
-                name=one.name,
+                application=part.application,
+                name=part.name,
                 node=node,
-                produces=one.produces,
-                consumes=one.consumes,
+                produces=part.produces,
+                consumes=part.consumes,
             )
             for node, parts in self.declared.items()
-            for one in parts
+            for part in parts
         ]
         for node, parts in self.declared.items():
             produces, consumes = self._produces.get(node, []), self._consumes.get(node, [])
             if produces or consumes or not parts:
-                found.append(
+                components.append(
                     SiteComponent(
                         application=self._application(node),
                         name=CATALOG,
@@ -285,15 +285,17 @@ class _Components:
                         declared=False,
                     )
                 )
-        if len(found) > MAX_COMPONENTS:
+        if len(components) > MAX_COMPONENTS:
             raise InvalidInputError(
                 f"has too many components: at most {MAX_COMPONENTS} are allowed", where="inventory"
             )
-        found.sort(key=lambda one: (one.node, one.application, one.name))
+        components.sort(
+            key=lambda component: (component.node, component.application, component.name)
+        )
         return EnvironmentSite(
             environment=environment,
-            applications=tuple(sorted({one.application for one in found})),
-            components=tuple(found),
+            applications=tuple(sorted({component.application for component in components})),
+            components=tuple(components),
         )
 
     def _application(self, node: NodeName) -> str:

@@ -175,19 +175,19 @@ def join(
         is_drawn: Whether an arrow is drawn between two classes.
     """
     of = {vertex: number for number, members in enumerate(classes) for vertex in members}
-    found: dict[tuple[int, int, tuple[str, ...]], list[Arrow]] = {}
+    arrows_by_ends: dict[tuple[int, int, tuple[str, ...]], list[Arrow]] = {}
     for start, end, arrow in islice(_pairs(arrows, of), MAX_PAIRS):
         if is_drawn(start, end, arrow):
-            found.setdefault((start, end, arrow.kinds), []).append(arrow)
+            arrows_by_ends.setdefault((start, end, arrow.kinds), []).append(arrow)
     return [
         DiagramEdge(
             start=start,
             end=end,
             label=_listed(sorted({arrow.label for arrow in several if arrow.label})),
-            details=tuple(dict.fromkeys(line for one in several for line in one.details)),
+            details=tuple(dict.fromkeys(line for item in several for line in item.details)),
             kinds=kinds,
         )
-        for (start, end, kinds), several in sorted(found.items(), key=lambda one: one[0])
+        for (start, end, kinds), several in sorted(arrows_by_ends.items(), key=lambda pair: pair[0])
     ]
 
 

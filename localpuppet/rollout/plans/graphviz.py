@@ -14,7 +14,7 @@ from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.rollout.plans.diagram import Diagram, dot_sizes
 from localpuppet.rollout.plans.svg import write_svg
 
-BOUNDS = Bounds(seconds=5, said=2 * 1024 * 1024, errors=4096, memory=256 * 1024 * 1024, file=0)
+BOUNDS = Bounds(seconds=5, output=2 * 1024 * 1024, errors=4096, memory=256 * 1024 * 1024, file=0)
 
 
 def draw_svg(

@@ -75,17 +75,19 @@ def turns(graph: Graph) -> LevelSchedule:
         inner, inner_count = strong_components(joined)
         if loops := several_places(joined, inner, inner_count):
             first = min(loops)
-            members = [vertex for vertex, one in enumerate(number) if inner[one] == first]
+            members = [vertex for vertex, item in enumerate(number) if inner[item] == first]
             raise LoopError(len(loops), members)
     ordered = merge(joined, inner, inner_count)
     levels = _Levels(ordered)
     times = _Sweep(ordered, levels.levels).times() if looping else levels.levels
-    of_vertex = [inner[one] for one in number]
-    first_of_last = next((one for one in of_vertex if levels.levels[one] == levels.top), JUNCTION)
+    of_vertex = [inner[item] for item in number]
+    first_of_last = next(
+        (item for item in of_vertex if levels.levels[item] == levels.top), JUNCTION
+    )
     chain: dict[int, list[int]] = {vertex: [] for vertex in levels.chain(first_of_last)}
-    for vertex, one in enumerate(of_vertex):
-        if one in chain and graph.places[vertex] != JUNCTION:
-            chain[one].append(vertex)
+    for vertex, component in enumerate(of_vertex):
+        if component in chain and graph.places[vertex] != JUNCTION:
+            chain[component].append(vertex)
     return LevelSchedule(
         times=[
             JUNCTION if place == JUNCTION else times[of_vertex[vertex]]
@@ -98,23 +100,23 @@ def turns(graph: Graph) -> LevelSchedule:
 
 def _by_place(graph: Graph) -> tuple[list[int], int]:
     """Number the vertices by place: those of one place have its number."""
-    found, following = [], max(graph.places, default=JUNCTION) + 1
+    levels, following = [], max(graph.places, default=JUNCTION) + 1
     for place in graph.places:
-        found.append(following if place == JUNCTION else place)
+        levels.append(following if place == JUNCTION else place)
         following += place == JUNCTION
-    return found, following
+    return levels, following
 
 
 def _apart(
     graph: Graph, number: Sequence[int], count: int, looping: set[int]
 ) -> tuple[list[int], int]:
     """Give each vertex of the looping places a separate number."""
-    found = list(number)
+    levels = list(number)
     for vertex, place in enumerate(graph.places):
         if place in looping:
-            found[vertex] = count
+            levels[vertex] = count
             count += 1
-    return found, count
+    return levels, count
 
 
 class _Levels:

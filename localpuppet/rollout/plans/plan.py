@@ -57,10 +57,10 @@ class Run:
 
     def by_application(self) -> dict[str, list[str]]:
         """Return the names of the components by application, both sorted."""
-        found: dict[str, list[str]] = {}
+        components: dict[str, list[str]] = {}
         for component in self.components:
-            found.setdefault(component.application, []).append(component.name)
-        return found
+            components.setdefault(component.application, []).append(component.name)
+        return components
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -70,13 +70,13 @@ class Run:
             "total": self.total,
             "components": [
                 {
-                    "application": one.application,
-                    "name": one.name,
-                    "produces": list(one.produces),
-                    "consumes": list(one.consumes),
-                    "checks": [to_json(check) for check in one.checks],
+                    "application": component.application,
+                    "name": component.name,
+                    "produces": list(component.produces),
+                    "consumes": list(component.consumes),
+                    "checks": [to_json(check) for check in component.checks],
                 }
-                for one in self.components
+                for component in self.components
             ],
         }
 
@@ -128,11 +128,11 @@ class Plan:
 
     def repeated(self) -> dict[NodeName, list[int]]:
         """Return node → its groups, for nodes that run more than once."""
-        found: dict[NodeName, list[int]] = {}
+        numbers: dict[NodeName, list[int]] = {}
         for run in self.runs:
             if run.total > 1:
-                found.setdefault(run.node, []).append(run.group)
-        return dict(sorted(found.items()))
+                numbers.setdefault(run.node, []).append(run.group)
+        return dict(sorted(numbers.items()))
 
     def summary(self) -> dict[str, Any]:
         """Return the JSON form without the groups; see base/share/plan.schema.json."""
@@ -162,20 +162,20 @@ def make_plan(site: EnvironmentSite, selection: PlanSelection, *, where: str) ->
     """
     applications = _applications(site, selection, where)
     wanted = frozenset(applications)
-    components = [one for one in site.components if one.application in wanted]
+    components = [component for component in site.components if component.application in wanted]
     _refuse_missing(site, components, where)
     nodes = _nodes(site, components, selection, where)
     whole = _Vertices(components, nodes=None)
-    found = _turns(whole, where)
+    schedule = _turns(whole, where)
     vertices = whole
     if selection.nodes:
         vertices = _Vertices(components, nodes=nodes)
-        found = turns(vertices.graph)
+        schedule = turns(vertices.graph)
     return Plan(
         environment=site.environment,
         applications=applications,
-        groups=_groups(vertices, found),
-        chain=_chain(vertices, found),
+        groups=_groups(vertices, schedule),
+        chain=_chain(vertices, schedule),
         external_capabilities=vertices.external_capabilities(),
     )
 
@@ -196,11 +196,11 @@ def _nodes(
     site: EnvironmentSite, components: Sequence[SiteComponent], selection: PlanSelection, where: str
 ) -> frozenset[NodeName]:
     """Return the selected nodes."""
-    known = frozenset(one.node for one in components)
+    known = frozenset(component.node for component in components)
     for node in selection.nodes:
         if node in known:
             continue
-        if any(one.node == node for one in site.components):
+        if any(component.node == node for component in site.components):
             raise InvalidInputError(
                 f"node {node} has no component of the selected applications", where=where
             )
@@ -218,21 +218,21 @@ def _known(word: str, names: Sequence[str]) -> str:
 
 def _refuse_missing(site: EnvironmentSite, components: Sequence[SiteComponent], where: str) -> None:
     """Reject a capability without a producer, or with one that is not selected."""
-    selected = {one.application for one in components}
-    produced = set[str]().union(*(one.produces for one in components))
+    selected = {component.application for component in components}
+    produced = set[str]().union(*(component.produces for component in components))
     elsewhere = {
-        name: one
-        for one in reversed(site.components)
-        if one.application not in selected
-        for name in one.produces
+        name: component
+        for component in reversed(site.components)
+        if component.application not in selected
+        for name in component.produces
     }
-    consumed = chain.from_iterable(one.consumes for one in components)
+    consumed = chain.from_iterable(component.consumes for component in components)
     if not elsewhere and produced.issuperset(consumed):
         return
     missing = [
-        (one, name)
-        for one in components
-        for name in one.consumes
+        (component, name)
+        for component in components
+        for name in component.consumes
         if name in elsewhere or name not in produced
     ]
     if not missing:
@@ -266,20 +266,20 @@ class _Vertices:
     ) -> None:
         self.components = components
         self._nodes = nodes
-        self.names = list(dict.fromkeys(name for one in components for name in one.produces))
+        self.names = list(dict.fromkeys(name for item in components for name in item.produces))
         first = len(components)
         vertex = {name: first + index for index, name in enumerate(self.names)}
         places: list[int] = []
         successors: list[list[int]] = []
         place, last = JUNCTION, None
         consumers: list[list[int]] = [[] for _ in self.names]
-        for index, one in enumerate(components):
-            if one.node != last and (nodes is None or one.node in nodes):
+        for index, component in enumerate(components):
+            if component.node != last and (nodes is None or component.node in nodes):
                 place += 1
-                last = one.node
-            places.append(place if one.node == last else JUNCTION)
-            successors.append([vertex[name] for name in one.produces])
-            for name in one.consumes:
+                last = component.node
+            places.append(place if component.node == last else JUNCTION)
+            successors.append([vertex[name] for name in component.produces])
+            for name in component.consumes:
                 consumers[vertex[name] - first].append(index)
         self.graph = Graph(
             places=[*places, *(JUNCTION for _ in self.names)], successors=[*successors, *consumers]
@@ -290,9 +290,9 @@ class _Vertices:
         nodes = self._nodes
         if nodes is None:
             return ()
-        here = [one for one in self.components if one.node in nodes]
-        produced = {name for one in here for name in one.produces}
-        return tuple(sorted({name for one in here for name in one.consumes} - produced))
+        here = [component for component in self.components if component.node in nodes]
+        produced = {name for component in here for name in component.produces}
+        return tuple(sorted({name for component in here for name in component.consumes} - produced))
 
 
 def _turns(vertices: _Vertices, where: str) -> LevelSchedule:
@@ -322,12 +322,14 @@ def _named(vertices: _Vertices, steps: Sequence[int]) -> str:
     return " -> ".join(names)
 
 
-def _groups(vertices: _Vertices, found: LevelSchedule) -> tuple[tuple[Run, ...], ...]:
+def _groups(vertices: _Vertices, schedule: LevelSchedule) -> tuple[tuple[Run, ...], ...]:
     settled: dict[NodeName, dict[int, list[SiteComponent]]] = {}
-    for index, one in enumerate(vertices.components):
-        if found.times[index] != JUNCTION:
-            settled.setdefault(one.node, {}).setdefault(found.times[index], []).append(one)
-    groups: list[list[Run]] = [[] for _ in range(found.last + 1)]
+    for index, component in enumerate(vertices.components):
+        if schedule.times[index] != JUNCTION:
+            settled.setdefault(component.node, {}).setdefault(schedule.times[index], []).append(
+                component
+            )
+    groups: list[list[Run]] = [[] for _ in range(schedule.last + 1)]
     for node, by_time in settled.items():
         for number, (time, components) in enumerate(sorted(by_time.items()), 1):
             groups[time].append(
@@ -342,14 +344,16 @@ def _groups(vertices: _Vertices, found: LevelSchedule) -> tuple[tuple[Run, ...],
     return tuple(tuple(group) for group in groups)
 
 
-def _chain(vertices: _Vertices, found: LevelSchedule) -> tuple[ChainRun, ...]:
+def _chain(vertices: _Vertices, schedule: LevelSchedule) -> tuple[ChainRun, ...]:
     links: list[ChainRun] = []
     before: Iterable[SiteComponent] = ()
-    for indices in found.chain:
+    for indices in schedule.chain:
         components = [vertices.components[index] for index in indices]
-        group = found.times[indices[0]] + 1
-        produced = {name for one in before for name in one.produces}
-        common = sorted({name for one in components for name in one.consumes} & produced)
+        group = schedule.times[indices[0]] + 1
+        produced = {name for component in before for name in component.produces}
+        common = sorted(
+            {name for component in components for name in component.consumes} & produced
+        )
         if not links or links[-1].group != group:
             capability = common[0] if common else None
             links.append(ChainRun(group=group, node=components[0].node, capability=capability))

@@ -95,7 +95,7 @@ def _box(runs: Sequence[Run], *, is_marked: bool) -> Box:
     for run in runs:
         for application, components in run.by_application().items():
             names.setdefault(application, {}).update(dict.fromkeys(components))
-    lines = [_application(application, [*found]) for application, found in names.items()]
+    lines = [_application(application, [*parts]) for application, parts in names.items()]
     if len(lines) > MAX_APPLICATIONS:
         kept = MAX_APPLICATIONS - 1
         lines = [*lines[:kept], f"{len(lines) - kept} more applications"]

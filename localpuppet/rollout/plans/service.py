@@ -57,19 +57,19 @@ def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Reco
         records: The records.
         draw: Returns a random number from 0 up to but excluding its argument.
     """
-    found: list[Record] = []
-    left = sorted(records, key=lambda one: (one.priority, one.weight, one.target, one.port))
+    ordered: list[Record] = []
+    left = sorted(records, key=lambda item: (item.priority, item.weight, item.target, item.port))
     while left:
-        first = [one for one in left if one.priority == left[0].priority]
-        mark = draw(sum(one.weight for one in first) + 1)
+        first = [item for item in left if item.priority == left[0].priority]
+        mark = draw(sum(item.weight for item in first) + 1)
         total = 0
-        for one in first:
-            total += one.weight
+        for record in first:
+            total += record.weight
             if total >= mark:
-                found.append(one)
-                left.remove(one)
+                ordered.append(record)
+                left.remove(record)
                 break
-    return found
+    return ordered
 
 
 def site_url(source: str, node: Callable[[], NodeName]) -> str:
@@ -132,7 +132,8 @@ class ServiceFetch:
             )
         until = self.now() + self.timeout
         servers = [
-            f"{one.target}:{one.port}" for one in in_order(self.lookup.records(name), self.draw)
+            f"{record.target}:{record.port}"
+            for record in in_order(self.lookup.records(name), self.draw)
         ]
         servers = servers[:MOST] or ([self.default] if self.default else [])
         problem = "has no SRV records"
@@ -140,8 +141,8 @@ class ServiceFetch:
             # The time that one server leaves is divided among the next ones.
             seconds = max(until - self.now(), 1.0) / (len(servers) - place)
             try:
-                one = urlunsplit(parts._replace(netloc=server))
-                return self.client(seconds).get(one, limit=limit)
+                server_url = urlunsplit(parts._replace(netloc=server))
+                return self.client(seconds).get(server_url, limit=limit)
             except UnavailableError as error:
                 problem = f"none of {len(servers)} servers answers; the last: {error}"
         raise UnavailableError(problem, where=name)

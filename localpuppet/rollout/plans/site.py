@@ -98,13 +98,15 @@ class EnvironmentSite:
         for application, components in applications.items():
             inner = at(place, _shown(application))
             reader.application(application, _mapping(components, inner), inner)
-        found = reader.components
+        by_name = reader.components
         # No name has a NUL, which sorts first: the order of tuples in half the time.
-        found.sort(key=lambda one: f"{one.node}\0{one.application}\0{one.name}")
+        by_name.sort(
+            key=lambda component: f"{component.node}\0{component.application}\0{component.name}"
+        )
         return cls(
             environment=EnvironmentName.parse(environment, where=f"{where}: environment"),
             applications=tuple(sorted(applications)),
-            components=tuple(found),
+            components=tuple(by_name),
         )
 
 
@@ -153,13 +155,13 @@ class _Reader:
     def _node(self, value: Json) -> NodeName:
         if not isinstance(value, str):
             raise wrong_type(value, "a node's name", "node")
-        found = self._nodes.get(value)
-        if found is None:
+        name = self._nodes.get(value)
+        if name is None:
             try:
-                found = self._nodes[value] = NodeName.parse(value)
+                name = self._nodes[value] = NodeName.parse(value)
             except InvalidInputError as error:
                 raise _behind(error, "node") from error
-        return found
+        return name
 
     def _capabilities(self, value: Json, key: str) -> tuple[str, ...]:
         if value is None:
@@ -173,12 +175,12 @@ class _Reader:
     def _name(self, value: Json, where: str) -> str:
         if not isinstance(value, str):
             raise wrong_type(value, "a string", where)
-        found = self._names.get(value)
-        if found is None:
+        name = self._names.get(value)
+        if name is None:
             if not _PLAIN.match(value):
                 _check_name(value, where)
-            found = self._names[value] = value
-        return found
+            name = self._names[value] = value
+        return name
 
 
 def _check_name(text: str, where: str) -> None:

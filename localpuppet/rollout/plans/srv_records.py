@@ -50,16 +50,16 @@ class Dns:
         except (dns.exception.DNSException, OSError) as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UnavailableError(f"lookup failed: {reason}", where=name) from error
-        return [_record(one, name) for one in list(answer)[:MOST] if str(one.target) != NOT_OFFERED]
+        return [_record(srv, name) for srv in list(answer)[:MOST] if str(srv.target) != NOT_OFFERED]
 
 
-def _record(found: SRV, name: str) -> Record:
-    target = found.target.to_text(omit_final_dot=True).lower()
+def _record(srv: SRV, name: str) -> Record:
+    target = srv.target.to_text(omit_final_dot=True).lower()
     try:
         return Record(
-            priority=found.priority,
-            weight=found.weight,
-            port=found.port,
+            priority=srv.priority,
+            weight=srv.weight,
+            port=srv.port,
             target=NodeName.parse(target),
         )
     except LocalpuppetError as error:

@@ -79,7 +79,11 @@ def write_svg(diagram: Diagram, placed: dict[str, Any], node_page: str) -> str:
     def points(text: str) -> list[Point]:
         return [(float(x) + MARGIN, top - float(y) + TOP) for x, y in _POINT.findall(text)]
 
-    at = {one["name"]: points(one["pos"])[0] for one in placed.get("objects", ()) if "pos" in one}
+    at = {
+        placed_node["name"]: points(placed_node["pos"])[0]
+        for placed_node in placed.get("objects", ())
+        if "pos" in placed_node
+    }
     lowest = [at[f"b{number}"][1] + box.size[1] / 2 for number, box in enumerate(diagram.boxes)]
     body = [_text((at[f"h{rank}"][0], 52), head, "head") for rank, head in diagram.heads]
     for edge in placed.get("edges", ()):

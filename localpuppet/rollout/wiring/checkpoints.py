@@ -90,7 +90,7 @@ class FleetRollouts:
         """
         async with self.fleet.connected() as kv:
             heads = self.heads(kv, owner)
-            found = await look(heads, rollout, command)
+            published = await look(heads, rollout, command)
             speaker = CommandSender(
                 kv,
                 signer=self.fleet.signer,
@@ -98,10 +98,10 @@ class FleetRollouts:
                 clock=self._node.clock,
                 machine=machine_name(),
             )
-            events = [event for _, event in found.head.events]
+            events = [event for _, event in published.head.events]
             text = about(RolloutState.of(events)) if events else ""
-            await speaker.say(command, owner=heads.owner, to=found, about=text)
-        return found.head
+            await speaker.say(command, owner=heads.owner, to=published, about=text)
+        return published.head
 
     async def elsewhere(self, journal: JournalReader) -> bool:
         """Return whether a rollout with a journal here continued on another machine."""
@@ -116,7 +116,7 @@ class FleetRollouts:
             states: The states of these rollouts by the journals of this machine.
             note: Receives why a checkpoint is rejected.
         """
-        found = {}
+        heads = {}
         async with self.fleet.connected() as kv:
             for state in states:
                 rollout, owner = state.began.id, SignerName.parse_caller(state.began.caller)
@@ -126,8 +126,8 @@ class FleetRollouts:
                     note(f"rollout {rollout}: cannot tell whether it continued elsewhere: {error}")
                     continue
                 if kept is not None and kept.head.epoch > state.epoch:
-                    found[rollout] = kept.head
-        return found
+                    heads[rollout] = kept.head
+        return heads
 
 
 async def known_head(
@@ -143,8 +143,8 @@ async def known_head(
     """
     async with rollouts.fleet.connected() as kv:
         heads = rollouts.heads(kv, owner)
-        found = None if rollout is None else await heads.read(rollout)
-        return (found or await heads.find(rollout)).head
+        published = None if rollout is None else await heads.read(rollout)
+        return (published or await heads.find(rollout)).head
 
 
 async def known_heads(

@@ -76,7 +76,7 @@ class RolloutController:
         """Return the time in the form of journals."""
         return show_time(self._node.clock.now())
 
-    async def begin(self, began: RolloutBegan, told: Callable[[Event], None]) -> JournalReader:
+    async def begin(self, began: RolloutBegan, on_event: Callable[[Event], None]) -> JournalReader:
         """Carry a new rollout out to its end and return its journal.
 
         Raises:
@@ -87,8 +87,8 @@ class RolloutController:
             self._rollouts.journals.forget(self._node.clock.now())
             journal = self._rollouts.journals.begin(began, at=self._now())
             try:
-                told(began)
-                async with self._execution(kv, journal, told) as (execution, keeper):
+                on_event(began)
+                async with self._execution(kv, journal, on_event) as (execution, keeper):
                     await self._carry_out(execution, execution.run(resume=False), keeper)
             finally:
                 journal.close()
@@ -97,7 +97,7 @@ class RolloutController:
     async def resume(
         self,
         rollout: RolloutId | None,
-        told: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         *,
         replay: Callable[[Sequence[Event]], None],
         owner: SignerName | None = None,
@@ -107,7 +107,7 @@ class RolloutController:
 
         Args:
             rollout: The rollout; the newest that can be resumed for `None`.
-            told: Receives each event.
+            on_event: Receives each event.
             replay: Receives the events so far.
             owner: The caller of the rollout; `None` for this signer.
             commands: Whether checks of another caller's rollout may run commands as this user.
@@ -131,9 +131,9 @@ class RolloutController:
             try:
                 journal.forget_commands()
                 replay([event for _, event in journal.events()])
-                told(journal.state().began)
+                on_event(journal.state().began)
                 revision = taken.revision
-                async with self._execution(kv, journal, told, revision) as (execution, keeper):
+                async with self._execution(kv, journal, on_event, revision) as (execution, keeper):
                     by = RolloutResumed(
                         epoch=taken.epoch, caller=self._rollouts.caller, machine=machine_name()
                     )
@@ -142,24 +142,24 @@ class RolloutController:
                 journal.close()
         return journal
 
-    async def give_up(self, rollout: RolloutId, told: Callable[[Event], None]) -> None:
+    async def give_up(self, rollout: RolloutId, on_event: Callable[[Event], None]) -> None:
         """End a rollout that no process controls, and release its nodes; see `resume`."""
         async with self._fleet.connected() as kv:
             journal = self._rollouts.journals.take(rollout)
             try:
                 resumable(journal, journal.state().began.caller)
-                async with self._execution(kv, journal, told) as (execution, keeper):
+                async with self._execution(kv, journal, on_event) as (execution, keeper):
                     work = execution.give_up(f"stopped by {self._rollouts.caller}")
                     await self._carry_out(execution, work, keeper)
             finally:
                 journal.close()
 
-    async def give_back(self, rollout: RolloutId, told: Callable[[Event], None]) -> None:
+    async def give_back(self, rollout: RolloutId, on_event: Callable[[Event], None]) -> None:
         """Release the nodes that a finished rollout kept; see `resume`."""
         async with self._fleet.connected() as kv:
             journal = self._rollouts.journals.take(rollout)
             try:
-                async with self._execution(kv, journal, told) as (execution, keeper):
+                async with self._execution(kv, journal, on_event) as (execution, keeper):
                     await self._carry_out(execution, execution.give_back(), keeper)
             finally:
                 journal.close()
@@ -211,7 +211,7 @@ class RolloutController:
         self,
         kv: KeyValue,
         journal: JournalWriter,
-        told: Callable[[Event], None],
+        on_event: Callable[[Event], None],
         revision: int | None = None,
     ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
         state = journal.state()
@@ -249,17 +249,17 @@ class RolloutController:
         )
         checks = CheckRunner(Probing(ca=self._node.settings.https_ca))
 
-        def heard(event: Event) -> None:
-            told(event)
+        def receive(event: Event) -> None:
+            on_event(event)
             if isinstance(event, _TOLD):
                 self._measure(journal, running=True)
 
-        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=heard)
+        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, on_event=receive)
 
-        async def believes(found: RolloutTakenOver) -> bool:
+        async def believes(takeover: RolloutTakenOver) -> bool:
             if await keeper.is_ours():
                 return False
-            execution.hand_over(found)
+            execution.hand_over(takeover)
             return True
 
         client.heed_refusals(

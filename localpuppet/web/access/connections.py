@@ -37,21 +37,21 @@ class ConnectionTable:
         Args:
             address: The address of the client.
         """
-        one = _one(address)
-        if self._there[one] >= self._of_one or self.total >= self._most:
+        peer = _one(address)
+        if self._there[peer] >= self._of_one or self.total >= self._most:
             return None
-        self._there[one] += 1
-        return one
+        self._there[peer] += 1
+        return peer
 
-    def leave(self, one: str) -> None:
+    def leave(self, peer: str) -> None:
         """Remove an ended connection from the counts.
 
         Args:
-            one: What `enter` returned.
+            peer: What `enter` returned.
         """
-        self._there[one] -= 1
-        if not self._there[one]:
-            del self._there[one]
+        self._there[peer] -= 1
+        if not self._there[peer]:
+            del self._there[peer]
 
 
 def _one(address: str) -> str:

@@ -90,8 +90,8 @@ def bound(place: ListenAddress) -> Iterator[list[socket.socket]]:
                 where=f"{place.address}:{place.port}",
                 hint=f"another port: {place.option} {place.address}:0",
             ) from error
-        for one in sockets:
-            opened.enter_context(one)
+        for listening in sockets:
+            opened.enter_context(listening)
         yield sockets
 
 
@@ -112,7 +112,7 @@ def _beside(place: ListenAddress, first: socket.socket) -> list[socket.socket]:
     Raises:
         OSError: Another process has the port there; `first` is closed then.
     """
-    (other,) = (one for one in LOCALHOST if one != place.address)
+    (other,) = (address for address in LOCALHOST if address != place.address)
     try:
         return [_listening(ListenAddress(address=other, port=first.getsockname()[1]))]
     except OSError as error:

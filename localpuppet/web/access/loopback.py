@@ -86,7 +86,9 @@ class LoopbackDoor:
         """
         pairs = (part.partition("=") for part in header.split(";"))
         ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
-        return next((one for one in islice(ours, MOST_COOKIES) if self.sessions.knows(one)), "")
+        return next(
+            (cookie for cookie in islice(ours, MOST_COOKIES) if self.sessions.knows(cookie)), ""
+        )
 
     def knows(self, visitor: Visitor) -> bool:
         """Return whether a visitor has a session."""

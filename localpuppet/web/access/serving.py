@@ -134,8 +134,8 @@ class _Impatient(H11Protocol):
             self.transport.close()
 
 
-def _is_stranger(one: object) -> bool:
-    return isinstance(one, _Impatient) and one._is_stranger
+def _is_stranger(item: object) -> bool:
+    return isinstance(item, _Impatient) and item._is_stranger
 
 
 class _Server(uvicorn.Server):

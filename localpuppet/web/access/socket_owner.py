@@ -43,7 +43,7 @@ def socket_owner(client: Address, server: Address) -> int | None:
     family = socket.AF_INET6 if ends[0].version == 6 else socket.AF_INET
     ports = client[1].to_bytes(2), server[1].to_bytes(2)
     query = _QUERY.pack(
-        family, socket.IPPROTO_TCP, b"\xff" * 4, *ports, *(one.packed for one in ends), _ANY
+        family, socket.IPPROTO_TCP, b"\xff" * 4, *ports, *(end.packed for end in ends), _ANY
     )
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:

@@ -130,13 +130,13 @@ class ActionViews:
             deed = NodeAction.read(action, names, words)
             return str(deed), lambda: self._actor.act(deed)
 
-        one = names[0] if len(names) == 1 else None
+        only_name = names[0] if len(names) == 1 else None
         return await self.answer(
             request,
             ActionProposal(
                 label=action.label,
-                subject=one or f"{len(names)} nodes",
-                back=f"/nodes/{one}" if one else "/nodes",
+                subject=only_name or f"{len(names)} nodes",
+                back=f"/nodes/{only_name}" if only_name else "/nodes",
                 will=consequences(action, rows),
                 read=read,
                 holds=action is Action.HOLD,
@@ -167,7 +167,7 @@ class ActionViews:
                 raise NotThereError(
                     f"no node has the name {names[0]}", hint="see the list of nodes"
                 )
-            rows = [one or NodeRow(node=name) for name, one in known.items()]
+            rows = [item or NodeRow(node=name) for name, item in known.items()]
         if not rows:
             raise InvalidInputError(
                 "no node is selected", where="action", hint="select rows in the list of nodes"

@@ -201,11 +201,11 @@ class ActionOutcome:
     def of_nodes(cls, deed: NodeAction, results: Iterable[ActionResult]) -> "ActionOutcome":
         """Return the result of an action of nodes."""
         order = list(NodeVerdict)
-        found = sorted(results, key=lambda one: (order.index(one.verdict), one.node))
-        counts = Counter(one.verdict for one in found)
+        in_order = sorted(results, key=lambda result: (order.index(result.verdict), result.node))
+        counts = Counter(result.verdict for result in in_order)
         return cls(
             text=", ".join(f"{counts[verdict]} {verdict}" for verdict in order if counts[verdict]),
-            results=tuple(found),
+            results=tuple(in_order),
             follows=_FOLLOWS[deed.action],
             command=deed.command,
             opposite=Action.ENABLE if deed.action is Action.HOLD else Action.HOLD,
@@ -214,12 +214,12 @@ class ActionOutcome:
     @property
     def line(self) -> str:
         """Return the result in one line, with some reasons."""
-        bad = [f"{one.node}: {one.reason}" for one in self.results if one.reason]
+        bad = [f"{result.node}: {result.reason}" for result in self.results if result.reason]
         return f"{self.text} ({shown_names(bad)})" if bad else self.text
 
     def names(self, *, good: bool) -> tuple[NodeName, ...]:
         """Return the nodes on which the action may take effect, or those on which it does not."""
-        return tuple(one.node for one in self.results if one.verdict.good == good)
+        return tuple(result.node for result in self.results if result.verdict.good == good)
 
     @property
     def failed(self) -> bool:
@@ -247,9 +247,11 @@ def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:
         "Not on hold, by the last status": lambda row: ends and not row.holds,
         "A run is in progress, the new one follows it": lambda row: runs and row.cause,
     }
-    found = {doubt: [row.node for row in rows if has(row)] for doubt, has in doubts.items()}
+    names_by_doubt = {
+        doubt: [row.node for row in rows if has(row)] for doubt, has in doubts.items()
+    }
     return (
         _WILL[action],
-        *(f"{doubt}: {shown_names(names)}." for doubt, names in found.items() if names),
+        *(f"{doubt}: {shown_names(names)}." for doubt, names in names_by_doubt.items() if names),
         f"The policy of each node decides: it must allow you the action {NEEDS[action]}.",
     )

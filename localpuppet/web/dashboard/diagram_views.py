@@ -68,13 +68,15 @@ class DiagramViews:
 
     async def kicks(self, _: Request) -> Response:
         """Show which roles make others run."""
-        found, problem, picture = None, "", None
+        kick_relations, problem, picture = None, "", None
         try:
-            found = relations(await self.inventory.links())
-            picture = await self.pictures.inline(kick_diagram(found))
+            kick_relations = relations(await self.inventory.links())
+            picture = await self.pictures.inline(kick_diagram(kick_relations))
         except LocalpuppetError as error:
             problem = str(error)
-        return self.showing.page("kicks.html", found=found, picture=picture, problem=problem)
+        return self.showing.page(
+            "kicks.html", found=kick_relations, picture=picture, problem=problem
+        )
 
     async def kicks_file(self, request: Request) -> Response:
         """Send the output of `localpuppet kicks` with `--svg` or `--dot`."""

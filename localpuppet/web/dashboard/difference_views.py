@@ -44,9 +44,9 @@ class DifferenceQuery:
         Raises:
             InvalidInputError: A parameter is unknown or invalid.
         """
-        said, page = read_parameters(parameters, {"from", "to"})
+        values, page = read_parameters(parameters, {"from", "to"})
         names = [
-            ReleasePath.parse(said[key], where=key) if key in said else None
+            ReleasePath.parse(values[key], where=key) if key in values else None
             for key in ("from", "to")
         ]
         return cls(before=names[0], after=names[1], page=page)
@@ -106,11 +106,15 @@ class DifferenceViews:
         except LocalpuppetError as error:
             problem = str(error)
         known = await asyncio.to_thread(self._staged.all)
-        both = [one for one in known if one.release in (asked.before, asked.after)]
+        both = [
+            staged_release
+            for staged_release in known
+            if staged_release.release in (asked.before, asked.after)
+        ]
         return self._showing.page(
             "difference.html",
             asked=asked,
-            apps=[one.release for one in known],
+            apps=[staged_release.release for staged_release in known],
             about=await asyncio.to_thread(self._about, both),
             page=page,
             diffs=diffs,
@@ -137,16 +141,21 @@ class DifferenceViews:
         if asked.before is None or asked.after is None:
             return ()
         async with self._turn:
-            found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
-        return changes(found)
+            rows = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
+        return changes(rows)
 
     async def _diffs(self, asked: DifferenceQuery, names: Sequence[str]) -> list[FileDiff]:
         if not self._with_text or asked.before is None or asked.after is None:
             return []
         async with self._turn:
-            found = await asyncio.to_thread(self._staged.texts, asked.before, asked.after, names)
-        return [FileDiff.of(name, text) for name, text in found.items()]
+            diffs = await asyncio.to_thread(self._staged.texts, asked.before, asked.after, names)
+        return [FileDiff.of(name, text) for name, text in diffs.items()]
 
     def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
         staged = self._staged
-        return [staged_row(one, staged.signed(one), staged.subject(one)) for one in known]
+        return [
+            staged_row(
+                staged_release, staged.signed(staged_release), staged.subject(staged_release)
+            )
+            for staged_release in known
+        ]

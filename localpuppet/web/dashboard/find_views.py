@@ -42,25 +42,25 @@ class FindViews:
         if not text:
             return RedirectResponse("/nodes", 303)
         names, problem = await self._names(text)
-        found = await asyncio.to_thread(find, text, names)
-        if found.target:
-            return RedirectResponse(found.target, 303)
+        findings = await asyncio.to_thread(find, text, names)
+        if findings.target:
+            return RedirectResponse(findings.target, 303)
         return self._showing.page(
             "find.html",
             text=text,
-            found=found,
-            total=sum(group.total for group in found.groups),
+            found=findings,
+            total=sum(group.total for group in findings.groups),
             most=MOST_OF_KIND,
             problem=problem,
         )
 
     async def suggestions(self, request: Request) -> Response:
         """Send terms that a text may begin, as JSON."""
-        text, found = _text(request), Findings(groups=())
+        text, findings = _text(request), Findings(groups=())
         if text:
             names, _ = await self._names(text)
-            found = await asyncio.to_thread(find, text, names)
-        listed = [{"term": term, "kind": kind} for term, kind in found.suggestions]
+            findings = await asyncio.to_thread(find, text, names)
+        listed = [{"term": term, "kind": kind} for term, kind in findings.suggestions]
         return JSONResponse({"schema": SCHEMA, "suggestions": listed})
 
     async def _names(self, text: str) -> tuple[Names, str]:
@@ -80,8 +80,8 @@ class FindViews:
         ran = dict.fromkeys(parts.fleet.standing.tallies, "")
         return {
             "node": {row.node: row.outcome.value for row in rows},
-            "run": {one.run: one.node for one in runs},
-            "release": ran | dict.fromkeys([str(one.release) for one in staged], ""),
+            "run": {run.run: run.node for run in runs},
+            "release": ran | dict.fromkeys([str(release.release) for release in staged], ""),
             "role": _counted(Counter(role for row in rows for role in row.roles)),
             "class": _counted(classes),
             "rollout": {row.id: row.state for row in rollouts},

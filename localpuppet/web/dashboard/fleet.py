@@ -25,7 +25,7 @@ from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyV
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT, RunResult
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
@@ -59,14 +59,14 @@ class FleetUpdate:
         ended: Ends of runs.
         gone: Nodes that were forgotten.
         last_updated: When the bus last answered.
-        told: Changed reports of nodes about rollouts.
+        reports: Changed reports of nodes about rollouts.
     """
 
     rows: tuple[NodeRow, ...]
     ended: tuple[RunResult, ...]
     gone: tuple[str, ...]
     last_updated: float | None
-    told: Mapping[str, tuple[NodeRolloutReport, ...]]
+    reports: Mapping[str, tuple[NodeRolloutReport, ...]]
 
 
 class ChangeLog:
@@ -99,7 +99,7 @@ class ChangeLog:
             return set()
         if not self._log or self._log[0][0] > revision + 1:
             return None
-        newest_first = takewhile(lambda one: one[0] > revision, reversed(self._log))
+        newest_first = takewhile(lambda change: change[0] > revision, reversed(self._log))
         names = {name for _, name in newest_first}
         return None if "" in names else names
 
@@ -142,7 +142,7 @@ class Fleet:
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._rollouts = dict(holding)
-        self._told_anew: set[str] = set()
+        self._changed_reports: set[str] = set()
         self.changes = ChangeLog(limits.changes)
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
@@ -198,7 +198,7 @@ class Fleet:
     def _catch_up(self) -> None:
         for name in list(islice(self._waiting, self._limits.together)):
             entry = self._waiting.pop(name)
-            self._told(name, entry.value, entry.revision)
+            self._take_entry(name, entry.value, entry.revision)
         if self._waiting:
             self._behind.set()
         else:
@@ -235,10 +235,10 @@ class Fleet:
             all_: All nodes of the inventory: an unresponsive node that left it, or sent nothing for
                 `KEPT` seconds, is forgotten.
         """
-        for name, found in roles.items():
+        for name, node_roles in roles.items():
             if name in self._rows or len(self._rows) < self._limits.nodes:
                 row = self._rows.get(name, NodeRow(node=name))
-                self._put(replace(row, roles=found, in_inventory=True))
+                self._put(replace(row, roles=node_roles, in_inventory=True))
         oldest = self._now() - KEPT
         for name in [name for name in self._rows if name not in all_]:
             row = self._rows[name]
@@ -256,23 +256,25 @@ class Fleet:
             ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
             last_updated=self.last_updated,
-            told={name: self._rollouts.get(name, ()) for name in self._told_anew},
+            reports={name: self._rollouts.get(name, ()) for name in self._changed_reports},
         )
 
     def written(self, news: FleetUpdate) -> None:
         """Note that changes were written."""
         self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
         self._gone -= set(news.gone)
-        for one in news.ended:
-            if self._ended.pop((one.node, one.run), None):
-                self._ended_of[one.node] -= 1
+        for result in news.ended:
+            if self._ended.pop((result.node, result.run), None):
+                self._ended_of[result.node] -= 1
         self._ended_of = +self._ended_of  # without those of which none waits
         known = self._rollouts
-        self._told_anew -= {one for one in news.told if known.get(one, ()) == news.told[one]}
-        if news.told:
+        self._changed_reports -= {
+            name for name in news.reports if known.get(name, ()) == news.reports[name]
+        }
+        if news.reports:
             self.stir()  # the list of rollouts is made of what is written
 
-    def _told(self, name: str, token: bytes, revision: int) -> None:
+    def _take_entry(self, name: str, token: bytes, revision: int) -> None:
         if revision <= self._revisions.get(name, 0) or not _is_name(name):
             return
         before = self._rows.get(name)
@@ -282,15 +284,15 @@ class Fleet:
             return
         self._revisions[name] = revision
         self._put(row if before is None else row.beside(before))
-        self._hear_of_rollouts(name, told_of(status, row.holds, now=self._now()))
+        self._note_rollouts(name, rollout_reports_of(status, row.holds, now=self._now()))
         ended = RunResult.of(row)
         if ended is not None and (before is None or before.run != row.run):
             self._end(ended)
 
-    def _hear_of_rollouts(self, name: str, told: tuple[NodeRolloutReport, ...]) -> None:
-        if self._rollouts.get(name, ()) != told:
-            self._rollouts[name] = told
-            self._told_anew.add(name)
+    def _note_rollouts(self, name: str, reports: tuple[NodeRolloutReport, ...]) -> None:
+        if self._rollouts.get(name, ()) != reports:
+            self._rollouts[name] = reports
+            self._changed_reports.add(name)
 
     def _end(self, ended: RunResult) -> None:
         """Queue an end of a run for the memory, if the limit allows it."""
@@ -335,9 +337,9 @@ class Fleet:
         self.standing.forget(name)
         self._dirty.discard(name)
         if self._rollouts.pop(name, ()):
-            self._told_anew.add(name)  # those rollouts no longer hold it
+            self._changed_reports.add(name)  # those rollouts no longer hold it
         else:
-            self._told_anew.discard(name)
+            self._changed_reports.discard(name)
         self._gone.add(name)
         self.changes.add(name)
 

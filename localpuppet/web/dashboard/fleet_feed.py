@@ -99,7 +99,7 @@ class FleetFeeder:
     _kv: KeyValue | None = field(default=None, init=False)
     _connected: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _revision: int = field(default=-1, init=False)
-    _said: dict[str, str] = field(default_factory=dict, init=False)
+    _logged: dict[str, str] = field(default_factory=dict, init=False)
 
     async def run(self, leave: asyncio.Event) -> None:
         """Feed the fleet until `leave` is set, then write changes to the memory."""
@@ -110,8 +110,8 @@ class FleetFeeder:
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(task()) for task in tasks]
             await leave.wait()
-            for one in working:
-                one.cancel()
+            for item in working:
+                item.cancel()
         await self._write_once()
         self.memory.close()
 
@@ -143,7 +143,7 @@ class FleetFeeder:
             except* (UnavailableError, InvalidInputError) as errors:
                 error = first_error(errors)
                 self.fleet.lost(str(error))
-                if BUS not in self._said:  # further attempts fail in several ways
+                if BUS not in self._logged:  # further attempts fail in several ways
                     self._wrong(BUS, f"the bus is unreachable: {error}")
             finally:
                 kv, self._kv = self._kv, None
@@ -200,7 +200,7 @@ class FleetFeeder:
         while True:
             await asyncio.sleep(self.intervals.write)
             await self._write_once()
-            if BUS in self._said and not self.fleet.away:
+            if BUS in self._logged and not self.fleet.away:
                 self._well(BUS)
                 self.feed.log.info("the bus is reachable again", kind=LineKind.BUS)
 
@@ -213,7 +213,7 @@ class FleetFeeder:
                 news.ended,
                 gone=news.gone,
                 last_updated=news.last_updated,
-                told=news.told,
+                reports=news.reports,
             )
         except StateError as error:
             self._wrong("memory", f"the dashboard does not store results: {error}")
@@ -232,12 +232,12 @@ class FleetFeeder:
 
     def _wrong(self, part: str, text: str) -> None:
         """Log a problem of a part once."""
-        if self._said.get(part) != text:
+        if self._logged.get(part) != text:
             self.feed.log.warning(text, kind=LineKind.INVENTORY)
-        self._said[part] = text
+        self._logged[part] = text
 
     def _well(self, part: str) -> None:
-        self._said.pop(part, None)
+        self._logged.pop(part, None)
 
 
 def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:

@@ -321,21 +321,21 @@ class Inventory:
 
 
 def _values(reader: InventoryReader, path: str) -> Mapping[str, str]:
-    found = ((str(entry.node), at_path(entry.facts, path)) for entry in reader.entries())
+    pairs = ((str(entry.node), at_path(entry.facts, path)) for entry in reader.entries())
     return {
         node: shortened(str(value), MAX_TEXT)
-        for node, value in found
+        for node, value in pairs
         if isinstance(value, str | int | float)
     }
 
 
 def _classes_of(reader: InventoryReader) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for entry in reader.entries():
-        if len(found) > MOST_CLASSES:
+        if len(counter) > MOST_CLASSES:
             break
-        found.update(entry.classes)
-    return found
+        counter.update(entry.classes)
+    return counter
 
 
 def _retrieve_error(computing: "asyncio.Task[T]") -> None:
@@ -357,22 +357,22 @@ class Reports:
         self._known: OrderedDict[tuple[str, str, str], Mapping[str, Json]] = OrderedDict()
 
     async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
-        """Return the report of a finished run; see `runs.telling.told_report`.
+        """Return the report of a finished run; see `runs.run_replies.report_reply`.
 
         Raises:
             LocalpuppetError: The node refuses or does not reply, or the bus is unreachable.
         """
-        return await self._told("report", node, run)
+        return await self._ask_node("report", node, run)
 
     async def log(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
-        """Return the end of Puppet's log of a run; see `runs.telling.told_log`.
+        """Return the end of Puppet's log of a run; see `runs.run_replies.log_reply`.
 
         Raises:
             LocalpuppetError: As `report`.
         """
-        return await self._told("log", node, run)
+        return await self._ask_node("log", node, run)
 
-    async def _told(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+    async def _ask_node(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
         key = action, node, run
         if key in self._known:
             return self._known[key]
@@ -381,8 +381,8 @@ class Reports:
                 "too many reports are being requested", hint="try again in a few seconds"
             )
         async with self._slots:
-            found = await self._tell(action, node, run)
-        self._known[key] = found
+            result = await self._tell(action, node, run)
+        self._known[key] = result
         while len(self._known) > REPORTS:
             self._known.popitem(last=False)
-        return found
+        return result

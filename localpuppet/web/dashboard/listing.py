@@ -148,7 +148,7 @@ class NodeLists:
     def _staged(self, names: Names) -> ReleaseListContext:
         kept = self._kept.staged
         staged = kept.all()
-        signed = {str(one.release): kept.signed(one) for one in staged}
+        signed = {str(release.release): kept.signed(release) for release in staged}
         return ReleaseListContext(
             names=names, staged=staged, signed=signed, previous=kept.previous()
         )
@@ -159,7 +159,7 @@ class NodeLists:
     async def _runs(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         if asked.name:
             known = self._kept.fleet.standing.rows if names is None else names
-            names = frozenset(one for one in known if asked.name in one)
+            names = frozenset(name for name in known if asked.name in name)
         if asked.node:
             names = frozenset({asked.node}) if names is None else names & {asked.node}
         now = self._now()
@@ -169,9 +169,9 @@ class NodeLists:
             kinds=[kind for kind in Kind if asked.result in ("", part_of(kind))],
             nodes=names,
         )
-        found = await asyncio.to_thread(self._kept.memory.history.runs, wanted, limit=MOST_RUNS)
-        found.sort(key=lambda run: getattr(run, asked.sort), reverse=asked.down)
-        return found
+        runs = await asyncio.to_thread(self._kept.memory.history.runs, wanted, limit=MOST_RUNS)
+        runs.sort(key=lambda run: getattr(run, asked.sort), reverse=asked.down)
+        return runs
 
     async def _audit(self, asked: ListQuery, _: Names) -> Sequence[Any]:
         wanted = AuditFilter(
@@ -182,16 +182,18 @@ class NodeLists:
             text=asked.name,
         )
         read = self._kept.memory.history.audit
-        found = await asyncio.to_thread(read, wanted, limit=MOST_RECORDS)
-        return found if asked.down else found[::-1]
+        records = await asyncio.to_thread(read, wanted, limit=MOST_RECORDS)
+        return records if asked.down else records[::-1]
 
     async def _drift(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         since = day_of(self._now()) - DRIFT_DAYS
-        found = await asyncio.to_thread(self._kept.memory.history.drift, since=since)
+        drifting = await asyncio.to_thread(self._kept.memory.history.drift, since=since)
         some = [
-            one for one in found if asked.name in one.node and (names is None or one.node in names)
+            drift
+            for drift in drifting
+            if asked.name in drift.node and (names is None or drift.node in names)
         ]
-        some.sort(key=lambda one: getattr(one, asked.sort), reverse=asked.down)
+        some.sort(key=lambda drift: getattr(drift, asked.sort), reverse=asked.down)
         return some
 
     def _now(self) -> float:

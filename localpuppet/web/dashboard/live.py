@@ -43,7 +43,7 @@ class Live:
     _streams: int = field(default=0, init=False)
     _gathering: "asyncio.Task[None] | None" = field(default=None, init=False)
     _sent_at: float = field(default=float("-inf"), init=False)
-    _told: tuple[tuple[int, int], str] = field(default=((-1, -1), ""), init=False)
+    _last_event: tuple[tuple[int, int], str] = field(default=((-1, -1), ""), init=False)
 
     @property
     def full(self) -> bool:
@@ -101,10 +101,10 @@ class Live:
     def _event(self, seen: int) -> str:
         """Return the event after a change, shared by listeners with the same last change."""
         between = seen, self.changes.revision
-        if self._told[0] != between:
+        if self._last_event[0] != between:
             names = None if seen < 0 else self.changes.since(seen)
-            self._told = between, event(self.changes.revision, names)
-        return self._told[1]
+            self._last_event = between, event(self.changes.revision, names)
+        return self._last_event[1]
 
     async def _wait(self, seen: int, leaving: "asyncio.Task[bool]") -> None:
         """Wait for a change, the end, or the time of the next keep-alive line."""

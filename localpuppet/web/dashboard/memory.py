@@ -166,7 +166,7 @@ class DashboardStore:
         *,
         gone: Iterable[str] = (),
         last_updated: float | None = None,
-        told: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
+        reports: Mapping[str, Sequence[NodeRolloutReport]] = MappingProxyType({}),
     ) -> None:
         """Write changes in one transaction.
 
@@ -175,7 +175,7 @@ class DashboardStore:
             ended: Ends of runs; known and very old ones are ignored.
             gone: Nodes to forget; their runs stay.
             last_updated: When the bus last answered; `None` keeps the old value.
-            told: Changed reports of nodes about rollouts.
+            reports: Changed reports of nodes about rollouts.
         """
         with self._database.transaction() as connection:
             connection.executemany(
@@ -184,8 +184,8 @@ class DashboardStore:
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
             self._write_runs(connection, ended)
-            for node, all_told in told.items():
-                reported_table.write(connection, node, all_told, now=self._now())
+            for node, of_node in reports.items():
+                reported_table.write(connection, node, of_node, now=self._now())
             if last_updated is not None:
                 connection.execute("UPDATE state SET last_updated = ?", (last_updated,))
             self._make_room(connection)
@@ -208,7 +208,7 @@ class DashboardStore:
         with self._database.transaction() as connection:
             self._write_runs(connection, ended)
             for node, records in audit:
-                recent = (one for one in records if int(one.at) in times)
+                recent = (record for record in records if int(record.at) in times)
                 audit_table.write(connection, node, recent)
             connection.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", taken.items())
             self._make_room(connection)
@@ -216,19 +216,19 @@ class DashboardStore:
     def taken(self, keys: Sequence[int]) -> dict[int, int]:
         """Return which of some values of the bus are stored completely; see `write_history`."""
         with self._database.snapshot() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT key, digest FROM taken WHERE key IN (SELECT value FROM json_each(?))",
                 (json.dumps([*keys]),),
             )
-            return dict(found)
+            return dict(rows)
 
     def _write_runs(self, connection: Connection, ended: Iterable[RunResult]) -> None:
         days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         writing = run_table.RunTableWriter(connection)
-        for one in ended:
-            within = parts_of(RunId(one.run))[0] in days and day_of(one.at) in days
-            if within and writing.add(one):
-                _count(connection, one, most=self._limits.failures_of_node)
+        for result in ended:
+            within = parts_of(RunId(result.run))[0] in days and day_of(result.at) in days
+            if within and writing.add(result):
+                _count(connection, result, most=self._limits.failures_of_node)
 
     def _make_room(self, connection: Connection) -> None:
         while _bytes(connection) > self._limits.size:
@@ -269,10 +269,10 @@ class DashboardStore:
             since: Seconds since 1970; counts begin with the hour of this time.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT hour, outcome, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
             )
-            return {(hour, Kind(outcome)): runs for hour, outcome, runs in found}
+            return {(hour, Kind(outcome)): runs for hour, outcome, runs in rows}
 
     def begins_at(self) -> float | None:
         """Return the first hour with runs, seconds since 1970; `None` without one."""
@@ -287,8 +287,8 @@ class DashboardStore:
             `NodeRow.failure_cause` → two times, seconds since 1970.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute("SELECT failure_cause, first, last FROM failures")
-            return {cause: (first, last) for cause, first, last in found}
+            rows = connection.execute("SELECT failure_cause, first, last FROM failures")
+            return {cause: (first, last) for cause, first, last in rows}
 
     def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
@@ -343,22 +343,22 @@ class DashboardStore:
         self._database.close()
 
 
-def _count(connection: Connection, one: RunResult, *, most: int) -> None:
+def _count(connection: Connection, result: RunResult, *, most: int) -> None:
     connection.execute(
         "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, outcome) DO UPDATE"
         " SET runs = runs + 1",
-        (int(one.at // HOUR), str(one.outcome)),
+        (int(result.at // HOUR), str(result.outcome)),
     )
-    if one.failure_cause:
+    if result.failure_cause:
         connection.execute(
             "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"
             " SET first = min(first, ?2), last = max(last, ?2)",
-            (one.failure_cause, one.at, one.node),
+            (result.failure_cause, result.at, result.node),
         )
         connection.execute(
             "DELETE FROM failures WHERE failure_cause IN (SELECT failure_cause FROM failures"
             " WHERE node = ? ORDER BY last DESC LIMIT -1 OFFSET ?)",
-            (one.node, most),
+            (result.node, most),
         )
 
 

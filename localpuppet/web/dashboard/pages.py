@@ -104,7 +104,7 @@ class Pages:
         names, problem = await self.lists.names(asked)
         # If the inventory cannot be queried, the fleet is not shown as empty.
         standing = NodeStandings() if problem else parts.fleet.standing
-        found = overview(standing, names=names, now=now)
+        summary = overview(standing, names=names, now=now)
         worst = ListQuery.parse({}, FAILURES)
         groups = failures(standing, worst, names=names, seen={})
         rollouts = await asyncio.to_thread(self._rollouts)
@@ -113,13 +113,13 @@ class Pages:
         return self._showing.page(
             "overview.html",
             asked=asked,
-            found=found,
+            found=summary,
             failures=await asyncio.to_thread(self.lists.with_last_good, groups[:MOST]),
             all_failures=len(groups),
-            rollouts=active_rollouts(rollouts, found.rollout_holds),
+            rollouts=active_rollouts(rollouts, summary.rollout_holds),
             most_names=MOST_NAMES,
             sources=sources,
-            first_runs=await self.history.first_runs([one.newest for one in sources]),
+            first_runs=await self.history.first_runs([source.newest for source in sources]),
             chart=chart,
             ranges=RANGES,
             problem=problem,
@@ -134,8 +134,8 @@ class Pages:
     async def node(self, request: Request) -> Response:
         """Show a node."""
         name = NodeName.parse(request.path_params["node"])
-        said = request.query_params.get("before")
-        before = RunId.parse(said) if said else None
+        before_text = request.query_params.get("before")
+        before = RunId.parse(before_text) if before_text else None
         row = self._parts.fleet.row(name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
@@ -168,7 +168,9 @@ class Pages:
         known: RunResult | None = await asyncio.to_thread(self._parts.memory.run, name, run)
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
-        asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
+        asks = next(
+            (action for action in ("report", "log") if request.query_params.get(action) == "1"), ""
+        )
         reports = self._parts.reports
         report, log, problem = None, None, ""
         try:
@@ -194,7 +196,7 @@ class Pages:
             "rollout.html",
             row=shown.row,
             rollout=view,
-            told=reported_runs(shown.told, now=now.timestamp()),
+            told=reported_runs(shown.reports, now=now.timestamp()),
             groups=() if view is None else groups_of(view, now=now),
             line=None if view is None else TimeLine.of(view, now),
             courses=() if report is None else courses(report),
@@ -203,9 +205,9 @@ class Pages:
 
     async def rollout_file(self, request: Request) -> Response:
         """Send the report of a rollout, as `localpuppet rollout report --json` prints it."""
-        told = (await self._of_rollout(request, self._parts.rollouts.report)).to_dict()
+        document = (await self._of_rollout(request, self._parts.rollouts.report)).to_dict()
         # In ASCII: whatever a journal holds can be written.
-        return Response(json.dumps(told), media_type="application/json")
+        return Response(json.dumps(document), media_type="application/json")
 
     async def _of_rollout(self, request: Request, tell: Callable[[RolloutId], Known]) -> Known:
         rollout = RolloutId.parse(request.path_params["rollout"])

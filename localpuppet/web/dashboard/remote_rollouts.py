@@ -82,7 +82,9 @@ class RemoteRollouts:
     async def _take(self, heads: RolloutCheckpoints, change: Change) -> None:
         known = {} if isinstance(change, KeyListing) else dict(self.heads)
         if isinstance(change, KeyRemoval):
-            known = {one: known[one] for one in known if heads.key(one) != change.key}
+            known = {
+                rollout: known[rollout] for rollout in known if heads.key(rollout) != change.key
+            }
         for entry in entries(change):
             # Large ones take a while to unpack.
             head = await asyncio.to_thread(_believed, heads, entry)
@@ -90,9 +92,10 @@ class RemoteRollouts:
                 known[head.rollout] = head
         self.caller = heads.owner.caller
         newest = sorted(known, reverse=True)[:MOST]
-        shown = [one for one in newest if not known[one].over][:MOST_SHOWN]
+        shown = [rollout for rollout in newest if not known[rollout].over][:MOST_SHOWN]
         self.heads = {
-            one: known[one] if one in shown else replace(known[one], events=()) for one in newest
+            rollout: known[rollout] if rollout in shown else replace(known[rollout], events=())
+            for rollout in newest
         }
 
 

@@ -129,33 +129,35 @@ class RunReport:
     collected: tuple[QueryView, ...] = ()
 
     @classmethod
-    def read(cls, told: Mapping[str, Json]) -> "RunReport":
-        """Return the report in an answer, see `runs.telling.told_report`.
+    def read(cls, fields: Mapping[str, Json]) -> "RunReport":
+        """Return the report in an answer, see `runs.run_replies.report_reply`.
 
         Raises:
             InvalidInputError: The value is not a report.
         """
-        left_out = told.get("left_out", 0)
+        left_out = fields.get("left_out", 0)
         parts = []
         for fate, title in TITLES.items():
-            listed = told.get(fate.value, [])
+            listed = fields.get(fate.value, [])
             if not isinstance(listed, list):
                 raise _bad(fate.value)
             if listed:
-                shown = tuple(_resource(one) for one in listed[:MOST])
+                shown = tuple(_resource(resource) for resource in listed[:MOST])
                 more = len(listed) - len(shown)
                 parts.append(
                     ResourceGroup(name=fate.value, title=title, resources=shown, more=more)
                 )
         return cls(
-            there=told.get("report") is True,
+            there=fields.get("report") is True,
             parts=tuple(parts),
             left_out=left_out if isinstance(left_out, int) else 0,
-            slowest=tuple(_resource(one) for one in _listed(told, "slowest", MOST)),
-            origin=_origin(told.get("origin")),
-            causes=tuple(_cause(one) for one in _listed(told, "causes", MOST_CAUSES)),
-            queries=tuple(_question(one) for one in _listed(told, "queries", MOST_QUERIES)),
-            collected=tuple(_question(one) for one in _listed(told, "collected", MOST_QUERIES)),
+            slowest=tuple(_resource(resource) for resource in _listed(fields, "slowest", MOST)),
+            origin=_origin(fields.get("origin")),
+            causes=tuple(_cause(cause) for cause in _listed(fields, "causes", MOST_CAUSES)),
+            queries=tuple(_question(query) for query in _listed(fields, "queries", MOST_QUERIES)),
+            collected=tuple(
+                _question(collector) for collector in _listed(fields, "collected", MOST_QUERIES)
+            ),
         )
 
 
@@ -174,60 +176,62 @@ class RunLogTail:
     left_out: int
 
     @classmethod
-    def read(cls, told: Mapping[str, Json]) -> "RunLogTail":
-        """Return the log in an answer, see `runs.telling.told_log`.
+    def read(cls, fields: Mapping[str, Json]) -> "RunLogTail":
+        """Return the log in an answer, see `runs.run_replies.log_reply`.
 
         Raises:
             InvalidInputError: The value is not a log.
         """
-        lines = _texts(told.get("lines", []))
+        lines = _texts(fields.get("lines", []))
         kept = lines[-MOST_LINES:]
-        before = _number(told.get("before")) + len(lines) - len(kept)
-        return cls(lines=tuple(folded(kept)), before=before, left_out=_number(told.get("left_out")))
+        before = _number(fields.get("before")) + len(lines) - len(kept)
+        return cls(
+            lines=tuple(folded(kept)), before=before, left_out=_number(fields.get("left_out"))
+        )
 
 
-def _listed(told: Mapping[str, Json], key: str, most: int) -> list[Json]:
-    listed = told.get(key, [])
+def _listed(fields: Mapping[str, Json], key: str, most: int) -> list[Json]:
+    listed = fields.get(key, [])
     if not isinstance(listed, list):
         raise _bad(key)
     return listed[:most]
 
 
-def _origin(told: Json) -> Origin:
-    if not isinstance(told, dict):
+def _origin(fields: Json) -> Origin:
+    if not isinstance(fields, dict):
         return Origin()
     return Origin(
-        input=str(told.get("input", "")),
-        digest=str(told.get("input_sha256", "")),
-        by=str(told.get("by", "")),
+        input=str(fields.get("input", "")),
+        digest=str(fields.get("input_sha256", "")),
+        by=str(fields.get("by", "")),
     )
 
 
-def _cause(told: Json) -> CauseView:
-    if not isinstance(told, dict):
+def _cause(fields: Json) -> CauseView:
+    if not isinstance(fields, dict):
         raise _bad("a cause")
-    path = _texts(told.get("path", []))[:MOST_NAMES]
-    sender = told.get("sender")
+    path = _texts(fields.get("path", []))[:MOST_NAMES]
+    sender = fields.get("sender")
     return CauseView(
-        kind=str(told.get("kind", "")),
+        kind=str(fields.get("kind", "")),
         path=path or ((sender,) if isinstance(sender, str) and sender else ()),
-        tags=_texts(told.get("tags", []))[:MOST_NAMES],
+        tags=_texts(fields.get("tags", []))[:MOST_NAMES],
     )
 
 
-def _question(told: Json) -> QueryView:
-    if not isinstance(told, dict):
+def _question(fields: Json) -> QueryView:
+    if not isinstance(fields, dict):
         raise _bad("a question")
     return QueryView(
-        text=str(told.get("text", "")),
-        count=_number(told.get("count")),
-        names=_texts(told.get("names", []))[:MOST_NAMES],
-        reason=str(told.get("reason") or ""),
+        text=str(fields.get("text", "")),
+        count=_number(fields.get("count")),
+        names=_texts(fields.get("names", []))[:MOST_NAMES],
+        reason=str(fields.get("reason") or ""),
     )
 
 
 def _texts(value: Json) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise _bad("a list of texts")
     return tuple(map(str, value))
 
@@ -236,16 +240,16 @@ def _number(value: Json) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _resource(told: Json) -> Resource:
-    if not isinstance(told, dict) or not isinstance(told.get("resource"), str):
+def _resource(fields: Json) -> Resource:
+    if not isinstance(fields, dict) or not isinstance(fields.get("resource"), str):
         raise _bad("a resource")
-    file, line, seconds = told.get("file"), told.get("line"), told.get("seconds")
-    events = told.get("events")
+    file, line, seconds = fields.get("file"), fields.get("line"), fields.get("seconds")
+    events = fields.get("events")
     events = events if isinstance(events, list) else []
     place = in_release(file) if isinstance(file, str) else ""
     known = isinstance(seconds, int | float) and math.isfinite(seconds)
     return Resource(
-        ref=str(told["resource"]),
+        ref=str(fields["resource"]),
         place=f"{place}:{line}" if place and isinstance(line, int) else place,
         seconds=float(seconds) if known and isinstance(seconds, int | float) else None,
         messages=tuple(

@@ -70,7 +70,7 @@ class ReportedRollout:
         return sum(self.ends.values())
 
 
-def told_of(
+def rollout_reports_of(
     status: Mapping[str, Json], holds: tuple[HoldView, ...], *, now: float
 ) -> tuple[NodeRolloutReport, ...]:
     """Return the reports of a node about rollouts, each rollout once.
@@ -80,7 +80,7 @@ def told_of(
         holds: The holds in the node's row.
         now: Seconds since 1970, UTC.
     """
-    found: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
+    reports: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
     outcomes = status.get("outcomes")
     for raw in outcomes[-MOST:] if isinstance(outcomes, list) else []:
         end = TriggerOutcome.from_dict(raw)
@@ -88,15 +88,15 @@ def told_of(
         if end is not None and owner is not None:
             word = end.outcome if end.outcome in _WORDS else OTHER
             run = run_id_of(end.run)
-            found[owner] = NodeRolloutReport(
+            reports[owner] = NodeRolloutReport(
                 caller=owner[0], rollout=owner[1], outcome=word, run=run
             )
     for hold in holds:
         owner = _owner(hold.owner, now)
         if owner is not None and hold.until is not None:
-            before = found.get(owner, NodeRolloutReport(caller=owner[0], rollout=owner[1]))
-            found[owner] = replace(before, until=hold.until)
-    return tuple(found.values())
+            before = reports.get(owner, NodeRolloutReport(caller=owner[0], rollout=owner[1]))
+            reports[owner] = replace(before, until=hold.until)
+    return tuple(reports.values())
 
 
 def _owner(text: str, now: float) -> tuple[str, RolloutId] | None:

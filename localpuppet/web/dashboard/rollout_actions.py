@@ -78,22 +78,24 @@ def rollout_consequences(course: RolloutAction, report: RolloutReport) -> tuple[
     if report.word == ELSEWHERE:
         words = f"'localpuppet rollout {course} {report.state.began.id}'"
         return (f"Nothing: another machine continues it. Use {words}.",)
-    found = [_COURSE_WILL[course]]
+    sentences = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)
     if course is RolloutAction.RESUME:
         if course in courses(report):
             left = sum(result is None for result in report.state.results().values())
-            found.append(f"{left} node{'s have' if left != 1 else ' has'} no result yet.")
-            found.append("The policies of the nodes decide, as when the rollout started.")
+            sentences.append(f"{left} node{'s have' if left != 1 else ' has'} no result yet.")
+            sentences.append("The policies of the nodes decide, as when the rollout started.")
         elif goes_on:
-            found.append("A process runs it already.")
+            sentences.append("A process runs it already.")
         else:
-            found.append(f"It has ended: {report.word}.")
+            sentences.append(f"It has ended: {report.word}.")
     elif not goes_on:
-        found.append(f"It is {report.word}: no process is running that could receive the command.")
+        sentences.append(
+            f"It is {report.word}: no process is running that could receive the command."
+        )
     else:
-        found += _of_command(course, report)
-    return tuple(found)
+        sentences += _of_command(course, report)
+    return tuple(sentences)
 
 
 def _of_command(course: RolloutAction, report: RolloutReport) -> Iterator[str]:

@@ -41,12 +41,12 @@ class KnownRollout:
     Attributes:
         row: Its row.
         report: Its report, if a journal or checkpoint has one.
-        told: Reports of nodes, each with the name, if no other source exists.
+        reports: Reports of nodes, each with the name, if no other source exists.
     """
 
     row: RolloutRow
     report: RolloutReport | None = None
-    told: Sequence[tuple[str, NodeRolloutReport]] = ()
+    reports: Sequence[tuple[str, NodeRolloutReport]] = ()
 
 
 class Rollouts:
@@ -74,13 +74,18 @@ class Rollouts:
         """
         here, heads = set(self._journals.ids()), self._elsewhere.heads
         ids = sorted(here.union(heads), reverse=True)[:MOST]
-        self._known = {one: known for one, known in self._known.items() if one in ids}
-        rows = {one: self._row(one) for one in ids if one in here}
+        self._known = {rollout: known for rollout, known in self._known.items() if rollout in ids}
+        rows = {rollout: self._row(rollout) for rollout in ids if rollout in here}
         known = [
-            self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
+            self._overtaken(rows.get(rollout), heads[rollout])
+            if rollout in heads
+            else rows[rollout]
+            for rollout in ids
         ]
         theirs = (
-            one for one in self._nodes.reported_rollouts() if one.rollout not in here | heads.keys()
+            reported
+            for reported in self._nodes.reported_rollouts()
+            if reported.rollout not in here | heads.keys()
         )
         return [*known, *map(RolloutRow.of_nodes, theirs)]
 
@@ -94,12 +99,12 @@ class Rollouts:
         head = self._elsewhere.heads.get(rollout)
         here = rollout in self._journals.ids()
         if head is None and not here:
-            told = next(
-                (one for one in self._nodes.reported_rollouts() if one.rollout == rollout), None
+            reported = next(
+                (item for item in self._nodes.reported_rollouts() if item.rollout == rollout), None
             )
-            if told is not None:
+            if reported is not None:
                 return KnownRollout(
-                    row=RolloutRow.of_nodes(told), told=self._nodes.rollout_reports(told)
+                    row=RolloutRow.of_nodes(reported), reports=self._nodes.rollout_reports(reported)
                 )
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
@@ -125,12 +130,14 @@ class Rollouts:
         if (theirs := report_of(head)) is not None:
             return theirs
         if mine is None:
-            raise InvalidInputError(_told(head), where=str(rollout))
+            raise InvalidInputError(_elsewhere_reason(head), where=str(rollout))
         return replace(mine, word=ELSEWHERE)
 
     def stamps(self) -> Mapping[RolloutId, _Stamp]:
         """Return when each journal was last written."""
-        return {one: _stamp(self._journals.open(one)) for one in self._journals.ids()[:MOST]}
+        return {
+            rollout: _stamp(self._journals.open(rollout)) for rollout in self._journals.ids()[:MOST]
+        }
 
     async def watch(
         self, changed: Callable[[], None], leave: asyncio.Event, *, interval: float = LOOK
@@ -184,10 +191,10 @@ class Rollouts:
         if (theirs := report_of(head)) is not None:
             mine = RolloutRow.of(theirs)
         row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
-        return replace(row, state=ELSEWHERE, reason=_told(head))
+        return replace(row, state=ELSEWHERE, reason=_elsewhere_reason(head))
 
 
-def _told(head: RolloutCheckpoint) -> str:
+def _elsewhere_reason(head: RolloutCheckpoint) -> str:
     """Return the state of a rollout in a checkpoint, one line."""
     if head.over:
         return "it continued on another machine, and has ended"

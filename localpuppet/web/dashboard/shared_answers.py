@@ -50,7 +50,7 @@ class _Answer:
         self._until = 0.0
         self._rests_until = 0.0
         self.task = asyncio.ensure_future(self._made(make, before))
-        self.task.add_done_callback(_heard)
+        self.task.add_done_callback(_retrieve_error)
 
     def has(self, revision: int) -> bool:
         """Return whether the answer is recent, and has the state of a revision."""
@@ -113,7 +113,7 @@ class SharedAnswers:
         return last if number is None else min(number, last)
 
 
-def _heard(task: "asyncio.Task[Response]") -> None:
+def _retrieve_error(task: "asyncio.Task[Response]") -> None:
     """Retrieve the error of a task without a waiter."""
     if not task.cancelled():
         task.exception()

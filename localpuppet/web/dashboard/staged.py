@@ -130,13 +130,13 @@ class LocalStagedReleases:
         except LocalpuppetError:
             return UNTOLD
         with self._turn:
-            found, until = self._signed.get(key, (UNTOLD, 0.0))
+            signers, until = self._signed.get(key, (UNTOLD, 0.0))
             if until <= self.monotonic():
-                found = self._signers(source, staged.pin)
-                until = self.monotonic() + AGAIN if found == UNTOLD else math.inf
-                self._signed[key] = found, until
+                signers = self._signers(source, staged.pin)
+                until = self.monotonic() + AGAIN if signers == UNTOLD else math.inf
+                self._signed[key] = signers, until
                 _forget(self._signed, MOST_SIGNED)
-            return found
+            return signers
 
     def _signers(self, source: ReleaseSource, pin: Pin) -> str:
         try:
@@ -153,10 +153,10 @@ class LocalStagedReleases:
         pin = staged.pin
         try:
             with self._turn:
-                found = self.repository.tag(pin.url, pin.tag)
+                tag_object = self.repository.tag(pin.url, pin.tag)
         except LocalpuppetError:
             return ""
-        return found.subject if found.id == pin.tag_object else ""
+        return tag_object.subject if tag_object.id == pin.tag_object else ""
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases; see `StagedReleases`."""
@@ -187,8 +187,8 @@ class LocalStagedReleases:
             times = self.tags.times()
         except LocalpuppetError:
             return {}  # the links to comparisons are omitted; the form to compare remains
-        known = [one for one in self.all() if one.pin.tag_object in times]
-        known.sort(key=lambda one: (one.release.source, times[one.pin.tag_object]))
+        known = [release for release in self.all() if release.pin.tag_object in times]
+        known.sort(key=lambda release: (release.release.source, times[release.pin.tag_object]))
         return {
             after.release: before.release
             for before, after in pairwise(known)
@@ -196,14 +196,14 @@ class LocalStagedReleases:
         }
 
     def _staged(self, app: ReleasePath) -> StagedRelease:
-        found = self.records.of(app)
-        if found is None:
+        staged = self.records.of(app)
+        if staged is None:
             raise InvalidInputError(
                 "is not staged on this machine",
                 where=str(app),
                 hint=f"stage it: 'localpuppet stage {app}'",
             )
-        return found
+        return staged
 
 
 def _forget(kept: OrderedDict[_Key, _Value], most: int) -> None:

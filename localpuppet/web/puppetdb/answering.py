@@ -156,15 +156,15 @@ class Answering:
         for parent, message in question.parents:
             if not list(evaluate(parent).rows):
                 raise AbsentError(message)
-        found = evaluate(question.select, total=question.total)
+        result = evaluate(question.select, total=question.total)
         if question.absent:
-            only = next(found.rows, None)
+            only = next(result.rows, None)
             if only is None:
                 raise AbsentError(question.absent)
             writer.single(only)
         else:
-            rows = found.rows if question.shape is None else question.shape(found.rows)
+            rows = result.rows if question.shape is None else question.shape(result.rows)
             for text in rows:
                 deadline.check()
                 writer.row(text)
-        return found.total, age
+        return result.total, age

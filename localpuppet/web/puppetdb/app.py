@@ -143,7 +143,7 @@ class _Api:
     async def metrics_v1(self, request: Request) -> Response:
         mbeans, name = await self._mbeans(), request.path_params.get("name")
         if name is None:
-            return json_response({one: f"/mbeans/{one}" for one in mbeans})
+            return json_response({mbean: f"/mbeans/{mbean}" for mbean in mbeans})
         return json_response(mbeans[name]) if name in mbeans else refused(404, "No such mbean")
 
     async def metrics_list(self, _: Request) -> Response:

@@ -89,8 +89,8 @@ class CatalogSource:
             return [NodeName(known.node) for known in self._view.nodes()]
         names = {name for name in named if isinstance(name, str)}
         equal = {NODE: names} if len(names) <= MAX_NAMED else None
-        found = self._view.nodes(equal) if names else ()
-        return [NodeName(known.node) for known in found if known.node in names]
+        nodes = self._view.nodes(equal) if names else ()
+        return [NodeName(known.node) for known in nodes if known.node in names]
 
     def _rows(self, entity: Entity, nodes: Sequence[NodeName], hint: RecordHint) -> Iterator[Row]:
         exact = _exact(hint)
@@ -102,10 +102,10 @@ class CatalogSource:
         for begin in range(0, len(nodes), AT_ONCE):
             entries = [self._view.entry(node) for node in nodes[begin : begin + AT_ONCE]]
             # A node that was forgotten meanwhile has no entry.
-            for found in self._fetch([one for one in entries if one is not None]):
-                text = found.text()
-                if all(any(one in text for one in several) for several in needed):
-                    yield from _ROWS[entity](found, loads_again(text), hint.columns, exact)
+            for fetched in self._fetch([entry for entry in entries if entry is not None]):
+                text = fetched.text()
+                if all(any(item in text for item in several) for several in needed):
+                    yield from _ROWS[entity](fetched, loads_again(text), hint.columns, exact)
 
 
 def _exact(hint: RecordHint) -> _Exact:
@@ -120,9 +120,9 @@ def _exact(hint: RecordHint) -> _Exact:
 
 
 def _catalog(
-    found: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
+    catalog: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
 ) -> Iterator[Row]:
-    header, node = found.header, found.node
+    header, node = catalog.header, catalog.node
     uuid = str(UUID(report_hash(node, header.run)[:32]))
     row: Row = {
         "certname": node,
@@ -139,7 +139,7 @@ def _catalog(
     for column, listed in (("resources", _resources), ("edges", _edges)):
         if column in columns:
             data: list[Json] = []
-            for inner in listed(found, raw, ("resource",), {}):
+            for inner in listed(catalog, raw, ("resource",), {}):
                 data.append({key: inner[key] for key in inner if key not in _OF_NODE})
             row[column] = {"href": f"{_HREF}/{node}/{column}", "data": data}
     yield row
@@ -149,50 +149,50 @@ _OF_NODE = ("certname", "environment")
 
 
 def _resources(
-    found: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
+    catalog: NodeCatalog, raw: Mapping[str, Json], columns: Collection[str], exact: _Exact
 ) -> Iterator[Row]:
-    for one in _listed(raw, "resources", exact):
-        given = one["parameters"]
+    for resource in _listed(raw, "resources", exact):
+        given = resource["parameters"]
         parameters = {
             name: _shown(value)
             for name, value in (given if isinstance(given, dict) else {}).items()
             if value != {TYPE_KEY: SENSITIVE}
         }
         row: Row = {
-            "certname": found.node,
-            "environment": found.header.environment,
-            **{column: one[column] for column in _COPIED},
+            "certname": catalog.node,
+            "environment": catalog.header.environment,
+            **{column: resource[column] for column in _COPIED},
             "parameters": parameters,
         }
         if "resource" in columns:
-            named = compact([one["type"], one["title"], parameters])
+            named = compact([resource["type"], resource["title"], parameters])
             row["resource"] = hashlib.sha1(named.encode(), usedforsecurity=False).hexdigest()
         yield row
 
 
 def _edges(
-    found: NodeCatalog, raw: Mapping[str, Json], _: Collection[str], exact: _Exact
+    catalog: NodeCatalog, raw: Mapping[str, Json], _: Collection[str], exact: _Exact
 ) -> Iterator[Row]:
-    for one in _listed(raw, "edges", exact):
-        yield {"certname": found.node, **one}
+    for edge in _listed(raw, "edges", exact):
+        yield {"certname": catalog.node, **edge}
 
 
 def _listed(raw: Mapping[str, Json], name: str, exact: _Exact) -> Iterator[Row]:
     listed = raw[name]
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and all(one[column] in exact[column] for column in exact):
-            yield one
+    for item in listed if isinstance(listed, list) else ():
+        if isinstance(item, dict) and all(item[column] in exact[column] for column in exact):
+            yield item
 
 
 def _shown(value: Json) -> Json:
     """Return a value of a parameter with a text for each placeholder."""
     if isinstance(value, list):
-        return [_shown(one) for one in value]
+        return [_shown(item) for item in value]
     if not isinstance(value, dict):
         return value
     if TYPE_KEY in value:
         return f"{value[TYPE_KEY]} [value redacted]"
-    return {key: _shown(one) for key, one in value.items()}
+    return {key: _shown(item) for key, item in value.items()}
 
 
 _ROWS = {Entity.CATALOGS: _catalog, Entity.EDGES: _edges, Entity.RESOURCES: _resources}

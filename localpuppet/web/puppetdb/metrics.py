@@ -22,10 +22,10 @@ def read(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
     """
     name, _, attribute = _ESCAPED.sub(r"\1", path).partition("/")
     request: dict[str, Json] = {"mbean": name, "type": "read"}
-    found = mbeans.get(name)
+    attributes = mbeans.get(name)
     if attribute:
         request["attribute"] = attribute
-    if found is None or (attribute and attribute not in found):
+    if attributes is None or (attribute and attribute not in attributes):
         kind = "javax.management.InstanceNotFoundException"
         return {
             "request": request,
@@ -33,7 +33,7 @@ def read(mbeans: MBeans, path: str, now: float) -> dict[str, Json]:
             "error": f"{kind} : {name}",
             "status": 404,
         }
-    value: Json = found[attribute] if attribute else dict(found)
+    value: Json = attributes[attribute] if attribute else dict(attributes)
     return {"request": request, "value": value, "timestamp": int(now), "status": 200}
 
 
@@ -42,7 +42,9 @@ def listed(mbeans: MBeans, now: float) -> dict[str, Json]:
     domains: dict[str, Json] = {}
     for name, attributes in mbeans.items():
         domain, _, properties = name.partition(":")
-        described: Json = {one: {"rw": False, "type": "java.lang.Object"} for one in attributes}
+        described: Json = {
+            attribute: {"rw": False, "type": "java.lang.Object"} for attribute in attributes
+        }
         inner = domains.setdefault(domain, {})
         if isinstance(inner, dict):
             inner[properties] = {"attr": described}

@@ -51,10 +51,10 @@ class Question:
             select.entity is Entity.REPORTS
             and select.columns is None
             and any(
-                isinstance(one, Compare)
-                and one.field.column == "certname"
-                and one.operator is Operator.EQUAL
-                for one in conjuncts(select.where)
+                isinstance(condition, Compare)
+                and condition.field.column == "certname"
+                and condition.operator is Operator.EQUAL
+                for condition in conjuncts(select.where)
             )
         )
 
@@ -125,7 +125,11 @@ def _only(query: Json, only: tuple[tuple[str, Json], ...]) -> Json:
     rest = query[2:]
     if rest and not (isinstance(rest[0], list) and rest[0][:1] in _CLAUSES):
         conditions.insert(0, rest.pop(0))
-    return [*query[:2], ["and", *(one for one in conditions if one is not None)], *rest]
+    return [
+        *query[:2],
+        ["and", *(condition for condition in conditions if condition is not None)],
+        *rest,
+    ]
 
 
 def _sorted(select: Select) -> Select:

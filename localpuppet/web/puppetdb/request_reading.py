@@ -81,7 +81,7 @@ def segments_below(prefix: str, request: Request) -> list[str]:
     raw = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.decode("latin-1").partition("?")[0]
     try:
-        segments = [unquote(one, errors="strict") for one in path.removeprefix(prefix).split("/")]
+        segments = [unquote(item, errors="strict") for item in path.removeprefix(prefix).split("/")]
     except UnicodeDecodeError as error:
         raise HTTPException(400, "The path is not UTF-8") from error
     return segments[:-1] if segments[-1:] == [""] and len(segments) > 1 else segments

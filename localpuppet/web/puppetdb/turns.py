@@ -92,10 +92,12 @@ class Turns:
         """Give free turns to the clients with the fewest, and whose last turn is the oldest."""
         limits = self._limits
         while self._running.total() < limits.running:
-            free = [one for one in self._waiting if self._running[one] < limits.running_of_one]
+            free = [
+                cause for cause in self._waiting if self._running[cause] < limits.running_of_one
+            ]
             if not free:
                 return
-            client = min(free, key=lambda one: (self._running[one], self._last.get(one, 0)))
+            client = min(free, key=lambda item: (self._running[item], self._last.get(item, 0)))
             ready = self._waiting[client].popleft()
             self._leave(client, ready)
             if not ready.cancelled():

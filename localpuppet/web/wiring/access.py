@@ -198,17 +198,17 @@ def _local_users(node: "NodeWiring") -> "Callable[[], Collection[int]]":
     file = node.settings.root / FILE
 
     def users() -> "frozenset[int]":
-        found = {0, os.geteuid()}
+        numbers = {0, os.geteuid()}
         for name in node.again().section(web_settings).puppetdb.users:
             try:
-                found.add(pwd.getpwnam(name).pw_uid)
+                numbers.add(pwd.getpwnam(name).pw_uid)
             except KeyError as error:
                 raise InvalidInputError(
                     f"this machine has no user {name!r}",
                     where=f"{file}: web.puppetdb.users",
                     hint="create the user, or correct its name",
                 ) from error
-        return frozenset(found)
+        return frozenset(numbers)
 
     return ReloadedFiles([file] if file.exists() else [], users)
 

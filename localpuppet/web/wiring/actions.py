@@ -101,8 +101,8 @@ class SigningActor:
     def _say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         journal = self._journals.open(rollout)
         try:
-            said = SentCommand(command=word, caller=self.name, machine=machine_name(), about=about)
-            if problem := refusal(said, journal.state()):
+            sent = SentCommand(command=word, caller=self.name, machine=machine_name(), about=about)
+            if problem := refusal(sent, journal.state()):
                 raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
                 raise InvalidInputError(

@@ -296,9 +296,9 @@ def _tell(
 
 
 def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
-    from localpuppet.node.runs.telling import told_log, told_report
+    from localpuppet.node.runs.run_replies import log_reply, report_reply
 
     records = open_records(fleet.node)
     directory = records.get(run)
-    told = {"report": told_report, "log": told_log}[action]
-    return told(directory, records.status(directory))
+    read = {"report": report_reply, "log": log_reply}[action]
+    return read(directory, records.status(directory))

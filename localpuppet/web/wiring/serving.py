@@ -79,7 +79,9 @@ async def serve_web(
     url = link = puppetdb = ""
     with ExitStack() as held:
         held.callback(sources.view.close)
-        sockets = [held.enter_context(bound(one.place)) for one in (board, api) if one is not None]
+        sockets = [
+            held.enter_context(bound(item.place)) for item in (board, api) if item is not None
+        ]
         async with asyncio.TaskGroup() as group:
             if board is not None:
                 url, link = board.begin(group, sources, sockets[0], leave)

@@ -12,7 +12,7 @@ from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.waiting import wait_until
 
 MEGABYTE = 1024 * 1024
-WIDE = Bounds(seconds=600, said=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
+WIDE = Bounds(seconds=600, output=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
 
 
 def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"") -> ProgramResult:
@@ -30,7 +30,7 @@ def test_a_program_reads_what_it_is_given_and_is_told_from_its_errors() -> None:
 def test_whatever_is_said_without_an_end_is_not_kept() -> None:
     done = shell("exec yes")
     assert done.flooded
-    assert len(done.out) == WIDE.said + 1
+    assert len(done.out) == WIDE.output + 1
     done = shell("head -c 1000000 /dev/zero >&2")
     assert (done.code, done.flooded) == (0, False)
     assert len(done.err) <= WIDE.errors + 1

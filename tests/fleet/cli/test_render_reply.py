@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from localpuppet.fleet.cli.render_reply import MARGIN, told
+from localpuppet.fleet.cli.render_reply import MARGIN, shown_reply
 from localpuppet.node.cli.render_resources import title
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 
@@ -44,14 +44,14 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
         "user": "root",
     }
     said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
-    _, lines = told("status", said, NOW)
+    _, lines = shown_reply("status", said, NOW)
     assert "input names web/tags/r3, running web/tags/r2, rolled back by root" in lines
 
 
 def test_a_node_that_was_given_its_release_says_by_whom() -> None:
     given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
     said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
-    _, lines = told("status", said, NOW)
+    _, lines = shown_reply("status", said, NOW)
     assert "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)" in lines
 
 
@@ -61,7 +61,7 @@ def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
         "stage": "pending",
         "reason": "the bus does not answer any node",
     }
-    _, lines = told("status", {**STATE, "confirmation": waits}, NOW)
+    _, lines = shown_reply("status", {**STATE, "confirmation": waits}, NOW)
     assert "Confirmation" in lines
     assert "web/tags/r3 pending (the bus does not answer any node)" in lines
 
@@ -105,7 +105,7 @@ def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
     ],
 )
 def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: list[str]) -> None:
-    shown, below = told(action, result, NOW)
+    shown, below = shown_reply(action, result, NOW)
     assert (click.unstyle(shown), click.unstyle(below).splitlines()) == (word, lines)
 
 
@@ -123,7 +123,7 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
     ],
 )
 def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
-    shown, below = told(action, result, NOW)
+    shown, below = shown_reply(action, result, NOW)
     assert click.unstyle(shown) == "ok"
     for key in result:
         assert f"{key}: " in below or f"{key}:\n" in below
@@ -131,7 +131,7 @@ def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[
 
 def test_what_others_tell_does_nothing_to_a_terminal() -> None:
     evil = STATE | {"version": "\x1b[2J", "last_run": LAST | {"release": "a\x1b]0;x\x07"}}
-    shown, below = told("status", evil, NOW)
+    shown, below = shown_reply("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
     assert "\x1b]" not in shown + below
     said = {
@@ -140,7 +140,7 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
         "before": 0,
         "left_out": 0,
     }
-    shown, below = told("log", said, NOW)
+    shown, below = shown_reply("log", said, NOW)
     assert "\x1b[2J" not in below
     assert "\x1b]" not in below
 

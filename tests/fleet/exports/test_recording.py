@@ -8,7 +8,7 @@ from localpuppet.fleet.exports.recording import (
     note_collected,
 )
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.told_context import told_context
+from localpuppet.node.runs.run_context import run_context
 
 AT = "2026-11-22T11:00:00.000000Z"
 
@@ -19,6 +19,6 @@ def test_a_report_names_the_nodes_from_which_a_run_collected(tmp_path: Path) -> 
     resource = CollectedResource(node="db01", resource="Host[a]", how="as-is", dropped=())
     collector = CollectorRecord(type="Host", filter=None, at=AT, age=2.0, resources=(resource,))
     note_collected(run, collector)
-    assert told_context(run)["collected"] == [
+    assert run_context(run)["collected"] == [
         {"text": "Host <<| |>>", "count": 1, "names": ["db01"], "age": 2.0, "reason": ""}
     ]

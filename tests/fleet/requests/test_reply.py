@@ -6,11 +6,11 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.messages import answer, ask, read_answer
 from localpuppet.fleet.requests.request import RunArguments
-from localpuppet.node.runs.telling import MAX_TOLD
+from localpuppet.node.runs.run_replies import MAX_TOLD
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock
 
-# tests/node/runs/test_telling.py checks that no result is larger.
+# tests/node/runs/test_run_replies.py checks that no result is larger.
 LARGEST = MAX_TOLD + 32 * 1024
 
 

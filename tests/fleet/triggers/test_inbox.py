@@ -207,10 +207,10 @@ def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     steps = Quota(shared=4, reserve=2, few=2, each=3)
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
     for epoch in (1, 2, 3):
-        inbox.hear_rollout(RolloutCaller(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
+        inbox.receive_rollout(RolloutCaller(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
     refusal = "3 steps of choria=mallory are stored already"
     with pytest.raises(BusyError, match=refusal):
-        inbox.hear_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
+        inbox.receive_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     mine = replace(cause(1), sender="choria=alice/rollout/1")
     ours = RolloutCaller(owner=mine.sender, epoch=1)
     assert inbox.step(mine, 1, voice=ours, problem=lambda: None).new
@@ -219,5 +219,5 @@ def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
         voice = RolloutCaller(owner=theirs.sender, epoch=1)
         inbox.step(theirs, 1, voice=voice, problem=lambda: None)
     clock.advance(step_table.KEPT + 1)
-    inbox.hear_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
+    inbox.receive_rollout(RolloutCaller(owner="choria=mallory/rollout/4", epoch=1))
     inbox.close()

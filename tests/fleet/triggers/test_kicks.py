@@ -127,12 +127,12 @@ async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Ri
     rig.record(RUN, "db01.example.com")
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.hold(RUN, replace(CALL, hosts=(DNS, LB), tags=("b",), ttl=60), uuid=OTHER)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert not rig.store.kept
     assert rig.held.release(RUN)
-    await rig.sending.step(told=False)
+    await rig.sending.step(notified=False)
     assert not rig.store.kept  # the others could not hear yet what changed
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     sent = rig.sent()
     assert sorted(sent) == [f"/p/hosts/{node}/{ME}" for node in (DNS, LB)]
     one = sent[f"/p/hosts/{LB}/{ME}"]
@@ -158,7 +158,7 @@ async def test_an_entry_that_cannot_be_told_holds_kicks_up_for_a_while_only(rig:
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.release(RUN)
     rig.clock.advance(PATIENCE + 1)
-    await rig.sending.step(told=False)
+    await rig.sending.step(notified=False)
     assert len(rig.sent()) == 1
 
 
@@ -168,10 +168,10 @@ async def test_an_outage_loses_no_kick_and_sends_the_same_again(rig: Rig) -> Non
     rig.held.release(RUN)
     rig.away = True
     for _ in range(3):
-        await rig.sending.step(told=True)
+        await rig.sending.step(notified=True)
     assert rig.log.lines == [("warning", "kicks wait: bus: is away")]
     rig.away = False
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert [one.uuid for one in rig.sent().values()] == [UUID]
 
 
@@ -180,7 +180,7 @@ async def test_a_kick_of_long_ago_is_dropped_with_a_line(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.release(RUN)
     rig.clock.advance(GIVE_UP + 1)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert not rig.store.kept
     assert not rig.held.are_there
     assert rig.log.lines == [
@@ -194,7 +194,7 @@ async def test_a_loop_ends_and_other_runs_go_on(rig: Rig) -> None:
     for run in (RUN, NEXT):
         rig.held.hold(run, CALL, uuid=UUID)
         rig.held.release(run)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert len(rig.sent()) == 1
     assert any("the loop ends here" in text for _, text in rig.log.lines)
 
@@ -202,17 +202,17 @@ async def test_a_loop_ends_and_other_runs_go_on(rig: Rig) -> None:
 async def test_the_kicks_of_a_run_that_died_are_sent(rig: Rig) -> None:
     rig.record(RUN, over=True)
     rig.held.hold(RUN, CALL, uuid=UUID)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert not rig.store.kept  # its supervisor is about to release them
     rig.clock.advance(SETTLING + 1)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert len(rig.sent()) == 1
 
 
 async def test_a_kick_whose_run_is_forgotten_is_dropped_with_a_line(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.release(RUN)
-    await rig.sending.step(told=True)
+    await rig.sending.step(notified=True)
     assert not rig.held.are_there
     (line,) = rig.log.lines
     assert line[1].startswith(f"{LB} is not kicked: ")
@@ -226,7 +226,7 @@ async def test_a_file_that_is_damaged_holds_up_no_other(rig: Rig) -> None:
     rig.held._file(RUN).write_text('{"schema": 1}')
     rig.held._file(RUN).with_name("notes.json").write_text("")
     for _ in range(2):
-        await rig.sending.step(told=True)
+        await rig.sending.step(notified=True)
     assert len(rig.sent()) == 1
     (warning,) = [text for level, text in rig.log.lines if level == "warning"]
     assert warning.startswith("kicks wait: ")

@@ -181,5 +181,5 @@ def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
     assert (refused.code, f"cannot {step} without a confirmation" in refused.err) == (2, True)
     answered = in_terminal(node, *words, typed="n\n")
     assert (answered.code, f"{step}? [y/N]:" in answered.out) == (1, True)
-    assert not journal.said(0)
+    assert not journal.commands_after(0)
     journal.close()

@@ -241,19 +241,19 @@ class SimulatedNodes:
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
-            return NodeRunAnswer(heard=False, problem="did not answer")
+            return NodeRunAnswer(answered=False, problem="did not answer")
         now = asyncio.get_running_loop().time()
         if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
             end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason="stale")
-            return NodeRunAnswer(heard=True, end=end, look_again=True)
+            return NodeRunAnswer(answered=True, end=end, look_again=True)
         if turn not in self.ran:
             assert turn.node in self.held
             self.ran_with[turn] = self.foreseen.get(turn.node)
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
             asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
         if now < self.ran[turn][1]:
-            return NodeRunAnswer(heard=True)
-        return NodeRunAnswer(heard=True, end=self._end(turn))
+            return NodeRunAnswer(answered=True)
+        return NodeRunAnswer(answered=True, end=self._end(turn))
 
     def _tell(self, turn: NodeRun) -> None:
         """Tell that a turn has ended, and how where there is no more to it."""
@@ -280,7 +280,7 @@ class SimulatedNodes:
         assert turn not in self.ran, "who looks has not run"
         looking = NodeRun(step, turn.node)
         if turn.node in self.silent_looks:
-            return NodeRunAnswer(heard=False, problem="did not answer")
+            return NodeRunAnswer(answered=False, problem="did not answer")
         self.after[looking] = after
         if looking not in self.looked:
             self.looked.append(looking)
@@ -288,9 +288,9 @@ class SimulatedNodes:
             asyncio.get_running_loop().call_later(
                 0.5, self.news.put_nowait, NodeRunReport(node_run=looking)
             )
-            return NodeRunAnswer(heard=True)
+            return NodeRunAnswer(answered=True)
         end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
-        return NodeRunAnswer(heard=True, end=end, predicted_changes=self.foreseen[turn.node])
+        return NodeRunAnswer(answered=True, end=end, predicted_changes=self.foreseen[turn.node])
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         while True:
@@ -337,7 +337,7 @@ def execution(
 ) -> Execution:
     """Return a rollout that a process carries out."""
     checks = CheckRunner(probe or SimulatedProbe())
-    return Execution(state, notes=notes, nodes=nodes, checks=checks, told=lambda _: None)
+    return Execution(state, notes=notes, nodes=nodes, checks=checks, on_event=lambda _: None)
 
 
 def new(

@@ -42,7 +42,7 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
 ) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
     end = NodeRunEnded(node_run=WELL.node_run, result=fate, outcome="failed", run="R2")
-    assert confirm(client, end) == NodeRunAnswer(heard=True, end=end)
+    assert confirm(client, end) == NodeRunAnswer(answered=True, end=end)
     ((name, args),) = client.asked
     assert (name, args.action, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
@@ -64,14 +64,14 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
 )
 def test_where_nothing_waits_for_it_nothing_is_confirmed(told: dict[str, Json]) -> None:
     client = Client(replied(told))
-    assert confirm(client) == NodeRunAnswer(heard=True, end=WELL)
+    assert confirm(client) == NodeRunAnswer(answered=True, end=WELL)
     assert client.asked == []
 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
 def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
     ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome=outcome)
-    assert confirm(Client(SILENCE), ended) == NodeRunAnswer(heard=True, end=ended)
+    assert confirm(Client(SILENCE), ended) == NodeRunAnswer(answered=True, end=ended)
 
 
 def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
@@ -95,7 +95,7 @@ def test_what_is_not_confirmed_yet_is_asked_about_again(
     told: dict[str, Json], problem: str
 ) -> None:
     asked = confirm(Client(replied(told)))
-    assert (asked.heard, asked.end) == (False, None)
+    assert (asked.answered, asked.end) == (False, None)
     assert "its release is not confirmed: " in asked.problem
     assert problem in asked.problem
 
@@ -104,13 +104,13 @@ def test_a_node_that_refuses_or_is_silent_is_asked_again() -> None:
     refusals = [replied("it could not make a new connection yet")] * len(PAUSES)
     client = Client(replied(status("pending", nonce=NONCE)), *refusals)
     assert confirm(client).problem.endswith("it could not make a new connection yet")
-    assert confirm(Client(SILENCE)) == NodeRunAnswer(heard=False, problem="did not answer")
+    assert confirm(Client(SILENCE)) == NodeRunAnswer(answered=False, problem="did not answer")
 
 
 def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
     ours = one_group(Client(replied(status(None))))
     found = [run_simulated(ours.confirm(WELL, epoch=1, serial=5)) for _ in range(PATIENT)]
-    assert [one.heard for one in found] == [False] * (PATIENT - 1) + [True]
+    assert [one.answered for one in found] == [False] * (PATIENT - 1) + [True]
     assert found[-1].end == WELL
 
 

@@ -123,11 +123,11 @@ def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
     ("answer", "expected"),
     [
         (replied({"state": "done"}), None),
-        (SILENCE, NodeRunAnswer(heard=False, problem="did not answer")),
+        (SILENCE, NodeRunAnswer(answered=False, problem="did not answer")),
         (
             replied("in force is shop/tags/r8"),
             NodeRunAnswer(
-                heard=True,
+                answered=True,
                 end=NodeRunEnded(
                     node_run=APPLY, result=NodeResult.FAILED, reason="in force is shop/tags/r8"
                 ),
@@ -165,7 +165,7 @@ def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, t
     client = Client(replied(status), replied({"state": "done"}))
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
     ended = NodeRunAnswer(
-        heard=True, end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED)
+        answered=True, end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED)
     )
     assert found == (None if taken else ended)
     assert [args.action for _, args in client.asked] == [DeployAction.ROLL_BACK]
@@ -221,4 +221,4 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
 )
 def test_a_node_that_does_not_say_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
     ours = one_group(Client(SILENCE, replied({"state": "done"})))
-    assert run_simulated(work(ours)) == NodeRunAnswer(heard=False, problem="did not answer")
+    assert run_simulated(work(ours)) == NodeRunAnswer(answered=False, problem="did not answer")

@@ -108,7 +108,7 @@ async def test_how_a_turn_ended(
 ) -> None:
     nodes, client = fleet(answer, tmp_path)
     asked = await nodes.start(TURN, epoch=4, serial=0, after=())
-    assert asked.heard
+    assert asked.answered
     assert asked.end == end
     ((action, args),) = client.asked
     assert action == "runonce"
@@ -233,7 +233,7 @@ async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> 
     assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
     assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
-    assert (asked.heard, asked.end, asked.problem) == (False, None, "bus: away")
+    assert (asked.answered, asked.end, asked.problem) == (False, None, "bus: away")
     with pytest.raises(UnavailableError):
         await nodes.ready([node(1)])
     hold = client.asked[0][1]

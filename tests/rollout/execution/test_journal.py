@@ -125,17 +125,17 @@ def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
 
 def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
-    assert journal.said(0) == []
+    assert journal.commands_after(0) == []
     journals.open(ID).say(RolloutCommand.CONTINUE, "bob")
     journals.open(ID).say(RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
-    ((number, *first), second) = journal.said(0)
+    ((number, *first), second) = journal.commands_after(0)
     assert first == [RolloutCommand.CONTINUE, "bob", ""]
-    assert journal.said(number) == [second]
+    assert journal.commands_after(number) == [second]
     assert second[1:] == (RolloutCommand.APPROVE, "carol", "n01.example.com 0123")
     journal.forget_commands()
-    assert journal.said(0) == []
+    assert journal.commands_after(0) == []
     journals.open(ID).say(RolloutCommand.STOP, "bob")
-    assert journal.said(second[0]) != [], "numbers go up"
+    assert journal.commands_after(second[0]) != [], "numbers go up"
     journal.close()
 
 

@@ -223,7 +223,7 @@ def test_nothing_to_draw_is_a_picture() -> None:
     ("bounds", "problem"),
     [
         (replace(BOUNDS, seconds=0), "'dot' did not end within 0 s"),
-        (replace(BOUNDS, said=10), "'dot'"),
+        (replace(BOUNDS, output=10), "'dot'"),
     ],
 )
 def test_a_layout_that_takes_too_much_is_ended(bounds: Bounds, problem: str) -> None:

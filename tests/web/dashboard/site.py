@@ -248,11 +248,11 @@ class Site:
 
     def remember(self) -> None:
         """Write down what is new."""
-        news = self.fleet.news()
+        new = self.fleet.news()
         self.memory.write(
-            news.rows, news.ended, gone=news.gone, last_updated=news.last_updated, told=news.told
+            new.rows, new.ended, gone=new.gone, last_updated=new.last_updated, reports=new.reports
         )
-        self.fleet.written(news)
+        self.fleet.written(new)
 
     def list_(self, *entries: InventoryEntry) -> None:
         """Have nodes be in the inventory."""

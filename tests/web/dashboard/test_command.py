@@ -172,7 +172,7 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     )
     journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
-    assert [(word, who) for _, word, who, _ in journal.said(0)] == [
+    assert [(word, who) for _, word, who, _ in journal.commands_after(0)] == [
         (RolloutCommand.STOP, f"choria={a.name}")
     ]
     assert "is not paused" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)

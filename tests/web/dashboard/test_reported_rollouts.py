@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.node.runs.hold import rollout_owner
-from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, told_of
+from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
 from localpuppet.web.dashboard.run_results import KEPT
 from localpuppet.web.dashboard.tables import reported_table
 from tests.web.dashboard.site import Site, run_id, status, text
@@ -35,7 +35,7 @@ def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[NodeRo
         "holds": list(holds),
         "outcomes": list(ends),
     }
-    return told_of(told, NodeRow.of_presence("web01", told, now=NOW).holds, now=NOW)
+    return rollout_reports_of(told, NodeRow.of_presence("web01", told, now=NOW).holds, now=NOW)
 
 
 def test_a_node_tells_what_holds_it_and_how_its_newest_run_ended() -> None:

@@ -73,9 +73,9 @@ async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -
     journal.append(RolloutContinued(caller="choria=bob"), paused, at=at)
     with pytest.raises(LocalpuppetError, match="paused again since then"):
         await actor.say(ROLLOUT, RolloutCommand.CONTINUE, confirmed)
-    assert journal.said(0) == []
+    assert journal.commands_after(0) == []
     await actor.say(ROLLOUT, RolloutCommand.CONTINUE, identify_pause(journal.state()))
-    assert [one[1] for one in journal.said(0)] == [RolloutCommand.CONTINUE]
+    assert [one[1] for one in journal.commands_after(0)] == [RolloutCommand.CONTINUE]
     journal.close()
 
 

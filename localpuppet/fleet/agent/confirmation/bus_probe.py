@@ -52,8 +52,8 @@ class BusProbe:
             return BusContact.NOTHING
         if entry is None:
             return BusContact.CONNECTED
-        told = believe(self._verifier, self._me, entry.value).get("confirmation")
-        same = isinstance(told, dict) and bool(nonce) and told.get("nonce") == nonce
+        confirmation = believe(self._verifier, self._me, entry.value).get("confirmation")
+        same = isinstance(confirmation, dict) and bool(nonce) and confirmation.get("nonce") == nonce
         return BusContact.READ_BACK if same else BusContact.CONNECTED
 
     async def look(self, nonce: str) -> tuple[BusContact, bool]:
@@ -63,10 +63,10 @@ class BusProbe:
             nonce: The nonce that this node's presence should have.
         """
         fresh = await self.new_connection()
-        found = await self.read_back(nonce)
+        contact = await self.read_back(nonce)
         if fresh:
-            return max(found, BusContact.CONNECTED, key=_BEST.index), True
-        return min(found, BusContact.CONNECTED, key=_BEST.index), False
+            return max(contact, BusContact.CONNECTED, key=_BEST.index), True
+        return min(contact, BusContact.CONNECTED, key=_BEST.index), False
 
 
 _BEST = (BusContact.NOTHING, BusContact.CONNECTED, BusContact.READ_BACK)

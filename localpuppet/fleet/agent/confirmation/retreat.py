@@ -61,42 +61,48 @@ class RetreatService:
     holds: Callable[[], Holds]
     clock: Clock
 
-    async def put_in_force(self, found: Confirmation, left: Assignment) -> RunCompletion:
+    async def put_in_force(self, confirmation: Confirmation, left: Assignment) -> RunCompletion:
         """Put the rollback in force; repeating this is harmless.
 
         Args:
-            found: The confirmation that did not come.
+            confirmation: The confirmation that did not come.
             left: Its assignment.
         """
-        return await self.runner.run(RetreatOrder(left=left, because=f"this node: {found.silence}"))
+        return await self.runner.run(
+            RetreatOrder(left=left, because=f"this node: {confirmation.silence}")
+        )
 
-    def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
+    def runs(self, confirmation: Confirmation, rollback: Rollback) -> list[Status]:
         """Return the finished runs of the older release that are not counted yet, newest first."""
         return [
             status
-            for status in takewhile(lambda one: one.id > found.newest, self.records.history())
+            for status in takewhile(
+                lambda status: status.id > confirmation.newest, self.records.history()
+            )
             if status.state is RunState.FINISHED
             and not status.noop
             and status.release == rollback.release
         ]
 
-    def ask_for_run(self, found: Confirmation) -> None:
+    def ask_for_run(self, confirmation: Confirmation) -> None:
         """Request a run unless one is in progress or waits; repeated requests count once.
 
         A rollout's hold does not stop this run, because it is a run of that rollout. A person's
         hold does. Each attempt has its own id.
 
         Args:
-            found: The confirmation that did not come.
+            confirmation: The confirmation that did not come.
         """
-        owner = self.owner(found)
-        if found.rollout and any(one.owner == owner for one in self.holds().active()):
-            self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
+        owner = self.owner(confirmation)
+        if confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
+            self.hold(
+                confirmation, f"rollout {confirmation.rollout}: goes back, {confirmation.silence}"
+            )
             now = int(self.clock.now().timestamp())
             cause = RunCause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
-                uuid=_name(found),
+                uuid=_name(confirmation),
                 timestamp=now,
                 expires=None,
             )
@@ -105,44 +111,48 @@ class RetreatService:
         elif self.agent.waiting is None:
             self.agent.request_run(CauseKind.CONFIRMATION)
 
-    def waits(self, found: Confirmation) -> bool:
+    def waits(self, confirmation: Confirmation) -> bool:
         """Return whether the requested run waits for a hold to end or for another run."""
-        name = _name(found)
+        name = _name(confirmation)
         asked = any(cause.uuid == name for cause in self.inbox.causes())
         return asked or self.agent.waiting is not None
 
-    def owner(self, found: Confirmation) -> str:
+    def owner(self, confirmation: Confirmation) -> str:
         """Return the owner of the hold for an unconfirmed release: its rollout, if it has one."""
-        if found.rollout:
-            return rollout_owner(found.by, found.rollout)
-        return f"{found.by}/confirmation"
+        if confirmation.rollout:
+            return rollout_owner(confirmation.by, confirmation.rollout)
+        return f"{confirmation.by}/confirmation"
 
-    def hold(self, found: Confirmation, reason: str) -> None:
+    def hold(self, confirmation: Confirmation, reason: str) -> None:
         """Hold this node for some minutes, unless a hold of the same owner lasts long enough."""
-        now, owner = self.clock.now(), self.owner(found)
-        mine = [one for one in self.holds().active() if one.owner == owner]
+        now, owner = self.clock.now(), self.owner(confirmation)
+        mine = [hold for hold in self.holds().active() if hold.owner == owner]
         half = now + timedelta(seconds=HOLD / 2)
-        if any(one.until is None or parse_time(one.until) >= half for one in mine):
+        if any(hold.until is None or parse_time(hold.until) >= half for hold in mine):
             return
-        since = next((one.since for one in mine), show_time(now))
+        since = next((hold.since for hold in mine), show_time(now))
         until = show_time(now + timedelta(seconds=HOLD))
         self.holds().add(Hold(owner=owner, reason=reason, since=since, until=until))
 
-    def let_go(self, found: Confirmation) -> None:
+    def let_go(self, confirmation: Confirmation) -> None:
         """Remove the hold of `hold`; only the rollout removes a rollout's hold."""
-        owner = self.owner(found)
-        if not found.rollout and any(one.owner == owner for one in self.holds().active()):
+        owner = self.owner(confirmation)
+        if not confirmation.rollout and any(hold.owner == owner for hold in self.holds().active()):
             self.holds().remove(owner)
 
 
-def _name(found: Confirmation) -> str:
+def _name(confirmation: Confirmation) -> str:
     """Return the id of the requested run of this attempt."""
-    return str(uuid5(UUID(found.nonce), str(found.tries))) if found.tries else found.nonce
+    return (
+        str(uuid5(UUID(confirmation.nonce), str(confirmation.tries)))
+        if confirmation.tries
+        else confirmation.nonce
+    )
 
 
 def first_run(records: Records, assignment: Assignment) -> Status | None:
     """Return the first finished run of an assignment that was not a noop run."""
-    found = None
+    first = None
     for status in records.history():
         if status.id <= assignment.after:
             break
@@ -158,5 +168,5 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
             continue
         assigned = request.get("assignment")
         if isinstance(assigned, dict) and assigned.get("serial") == assignment.serial:
-            found = status
-    return found
+            first = status
+    return first

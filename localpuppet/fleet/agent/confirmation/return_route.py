@@ -48,72 +48,76 @@ class ReturnRoute:
     _asked: int = field(default=-1, init=False)
     _due: float = field(default=0.0, init=False)  # when the next attempt is due; 0 if unknown
 
-    async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
+    async def step(self, confirmation: Confirmation) -> tuple[Confirmation, float]:
         """Execute the next step.
 
         Args:
-            found: The confirmation; this node is rolling back.
+            confirmation: The confirmation; this node is rolling back.
 
         Returns:
             The updated confirmation, and the seconds until the next step.
         """
-        if self._in_force != found.nonce:
+        if self._in_force != confirmation.nonce:
             left = self._due - self.clock.monotonic()
-            if found.tries and left > 0:
-                return found, left
-            return await self._put_in_force(found)
+            if confirmation.tries and left > 0:
+                return confirmation, left
+            return await self._put_in_force(confirmation)
         rollback = self.rollback()
-        if rollback is None or rollback.serial != found.serial:
+        if rollback is None or rollback.serial != confirmation.serial:
             return replace(
-                found, stage=Stage.SUPERSEDED, reason="the rollback was replaced or removed"
+                confirmation, stage=Stage.SUPERSEDED, reason="the rollback was replaced or removed"
             ), 0.0
-        runs = self.retreating.runs(found, rollback)
+        runs = self.retreating.runs(confirmation, rollback)
         if runs and runs[0].good:
-            return replace(found, stage=Stage.ROLLED_BACK, reason=found.silence), 0.0
+            return replace(confirmation, stage=Stage.ROLLED_BACK, reason=confirmation.silence), 0.0
         if runs:
-            found = replace(found, newest=runs[0].id, tries=found.tries + len(runs))
-            found = self._after(found, f"its run of {rollback.release} {runs[0].outcome}")
-            if found.stage is not Stage.ROLLING_BACK:
-                return found, 0.0
+            confirmation = replace(
+                confirmation, newest=runs[0].id, tries=confirmation.tries + len(runs)
+            )
+            confirmation = self._after(
+                confirmation, f"its run of {rollback.release} {runs[0].outcome}"
+            )
+            if confirmation.stage is not Stage.ROLLING_BACK:
+                return confirmation, 0.0
         now = self.clock.monotonic()
         if now < self._due or self.is_running():
-            return found, LOOK
-        if self._asked == found.tries and not self.retreating.waits(found):
-            found = replace(found, tries=found.tries + 1)
-            return self._after(found, f"its run of {rollback.release} did not begin"), 0.0
-        self.retreating.ask_for_run(found)
-        self._asked, self._due = found.tries, now + AGAIN
-        return found, LOOK
+            return confirmation, LOOK
+        if self._asked == confirmation.tries and not self.retreating.waits(confirmation):
+            confirmation = replace(confirmation, tries=confirmation.tries + 1)
+            return self._after(confirmation, f"its run of {rollback.release} did not begin"), 0.0
+        self.retreating.ask_for_run(confirmation)
+        self._asked, self._due = confirmation.tries, now + AGAIN
+        return confirmation, LOOK
 
-    def is_back(self, found: Confirmation) -> bool:
+    def is_back(self, confirmation: Confirmation) -> bool:
         """Return whether the last run of the older release was good after all."""
         rollback = self.rollback()
-        if rollback is None or rollback.serial != found.serial:
+        if rollback is None or rollback.serial != confirmation.serial:
             return False
-        runs = self.retreating.runs(found, rollback)
+        runs = self.retreating.runs(confirmation, rollback)
         return bool(runs) and runs[0].good
 
-    async def _put_in_force(self, found: Confirmation) -> tuple[Confirmation, float]:
+    async def _put_in_force(self, confirmation: Confirmation) -> tuple[Confirmation, float]:
         assignment = self.assigned()
         if assignment is None:
-            return found, LOOK
-        end = await self.retreating.put_in_force(found, assignment)
+            return confirmation, LOOK
+        end = await self.retreating.put_in_force(confirmation, assignment)
         if end.result is RequestedRunResult.BUSY:
-            return found, BUSY_AGAIN
+            return confirmation, BUSY_AGAIN
         if end.result is not RequestedRunResult.OVER:
-            return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
-        begun = bool(found.tries) and not self._due  # an earlier agent began to wait
-        pause = pause_after(found.tries) if begun else None
+            return self._after(replace(confirmation, tries=confirmation.tries + 1), end.reason), 0.0
+        begun = bool(confirmation.tries) and not self._due  # an earlier agent began to wait
+        pause = pause_after(confirmation.tries) if begun else None
         self._due = self.clock.monotonic() + (pause or 0.0)
-        self._in_force, self._asked = found.nonce, -1
-        return await self.step(found)
+        self._in_force, self._asked = confirmation.nonce, -1
+        return await self.step(confirmation)
 
-    def _after(self, found: Confirmation, failure: str) -> Confirmation:
+    def _after(self, confirmation: Confirmation, failure: str) -> Confirmation:
         """Return the confirmation after a failed attempt, and schedule the next one."""
-        pause = pause_after(found.tries)
+        pause = pause_after(confirmation.tries)
         if pause is None:
-            why = f"{found.silence}; {failure}, after {TRIES} attempts"
-            return replace(found, stage=Stage.ROLLBACK_FAILED, reason=why)
+            why = f"{confirmation.silence}; {failure}, after {TRIES} attempts"
+            return replace(confirmation, stage=Stage.ROLLBACK_FAILED, reason=why)
         self._due = self.clock.monotonic() + pause
-        again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"
-        return replace(found, reason=f"{found.silence}; {failure}, {again}")
+        again = f"try {confirmation.tries + 1} of {TRIES} in {show_duration(pause)}"
+        return replace(confirmation, reason=f"{confirmation.silence}; {failure}, {again}")

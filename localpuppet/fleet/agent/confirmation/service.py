@@ -96,7 +96,7 @@ class Confirming:
     # The nonce of the release that this agent is leaving.
     _leaving: str = field(default="", init=False)
     _way_back: ReturnRoute = field(init=False)
-    _said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._way_back = ReturnRoute(
@@ -133,30 +133,32 @@ class Confirming:
     async def step(self) -> float | None:
         """Execute the next step; return the seconds until the next look, `None` for no look."""
         try:
-            found = self._current()
-            if found is None:
+            confirmation = self._current()
+            if confirmation is None:
                 return None
-            if found.stage is Stage.ROLLBACK_FAILED and self._way_back.is_back(found):
-                found = self._settle(replace(found, stage=Stage.ROLLED_BACK, reason=found.silence))
-            if found.stage not in OPEN:
+            if confirmation.stage is Stage.ROLLBACK_FAILED and self._way_back.is_back(confirmation):
+                confirmation = self._settle(
+                    replace(confirmation, stage=Stage.ROLLED_BACK, reason=confirmation.silence)
+                )
+            if confirmation.stage not in OPEN:
                 return None
-            if found.stage is Stage.ROLLING_BACK:
-                return await self._go_back(found)
-            return await self._look(found)
+            if confirmation.stage is Stage.ROLLING_BACK:
+                return await self._go_back(confirmation)
+            return await self._look(confirmation)
         except LocalpuppetError as error:
             self._say(f"the confirmation of a release: {error}")
             return AGAIN
 
-    def told(self) -> Mapping[str, Json] | None:
+    def report(self) -> Mapping[str, Json] | None:
         """Return the published state, with the nonce as soon as the nonce can come back."""
         try:
-            found = self.site.memory.read()
+            confirmation = self.site.memory.read()
         except LocalpuppetError:
             return None  # `step` reports the damage
-        if found is None:
+        if confirmation is None:
             return None
-        nonce = found.nonce if self._fresh and found.stage is Stage.PENDING else ""
-        return {**found.to_public(), "nonce": nonce}
+        nonce = confirmation.nonce if self._fresh and confirmation.stage is Stage.PENDING else ""
+        return {**confirmation.to_public(), "nonce": nonce}
 
     def answer(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
         """Accept a caller's confirmation that the nonce came back, or return why not.
@@ -165,22 +167,27 @@ class Confirming:
             caller: The caller id of the rollout, or of the controller that took it over.
             args: The deployment, and the nonce.
         """
-        found = self._current()
+        confirmation = self._current()
         rollout = args.rollout
         if rollout is None:
             return "only a rollout sends confirmations; without one, a node confirms by itself"
         asked = (args.serial, args.release, rollout.caller or caller, rollout.id)
-        if found is None or asked != (found.serial, found.release, found.by, found.rollout):
+        if confirmation is None or asked != (
+            confirmation.serial,
+            confirmation.release,
+            confirmation.by,
+            confirmation.rollout,
+        ):
             return "no release of this rollout waits for a confirmation on this node"
-        if found.nonce != args.nonce:
+        if confirmation.nonce != args.nonce:
             return "the nonce differs from the one that this node waits for"
-        if found.stage is Stage.CONFIRMED:
+        if confirmation.stage is Stage.CONFIRMED:
             return DONE
-        if found.stage is not Stage.PENDING:
-            return f"it is no longer pending: {found}"
+        if confirmation.stage is not Stage.PENDING:
+            return f"it is no longer pending: {confirmation}"
         if not self._fresh:
             return "this node could not make a new connection to the bus yet"
-        self._settle(replace(found, stage=Stage.CONFIRMED, reason=""))
+        self._settle(replace(confirmation, stage=Stage.CONFIRMED, reason=""))
         return DONE
 
     def _now(self) -> Instant:
@@ -224,114 +231,127 @@ class Confirming:
         """Return the stored confirmation, updated if a person has decided on the release since."""
         if held.stage not in OPEN:
             return held
-        found = held.carried(self._now())
-        if found != held:
-            self.site.memory.write(found)
+        confirmation = held.carried(self._now())
+        if confirmation != held:
+            self.site.memory.write(confirmation)
         rollback = self.site.rollback()
         decided = rollback is not None and rollback.serial == assignment.serial
-        if rollback is None or not decided or found.stage is not Stage.PENDING:
-            return found
+        if rollback is None or not decided or confirmation.stage is not Stage.PENDING:
+            return confirmation
         why = f"rolled back by {rollback.user}"
-        return self._settle(replace(found, stage=Stage.SUPERSEDED, reason=why))
+        return self._settle(replace(confirmation, stage=Stage.SUPERSEDED, reason=why))
 
-    async def _look(self, found: Confirmation) -> float | None:
+    async def _look(self, confirmation: Confirmation) -> float | None:
         """Look at the bus and act on it; return the seconds until the next look."""
-        reach, fresh = await self.looking.look(found.nonce)
-        found = self._note_reached(found, fresh=fresh, reached=fresh)
-        verdict = self._verdict(found, reach)
+        reach, fresh = await self.looking.look(confirmation.nonce)
+        confirmation = self._note_reached(confirmation, fresh=fresh, reached=fresh)
+        verdict = self._verdict(confirmation, reach)
         command = self.site.command
         if verdict is ConfirmationDecision.CUT_OFF and command is not None:
-            self._say(f"{found.release}: {found.silence}, asking confirm_command")
+            self._say(f"{confirmation.release}: {confirmation.silence}, asking confirm_command")
             connected = await command()
-            reach, fresh = await self.looking.look(found.nonce)
-            found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
-            verdict = self._verdict(found, reach)
-        if not self._is_open(found):
+            reach, fresh = await self.looking.look(confirmation.nonce)
+            confirmation = self._note_reached(confirmation, fresh=fresh, reached=fresh or connected)
+            verdict = self._verdict(confirmation, reach)
+        if not self._is_open(confirmation):
             return 0.0
-        self._act(found, verdict)
+        self._act(confirmation, verdict)
         pause = self._pause
         self._pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
-    def _note_reached(self, found: Confirmation, *, fresh: bool, reached: bool) -> Confirmation:
+    def _note_reached(
+        self, confirmation: Confirmation, *, fresh: bool, reached: bool
+    ) -> Confirmation:
         """Record durably that the node is connected, and that it may publish the nonce.
 
         Args:
-            found: The pending confirmation.
+            confirmation: The pending confirmation.
             fresh: Whether a new connection had an answer.
             reached: The same, or whether the site's own command reports a connection.
         """
-        if reached and not found.reached and self._is_open(found):
-            found = replace(found, reached=True)
-            self.site.memory.write(found)
+        if reached and not confirmation.reached and self._is_open(confirmation):
+            confirmation = replace(confirmation, reached=True)
+            self.site.memory.write(confirmation)
         if fresh and not self._fresh:
             self._fresh = True
             self.agent.recheck()
-        return found
+        return confirmation
 
-    def _is_open(self, found: Confirmation) -> bool:
+    def _is_open(self, confirmation: Confirmation) -> bool:
         """Return whether the confirmation is still undecided after the look."""
         now = self._current()
-        return now is not None and (now.nonce, now.stage) == (found.nonce, found.stage)
+        return now is not None and (now.nonce, now.stage) == (
+            confirmation.nonce,
+            confirmation.stage,
+        )
 
-    def _verdict(self, found: Confirmation, reach: BusContact) -> ConfirmationDecision:
+    def _verdict(self, confirmation: Confirmation, reach: BusContact) -> ConfirmationDecision:
         now = self.clock.monotonic()
         if reach is not BusContact.NOTHING:
             self._blind = None
         elif self._blind is None:
             self._blind = now
-        owner = self.retreating.owner(found)
+        owner = self.retreating.owner(confirmation)
         sight = ConfirmationState(
             reach=reach,
-            waited=found.waited(self._now()),
-            reached=found.reached,
+            waited=confirmation.waited(self._now()),
+            reached=confirmation.reached,
             looked=0.0 if self._blind is None else now - self._blind,
-            by_rollout=bool(found.rollout),
-            held=any(one.owner == owner for one in self.site.holds().active()),
+            by_rollout=bool(confirmation.rollout),
+            held=any(hold.owner == owner for hold in self.site.holds().active()),
         )
-        return decide(sight, within=found.within)
+        return decide(sight, within=confirmation.within)
 
-    def _act(self, found: Confirmation, verdict: ConfirmationDecision) -> None:
+    def _act(self, confirmation: Confirmation, verdict: ConfirmationDecision) -> None:
         """Record the verdict and act on it."""
         if verdict is ConfirmationDecision.CONFIRMED:
-            why = "by this node, because the rollout sent no confirmation" if found.rollout else ""
-            self._settle(replace(found, stage=Stage.CONFIRMED, reason=why))
+            why = (
+                "by this node, because the rollout sent no confirmation"
+                if confirmation.rollout
+                else ""
+            )
+            self._settle(replace(confirmation, stage=Stage.CONFIRMED, reason=why))
         elif verdict is ConfirmationDecision.CUT_OFF:
             newest = next(iter(self.site.records.ids()), "")
-            back = replace(found, stage=Stage.ROLLING_BACK, reason=found.silence, newest=newest)
+            back = replace(
+                confirmation, stage=Stage.ROLLING_BACK, reason=confirmation.silence, newest=newest
+            )
             self.site.memory.write(back)
             self._say(f"{back.release}: {back.reason}; rolling back")
             self._begin_to_go_back(back)
         elif verdict is ConfirmationDecision.UNHEARD:
-            self._wait(found, f"the bus answers, but rollout {found.rollout} does not answer")
+            self._wait(
+                confirmation, f"the bus answers, but rollout {confirmation.rollout} does not answer"
+            )
         elif verdict is ConfirmationDecision.UNSERVED:
-            why = _UNSERVED if found.reached else _OLD_CONNECTION
-            self._wait(found, why)
-            self.retreating.hold(found, f"{found.release} is not confirmed: {why}")
+            why = _UNSERVED if confirmation.reached else _OLD_CONNECTION
+            self._wait(confirmation, why)
+            self.retreating.hold(confirmation, f"{confirmation.release} is not confirmed: {why}")
 
-    def _wait(self, found: Confirmation, why: str) -> None:
+    def _wait(self, confirmation: Confirmation, why: str) -> None:
         """Continue to wait for an overdue confirmation, and log each reason once."""
-        if found.reason != why:
-            self.site.memory.write(replace(found, reason=why))
-            self._say(f"{found.release} is not confirmed: {why}; waiting")
+        if confirmation.reason != why:
+            self.site.memory.write(replace(confirmation, reason=why))
+            self._say(f"{confirmation.release} is not confirmed: {why}; waiting")
             self.site.late(True)
             self.agent.recheck()
 
-    def _begin_to_go_back(self, found: Confirmation) -> None:
+    def _begin_to_go_back(self, confirmation: Confirmation) -> None:
         """Remove this node's own hold, which would block the rollback's run, and notify others."""
         self.site.late(True)
-        self.retreating.let_go(found)
+        self.retreating.let_go(confirmation)
         self.agent.recheck()
 
-    async def _go_back(self, found: Confirmation) -> float | None:
+    async def _go_back(self, confirmation: Confirmation) -> float | None:
         """Continue the rollback; return the seconds until the next look."""
-        if self._leaving != found.nonce:  # an agent that was killed may not have done this
-            self._begin_to_go_back(found)
-            self._leaving = found.nonce
-        then, pause = await self._way_back.step(found)
-        if then == found:
+        if self._leaving != confirmation.nonce:  # an agent that was killed may not have done this
+            self._begin_to_go_back(confirmation)
+            self._leaving = confirmation.nonce
+        then, pause = await self._way_back.step(confirmation)
+        if then == confirmation:
             return pause
-        if not self._is_open(found):
+        if not self._is_open(confirmation):
             return 0.0
         if then.stage is not Stage.ROLLING_BACK:
             self._settle(then)
@@ -341,18 +361,18 @@ class Confirming:
         self.agent.recheck()
         return pause
 
-    def _settle(self, found: Confirmation) -> Confirmation:
+    def _settle(self, confirmation: Confirmation) -> Confirmation:
         """Record the result and publish it."""
-        self.site.memory.write(found)
+        self.site.memory.write(confirmation)
         self._fresh = False
-        self._say(str(found), good=found.stage is Stage.CONFIRMED)
-        self.retreating.let_go(found)
-        self.site.late(found.stage is Stage.ROLLBACK_FAILED)
+        self._say(str(confirmation), good=confirmation.stage is Stage.CONFIRMED)
+        self.retreating.let_go(confirmation)
+        self.site.late(confirmation.stage is Stage.ROLLBACK_FAILED)
         self.agent.recheck()
-        return found
+        return confirmation
 
     def _say(self, text: str, *, good: bool = False) -> None:
-        if text != self._said:
+        if text != self._logged:
             say = self.log.info if good else self.log.warning
             say(text, kind=LineKind.RUN)
-        self._said = text
+        self._logged = text

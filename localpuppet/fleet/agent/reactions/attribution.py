@@ -40,11 +40,11 @@ def changes(
         for how, facts in [_difference(before.parts.get(node), now.parts.get(node))]
         if how is not None
     }
-    by_them = {node: one for node, one in differ.items() if node in since or not counts(node)}
-    found = by_them or differ
-    if not found:
-        found = {node: AnswerChange.of(text, ChangeKind.ELSEWHERE) for node in sorted(since)}
-    return dict(list(found.items())[:MAX_NODES])
+    by_them = {node: change for node, change in differ.items() if node in since or not counts(node)}
+    by_node = by_them or differ
+    if not by_node:
+        by_node = {node: AnswerChange.of(text, ChangeKind.ELSEWHERE) for node in sorted(since)}
+    return dict(list(by_node.items())[:MAX_NODES])
 
 
 def _difference(

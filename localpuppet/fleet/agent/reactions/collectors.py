@@ -38,30 +38,32 @@ class Collectors:
     now: Callable[[], float]
     max_stale: float
 
-    def told(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
         """Return what the collectors of a run received; see `DependencySource`."""
         return [
             Dependency(
                 source=self.name,
-                key=json.dumps([one.type, one.filter], separators=(",", ":")),
-                text=one.text,
-                answer=AnswerDigest(digest=one.digest, revision=one.revision or 0, parts=one.parts),
+                key=json.dumps([collector.type, collector.filter], separators=(",", ":")),
+                text=collector.text,
+                answer=AnswerDigest(
+                    digest=collector.digest, revision=collector.revision or 0, parts=collector.parts
+                ),
             )
-            for one in read_collected(self.records.get(run))
-            if one.digest is not None
+            for collector in read_collected(self.records.get(run))
+            if collector.digest is not None
         ]
 
     def ask(self, key: str) -> AnswerDigest:
         """Return what a collector would receive now; see `DependencySource`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
-        found = must_ask(
+        answer = must_ask(
             self.reader,
             lambda _: self.collecting.collect(kind, search),
             now=self.now(),
             max_stale=self.max_stale,
         )
-        choice = found.answer
+        choice = answer.answer
         return AnswerDigest(
-            digest=digest_of_choice(choice), revision=found.revision, parts=parts_of_choice(choice)
+            digest=digest_of_choice(choice), revision=answer.revision, parts=parts_of_choice(choice)
         )

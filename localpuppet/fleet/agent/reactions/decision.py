@@ -128,32 +128,32 @@ def decide(
     dealt: dict[tuple[str, str], WatchedQuery] = {}
     lines: list[str] = []
     news: list[NewAnswer] = []
-    for one in seen:
-        if one.now.digest == one.watched.base_digest and not one.watched.tried:
-            back = replace(one.watched.question, answer=one.now)
-            dealt[one.watched.question.id] = replace(one.watched, question=back)
-        elif one.now.digest in one.watched.answered_digests:
-            dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
+    for answer in seen:
+        if answer.now.digest == answer.watched.base_digest and not answer.watched.tried:
+            back = replace(answer.watched.question, answer=answer.now)
+            dealt[answer.watched.question.id] = replace(answer.watched, question=back)
+        elif answer.now.digest in answer.watched.answered_digests:
+            dealt[answer.watched.question.id] = answer.watched.dealt_with(answer.now, tried=False)
             lines.append(
-                _line("this answer already caused a run since the last successful one", one)
+                _line("this answer already caused a run since the last successful one", answer)
             )
         else:
-            news.append(one)
+            news.append(answer)
     verdicts = _verdicts(state.reactions, news, me=me, now=now, waits=waits)
-    ready = {node: one for node, one in sorted(verdicts.items()) if one.is_ready(now)}
+    ready = {node: verdict for node, verdict in sorted(verdicts.items()) if verdict.is_ready(now)}
     free = now if waits else node_waits_until(state.reactions, now)
     if ready and free <= now:
-        dealt |= {one.watched.question.id: one.served() for one in news}
+        dealt |= {item.watched.question.id: item.served() for item in news}
         causes = tuple(_causes(ready, me=me, now=now, new_id=new_id))
         made = PastReaction(at=now, nodes=tuple(ready), causes=tuple(cause.id for cause in causes))
         kept = recent(state.reactions, now)
         state = replace(state, reactions=kept if waits else (*kept, made), pending=causes)
         return ReactionDecision(state=_with(state, dealt), lines=tuple(lines))
-    for one in news:
-        if all(verdicts[peer.node].path is None for peer in one.peers):
-            dealt[one.watched.question.id] = one.watched.dealt_with(one.now, tried=False)
-            lines.append(_line(_why_not(one, verdicts), one))
-    later = [one.until for one in verdicts.values() if one.path is not None]
+    for answer in news:
+        if all(verdicts[peer.node].path is None for peer in answer.peers):
+            dealt[answer.watched.question.id] = answer.watched.dealt_with(answer.now, tried=False)
+            lines.append(_line(_why_not(answer, verdicts), answer))
+    later = [verdict.until for verdict in verdicts.values() if verdict.path is not None]
     due = max(free, min(later)) if later else None
     return ReactionDecision(
         state=_with(state, dealt),
@@ -173,8 +173,8 @@ def _verdicts(
 ) -> dict[NodeName, _Verdict]:
     """Return what may follow for each peer that changed an answer."""
     verdicts: dict[NodeName, _Verdict] = {}
-    for one in news:
-        for peer in one.peers:
+    for answer in news:
+        for peer in answer.peers:
             verdict = verdicts.setdefault(peer.node, _verdict(peer, me))
             if not waits:
                 verdict.until = peer_waits_until(made, peer.node, now)
@@ -210,19 +210,21 @@ def _causes(
 
 
 def _with(state: ReactionState, dealt: Mapping[tuple[str, str], WatchedQuery]) -> ReactionState:
-    return replace(state, queries=tuple(dealt.get(one.question.id, one) for one in state.queries))
+    return replace(
+        state, queries=tuple(dealt.get(query.question.id, query) for query in state.queries)
+    )
 
 
-def _why_not(one: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
-    if not one.peers:
+def _why_not(answer: NewAnswer, verdicts: Mapping[NodeName, _Verdict]) -> str:
+    if not answer.peers:
         return "no node published a change to it"
-    first = verdicts[one.peers[0].node].blocked
-    more = len(one.peers) - 1
+    first = verdicts[answer.peers[0].node].blocked
+    more = len(answer.peers) - 1
     return f"{first} (and {more} more nodes that changed it)" if more else first
 
 
-def _line(why: str, one: NewAnswer) -> str:
-    question = one_line(one.watched.question.text)[:MAX_QUERY]
+def _line(why: str, answer: NewAnswer) -> str:
+    question = one_line(answer.watched.question.text)[:MAX_QUERY]
     return f"no reaction: {why}; the next run receives the new answer to {question}"
 
 

@@ -69,12 +69,12 @@ class FinishedRun:
     Attributes:
         run: Its id.
         good: Whether it succeeded.
-        told: The answers that it received.
+        dependencies: The answers that it received.
     """
 
     run: str
     good: bool
-    told: tuple[Dependency, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
 
 
 class DependencySource(Protocol):
@@ -85,7 +85,7 @@ class DependencySource(Protocol):
         """Return the name of the kind, as in `Dependency.source`."""
         ...
 
-    def told(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
         """Return the answers that a run received; empty if its record has none.
 
         Raises:

@@ -50,12 +50,12 @@ class FinishedRuns:
         return ended, False
 
     def _ended(self, status: Status) -> FinishedRun:
-        told: list[Dependency] = []
+        dependencies: list[Dependency] = []
         try:
             for source in self._sources:
-                told += source.told(status.id)
+                dependencies += source.dependencies_of(status.id)
         except StateError:
             return FinishedRun(
                 run=status.id, good=False
             )  # the answers that it received are unknown
-        return FinishedRun(run=status.id, good=status.good, told=tuple(told))
+        return FinishedRun(run=status.id, good=status.good, dependencies=tuple(dependencies))

@@ -38,7 +38,7 @@ def recent(made: Sequence[PastReaction], now: float) -> tuple[PastReaction, ...]
 
     Reactions with a time in the future do not count: a clock that was ahead would block the node.
     """
-    return tuple(one for one in made if now - HOUR < one.at <= now + SKEW)
+    return tuple(reaction for reaction in made if now - HOUR < reaction.at <= now + SKEW)
 
 
 def node_waits_until(made: Sequence[PastReaction], now: float) -> float:
@@ -49,5 +49,5 @@ def node_waits_until(made: Sequence[PastReaction], now: float) -> float:
 
 def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> float:
     """Return when the node may react to a peer again; see `node_waits_until`."""
-    times = [one.at for one in recent(made, now) if peer in one.nodes]
+    times = [reaction.at for reaction in recent(made, now) if peer in reaction.nodes]
     return times[-1] + PAUSES[min(len(times), len(PAUSES) - 1)] if times else now

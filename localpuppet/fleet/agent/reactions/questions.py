@@ -34,31 +34,31 @@ class Questions:
     now: Callable[[], float]
     max_stale: float
 
-    def told(self, run: str) -> Sequence[Dependency]:
+    def dependencies_of(self, run: str) -> Sequence[Dependency]:
         """Return the answers that a run received; see `DependencySource`."""
         asked = read_queries(self.records.get(run))
         return [
             Dependency(
                 source=self.name,
-                key=json.dumps([one.function, *one.arguments], separators=(",", ":")),
-                text=one.text,
+                key=json.dumps([query.function, *query.arguments], separators=(",", ":")),
+                text=query.text,
                 answer=AnswerDigest(
-                    digest=one.digest, revision=one.revision or 0, parts=_parts(one)
+                    digest=query.digest, revision=query.revision or 0, parts=_parts(query)
                 ),
             )
-            for one in asked
-            if one.digest is not None
+            for query in asked
+            if query.digest is not None
         ]
 
     def ask(self, key: str) -> AnswerDigest:
         """Return the answer that a run would receive now; see `DependencySource`."""
         function, *arguments = loads_again(key.encode())
         question = FunctionCall.of(function, arguments)
-        found = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
-        reply: FunctionReply = found.answer
-        return AnswerDigest(digest=reply.digest, revision=found.revision, parts=reply.parts)
+        answer = must_ask(self.reader, question.answer, now=self.now(), max_stale=self.max_stale)
+        reply: FunctionReply = answer.answer
+        return AnswerDigest(digest=reply.digest, revision=answer.revision, parts=reply.parts)
 
 
-def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:
+def _parts(query: RecordedQuery) -> dict[str, dict[str, str]]:
     """Return the part of each node; answers beyond `MAX_PARTS` have node names only."""
-    return {**{name: {} for name in one.names}, **{k: dict(v) for k, v in one.parts.items()}}
+    return {**{name: {} for name in query.names}, **{k: dict(v) for k, v in query.parts.items()}}

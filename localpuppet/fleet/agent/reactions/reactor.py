@@ -73,7 +73,7 @@ class Reactor:
     again: float = AGAIN
     _sources: dict[str, DependencySource] = field(init=False)
     _state: ReactionState | None = field(default=None, init=False)
-    _said: str = field(default="", init=False)
+    _logged: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self._sources = {source.name: source for source in self.world.sources}
@@ -118,7 +118,7 @@ class Reactor:
             # A run may have begun meanwhile: then the next look follows its end.
             wait = 0.0 if self.catch_up()[1] else self.act(seen)
         except LocalpuppetError as error:
-            self._say_once(f"no reactions for now: {error}")
+            self._log_once(f"no reactions for now: {error}")
             return self.again
         now = self.clock.monotonic()
         if wait is not None:
@@ -143,28 +143,30 @@ class Reactor:
         """
         seen = []
         left = MAX_PARTS
-        for one in self._known().queries:
-            source = self._sources.get(one.question.source)
+        for query in self._known().queries:
+            source = self._sources.get(query.question.source)
             if source is None:
                 continue  # of another version
             try:
-                now = source.ask(one.question.key)
+                now = source.ask(query.question.key)
             except InvalidInputError as error:
-                self.log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
+                self.log.debug(f"{query.question.text} is not asked: {error}", kind=LineKind.CAUSE)
                 continue
-            told = one.question.answer
-            if now.digest == told.digest:
-                left -= told.explained
+            known_answer = query.question.answer
+            if now.digest == known_answer.digest:
+                left -= known_answer.explained
                 continue
             # A bus that was set up again restarts its revisions: any node may have published an
             # entry.
-            before = told.revision if told.revision <= now.revision else 0
+            before = known_answer.revision if known_answer.revision <= now.revision else 0
             since = self.world.peers.since(before)
-            found = changes(one.question.text, told, now, since=since, counts=self._counts)
-            peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
+            differences = changes(
+                query.question.text, known_answer, now, since=since, counts=self._counts
+            )
+            peers = tuple(self._peer(NodeName(node), by) for node, by in differences.items())
             now = now.within(left)  # the changed nodes are known by now
             left -= now.explained
-            seen.append(NewAnswer(watched=one, now=now, peers=peers))
+            seen.append(NewAnswer(watched=query, now=now, peers=peers))
         return seen
 
     def act(self, seen: Sequence[NewAnswer]) -> float | None:
@@ -177,7 +179,7 @@ class Reactor:
         now = self.clock.now().timestamp()
         decision = decide(
             state,
-            [one for one in seen if one.watched in state.queries],
+            [answer for answer in seen if answer.watched in state.queries],
             me=self.world.host.me,
             now=now,
             waits=self.world.host.owes(cause for made in state.reactions for cause in made.causes),
@@ -187,7 +189,7 @@ class Reactor:
             self.log.info(line, kind=LineKind.CAUSE)
         if decision.state != state:
             self._remember(decision.state)
-        self._say_once(decision.waiting)
+        self._log_once(decision.waiting)
         if decision.state.pending:
             # The next turn removes it, when the run has begun: one write less before the run.
             self.world.host.react(decision.state.pending)
@@ -221,7 +223,7 @@ class Reactor:
     def _counts(self, node: str) -> bool:
         return self.world.peers.entry(NodeName(node)) is not None
 
-    def _say_once(self, line: str) -> None:
-        if line and line != self._said:
+    def _log_once(self, line: str) -> None:
+        if line and line != self._logged:
             self.log.info(line, kind=LineKind.CAUSE)
-        self._said = line
+        self._logged = line

@@ -33,18 +33,18 @@ class WatchedQuery:
     answered_digests: tuple[str, ...] = ()
     tried: bool = False
 
-    def dealt_with(self, told: AnswerDigest, *, tried: bool) -> "WatchedQuery":
+    def dealt_with(self, newest: AnswerDigest, *, tried: bool) -> "WatchedQuery":
         """Return the query with an answer that is dealt with.
 
         Args:
-            told: The answer.
+            newest: The answer.
             tried: Whether a run received it, or will.
         """
-        before = tuple(digest for digest in self.answered_digests if digest != told.digest)
+        before = tuple(digest for digest in self.answered_digests if digest != newest.digest)
         return replace(
             self,
-            question=replace(self.question, answer=told),
-            answered_digests=(*before, told.digest)[-MAX_ANSWERED:],
+            question=replace(self.question, answer=newest),
+            answered_digests=(*before, newest.digest)[-MAX_ANSWERED:],
             tried=self.tried or tried,
         )
 
@@ -67,17 +67,18 @@ class ReactionState:
 
     def after(self, run: FinishedRun) -> "ReactionState":
         """Return the state after a run."""
-        told = {one.id: one for one in run.told}
+        dependencies = {dependency.id: dependency for dependency in run.dependencies}
         if run.good:
             queries = tuple(
-                WatchedQuery(question=one, base_digest=one.answer.digest) for one in told.values()
+                WatchedQuery(question=dependency, base_digest=dependency.answer.digest)
+                for dependency in dependencies.values()
             )
         else:
             queries = tuple(
-                one.dealt_with(told[one.question.id].answer, tried=True)
-                if one.question.id in told
-                else one
-                for one in self.queries
+                query.dealt_with(dependencies[query.question.id].answer, tried=True)
+                if query.question.id in dependencies
+                else query
+                for query in self.queries
             )
         return replace(self, run=run.run, queries=queries)
 

@@ -167,11 +167,11 @@ class RemoteRunSide:
         except UnavailableError as error:
             raise RunSideAwayError(str(error), where="run side") from error
         with _understood():
-            found = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
-            refusal = None if found.boolean("ok") else found.text("error")
+            answer = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
+            refusal = None if answer.boolean("ok") else answer.text("error")
         if refusal is not None:
             raise RunSideAwayError(refusal, where="run side")
-        return found
+        return answer
 
 
 @contextmanager

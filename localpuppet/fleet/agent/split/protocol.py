@@ -61,10 +61,10 @@ class SplitMessage:
             InvalidInputError: The line is malformed.
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
-        said = raw.get("verb")
-        if said not in list(RequestKind):
+        verb_text = raw.get("verb")
+        if verb_text not in list(RequestKind):
             raise InvalidInputError("has an unknown verb", where=_WHERE)
-        verb = RequestKind(str(said))
+        verb = RequestKind(str(verb_text))
         most = _IDS.get(verb, 0)
         if set(raw) != ({"verb", "ids"} if most else {"verb"}):
             raise InvalidInputError(f"{verb} has unexpected fields", where=_WHERE)
@@ -79,9 +79,9 @@ class SplitMessage:
 def _ids(value: Json, most: int) -> tuple[MessageId, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= most:
         raise InvalidInputError(f"ids must be a list of 1 to {most}", where=_WHERE)
-    found = [item for item in value if isinstance(item, str) and _ID.match(item)]
-    if len(found) != len(value) or len(set(found)) != len(found):
+    ids = [item for item in value if isinstance(item, str) and _ID.match(item)]
+    if len(ids) != len(value) or len(set(ids)) != len(ids):
         raise InvalidInputError(
             "ids must be different SHA-256 digests in lower-case hex", where=_WHERE
         )
-    return tuple(MessageId(item) for item in found)
+    return tuple(MessageId(item) for item in ids)

@@ -104,7 +104,7 @@ def read_page(data: bytes, *, limit: int) -> RangePage:
     if number(fields, 3) and not entries:
         raise ValueError("an empty page, and more after it")
     return RangePage(
-        entries=tuple(_entry(one) for one in entries),
+        entries=tuple(_entry(entry) for entry in entries),
         more=bool(number(fields, 3)),
         revision=parse_revision(number(header, 3)),
         cluster=number(header, 1),
@@ -173,7 +173,7 @@ def read_watched(data: bytes) -> WatchMessage:
         cancelled=bool(number(fields, 4)),
         compacted=number(fields, 5),
         reason=blob(fields, 6).decode("utf-8", "replace"),
-        events=tuple(_event(decode(one)) for one in events),
+        events=tuple(_event(decode(event)) for event in events),
     )
 
 

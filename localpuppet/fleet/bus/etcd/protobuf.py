@@ -63,10 +63,10 @@ def blob(fields: Fields, key: int) -> bytes:
 def blobs(fields: Fields, key: int) -> list[bytes]:
     """Return all values of a field of bytes."""
     values = fields.get(key, [])
-    found = [value for value in values if isinstance(value, bytes)]
-    if len(found) != len(values):
+    blobs_found = [value for value in values if isinstance(value, bytes)]
+    if len(blobs_found) != len(values):
         raise ValueError(f"field {key} is an integer")
-    return found
+    return blobs_found
 
 
 def _length(data: bytes, at: int, kind: int) -> tuple[int, int]:

@@ -127,8 +127,8 @@ class EtcdKeyValue(CheckedStore):
         super().__init__(connection.timeout)
         self._connection = connection
         self._cluster = 0
-        found = weakness(version)
-        self._warnings = () if found is None else (found,)
+        problem = weakness(version)
+        self._warnings = () if problem is None else (problem,)
         self._watches: set[asyncio.Task[None]] = set()
         self._leases = SharedLeases(self._grant)
 
@@ -144,10 +144,10 @@ class EtcdKeyValue(CheckedStore):
     async def _list(self, prefix: str, largest: int) -> KeyListing:
         deadline = end_of_step(self.timeout)
         while True:
-            found = ListingEntries(prefix, self._connection.where)
+            listed = ListingEntries(prefix, self._connection.where)
             try:
                 async for part in self._parts(prefix, largest):
-                    found.add(part.entries)
+                    listed.add(part.entries)
                     if part.more and time.monotonic() > deadline:
                         raise UnavailableError(
                             f"did not send all below {prefix} within {self.timeout:g} s",
@@ -155,7 +155,7 @@ class EtcdKeyValue(CheckedStore):
                         )
             except CompactedError:  # compacted between two pages: start again
                 continue
-            return replace(part, entries=tuple(found.entries))
+            return replace(part, entries=tuple(listed.entries))
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -214,8 +214,8 @@ class EtcdKeyValue(CheckedStore):
                 try:
                     async for event in stream.events():
                         entry = event.entry
-                        told = entry.revision > known.upto or known.tells(event)
-                        if not told or not is_ours(entry):
+                        is_reported = entry.revision > known.upto or known.tells(event)
+                        if not is_reported or not is_ours(entry):
                             continue
                         if event.removed:
                             yield KeyRemoval(key=entry.key, revision=entry.revision)
@@ -269,7 +269,9 @@ class EtcdKeyValue(CheckedStore):
         async for page in self._pages(prefix):
             revision = revision or page.revision
             self._cluster = page.cluster
-            entries = (one for one in page.entries if is_ours(one) and len(one.value) <= largest)
+            entries = (
+                entry for entry in page.entries if is_ours(entry) and len(entry.value) <= largest
+            )
             yield KeyListing(entries=tuple(entries), revision=revision, more=page.more)
 
     async def _pages(

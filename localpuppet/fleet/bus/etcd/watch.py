@@ -178,8 +178,8 @@ class EtcdWatch:
 
     async def _keep(self, message: messages.WatchMessage) -> None:
         """Queue the events of a message, without larger values, when there is room."""
-        told = [one for one in message.events if len(one.entry.value) <= self._largest]
-        message = replace(message, events=tuple(told))
+        events = [event for event in message.events if len(event.entry.value) <= self._largest]
+        message = replace(message, events=tuple(events))
         size = _size(message)
         while self._waiting and self._waiting + size > WAITING_BYTES:
             self._room.clear()
@@ -200,4 +200,4 @@ def _stale(message: messages.WatchMessage) -> bool:
 
 
 def _size(message: messages.WatchMessage) -> int:
-    return sum(len(one.entry.key) + len(one.entry.value) for one in message.events)
+    return sum(len(event.entry.key) + len(event.entry.value) for event in message.events)

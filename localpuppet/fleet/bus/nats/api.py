@@ -85,8 +85,8 @@ class JetStream:
             return result
         if problem.get("err_code") in accept:
             return None
-        said = one_line(f"JetStream: {problem.get('description', problem)}")
-        raise self._connection.problem(said)
+        description = one_line(f"JetStream: {problem.get('description', problem)}")
+        raise self._connection.problem(description)
 
 
 def _read(data: bytes) -> dict[str, Any]:

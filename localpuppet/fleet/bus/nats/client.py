@@ -102,19 +102,19 @@ class TolerantClient(Client):
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
         """Parse header lines; the library checks each byte of a name: four times the time."""
-        found = {}
+        parsed = {}
         for line in raw.decode("utf-8", "replace").split("\r\n"):
             name, colon, value = line.partition(":")
             if colon:
-                found[name] = value.strip()
-        return found
+                parsed[name] = value.strip()
+        return parsed
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
-            found: dict[str, str] | None = await super()._process_headers(headers)
+            parsed: dict[str, str] | None = await super()._process_headers(headers)
         except (UnicodeDecodeError, IndexError):
             return None
-        return found
+        return parsed
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

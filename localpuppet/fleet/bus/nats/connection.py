@@ -59,7 +59,7 @@ class NatsConnection:
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
-        self._said = "no answer"  # why the last attempt to connect failed
+        self._last_error = "no answer"  # why the last attempt to connect failed
 
     @property
     def where(self) -> str:
@@ -73,9 +73,9 @@ class NatsConnection:
 
     async def link(self) -> NatsLink:
         """Return a live connection; connect if necessary."""
-        found = self._link
-        if found is not None and found.alive and not self._closed:
-            return found  # the usual case, without waiting for the lock
+        current = self._link
+        if current is not None and current.alive and not self._closed:
+            return current  # the usual case, without waiting for the lock
         # The deadline includes the wait for other callers' attempts.
         deadline = end_of_step(self.timeout)
         try:
@@ -106,7 +106,7 @@ class NatsConnection:
 
     def _unreachable(self) -> UnavailableError:
         hint = "check that NATS is running and 'buses.nats.servers' is right"
-        return self.problem(f"cannot be reached: {self._said}", hint)
+        return self.problem(f"cannot be reached: {self._last_error}", hint)
 
     async def _connect(self, deadline: float) -> NatsLink:
         options = self._options()
@@ -121,11 +121,11 @@ class NatsConnection:
                     async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
                         await link.connect(endpoint.url, options, inbox=self._inbox)
                 except _RUBBISH as error:
-                    self._said = link.said or reason(error)
+                    self._last_error = link.error_text or reason(error)
                     await link.close()
-                    if "authorization" in self._said.lower():
+                    if "authorization" in self._last_error.lower():
                         hint = "check the credentials of the bus"
-                        raise self.problem(self._said, hint) from error
+                        raise self.problem(self._last_error, hint) from error
                 except BaseException:  # the caller is gone: the link would stay open for ever
                     await link.close()
                     raise

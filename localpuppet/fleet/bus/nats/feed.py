@@ -44,7 +44,7 @@ class NatsFeed:
     async def __aenter__(self) -> "NatsFeed":
         self._link = await self._stream.prepare()
         self._subscription = await self._link.subscribe(
-            self._stream.live(self._prefix), self._heard
+            self._stream.live(self._prefix), self._on_message
         )
         self._link.listeners.add(self.look_now)
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
@@ -82,17 +82,17 @@ class NatsFeed:
         self.look_now()
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
-    def _heard(self, message: Msg) -> None:
+    def _on_message(self, message: Msg) -> None:
         if self._full:
             return  # the look at the end of the queue finds it: it is stored already
         try:
-            heard = self._stream.heard(message)
+            received = self._stream.parse_message(message)
         except ValueError:
             self._queue.put_nowait(None)  # not a message of the stream: the stored state decides
             return
-        size = len(heard.entry.value)
+        size = len(received.entry.value)
         if size > self._largest:
             return
         self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
         self._waiting += 0 if self._full else size
-        self._queue.put_nowait(None if self._full else heard)
+        self._queue.put_nowait(None if self._full else received)

@@ -65,10 +65,10 @@ class NoResponderError(UnavailableError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """A pending request: `failed` is called at most once, and not after `heard`."""
+    """A pending request: `failed` is called at most once, and not after `on_message`."""
 
     subject: str
-    heard: Callable[[Msg], None]
+    on_message: Callable[[Msg], None]
     failed: Callable[[UnavailableError], None]
 
 
@@ -88,7 +88,7 @@ class _BoundedQueue:
         """Reset the count: the last batch was taken, and another one is requested."""
         self._size = 0
 
-    def heard(self, message: Msg) -> None:
+    def on_message(self, message: Msg) -> None:
         before = self._size
         self._size += len(message.data) + _OVERHEAD
         if self._size <= MAX_BATCH:
@@ -111,7 +111,7 @@ class NatsLink:
 
     def __init__(self, *, where: str, timeout: float, must_be_tls: bool) -> None:
         self.client = TlsClient() if must_be_tls else TolerantClient()
-        self.said = ""
+        self.error_text = ""
         self._where = where
         self._timeout = timeout
         # Called when the connection is lost, and when the server denies a subscription.
@@ -140,7 +140,7 @@ class NatsLink:
             inbox: The prefix of the subjects for answers.
 
         Raises:
-            NatsError: The server denies access, or is not a NATS server; `said` may say more.
+            NatsError: The server denies access, or is not a NATS server; `error_text` may say more.
             OSError: The server cannot be reached.
         """
         await self.client.connect(
@@ -179,7 +179,7 @@ class NatsLink:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
 
-        def heard(message: Msg) -> None:
+        def on_message(message: Msg) -> None:
             if not answer.done():
                 answer.set_result(message)
 
@@ -196,7 +196,7 @@ class NatsLink:
             raise self.problem(f"no answer within {self._timeout:g} s")
         self._number += 1
         token = f"{self._inbox}.{self._number}"
-        self._questions[token] = _Question(subject=subject, heard=heard, failed=failed)
+        self._questions[token] = _Question(subject=subject, on_message=on_message, failed=failed)
         timer = loop.call_later(left, late)
         try:
             await self.client.publish(
@@ -228,9 +228,9 @@ class NatsLink:
         queue = _BoundedQueue(FloodError("sends more than the buffer holds", where=self._where))
         self._number += 1
         inbox = f"{self._inbox}-{self._number}"
-        question = _Question(subject=subject, heard=queue.heard, failed=queue.failed)
+        question = _Question(subject=subject, on_message=queue.on_message, failed=queue.failed)
         # Messages keep the subject that they are stored under: only a subscription identifies them.
-        subscription = await self.subscribe(f"{inbox}.*", queue.heard)
+        subscription = await self.subscribe(f"{inbox}.*", queue.on_message)
         self._questions[inbox] = question
         number = 0
         more = True
@@ -280,27 +280,27 @@ class NatsLink:
             raise message
         return message
 
-    async def subscribe(self, subject: str, heard: Callable[[Msg], None]) -> Subscription:
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], None]) -> Subscription:
         """Subscribe; the server has the subscription before any later request; see `check`."""
         self._refused.pop(subject.lower(), None)
         try:
-            return await self.client.hear(subject, heard)
+            return await self.client.hear(subject, on_message)
         except (NatsError, OSError) as error:
             raise self._failure(error) from error
 
     def check(self, subscription: Subscription) -> None:
         """Check a subscription; conclusive after the server has answered a later request."""
-        said = self._refused.get(subscription.subject.lower())
-        if said is not None:
-            raise self._refusal(said)
+        refusal = self._refused.get(subscription.subject.lower())
+        if refusal is not None:
+            raise self._refusal(refusal)
         if not self.alive:
             raise self.problem("the connection was lost")
 
     def check_answers(self) -> None:
         """Check that the server accepted the subscription for answers."""
-        said = self._refused.get(f"{self._inbox}.*".lower())
-        if said is not None:
-            raise self._refusal(said)
+        refusal = self._refused.get(f"{self._inbox}.*".lower())
+        if refusal is not None:
+            raise self._refusal(refusal)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; one of a lost connection is fine.
@@ -314,8 +314,8 @@ class NatsLink:
         """Return an error about these servers."""
         return UnavailableError(what, where=self._where)
 
-    def _refusal(self, said: str) -> UnavailableError:
-        return RefusedError(said, where=self._where, hint="check this user's permissions")
+    def _refusal(self, reason_text: str) -> UnavailableError:
+        return RefusedError(reason_text, where=self._where, hint="check this user's permissions")
 
     def _failure(self, error: Exception) -> UnavailableError:
         lost = "" if self.alive else "the connection was lost: "
@@ -324,19 +324,19 @@ class NatsLink:
     def _answered(self, message: Msg) -> None:
         question = self._questions.get(message.subject)
         if question is not None:
-            question.heard(message)
+            question.on_message(message)
 
     async def _on_error(self, error: Exception) -> None:
-        self.said = reason(error)
-        refused = _REFUSED.search(self.said)
+        self.error_text = reason(error)
+        refused = _REFUSED.search(self.error_text)
         if refused is not None and refused[1].lower() == "publish":
             for question in list(self._questions.values()):
                 if question.subject.lower() == refused[2].lower():
-                    question.failed(self._refusal(self.said))
+                    question.failed(self._refusal(self.error_text))
         elif refused is not None:
-            self._refused[refused[2].lower()] = self.said
+            self._refused[refused[2].lower()] = self.error_text
             if refused[2].lower() == f"{self._inbox}.*".lower():
-                self._fail(self._refusal(self.said))
+                self._fail(self._refusal(self.error_text))
             self._tell()
 
     async def _on_closed(self) -> None:

@@ -41,24 +41,24 @@ class ServerClock:
     """The server's clock: the last time that it reported, and how long ago that was."""
 
     def __init__(self) -> None:
-        self._told: tuple[float, float] | None = None
+        self._server_time: tuple[float, float] | None = None
 
     @property
     def known(self) -> bool:
         """Return whether the server has reported a time."""
-        return self._told is not None
+        return self._server_time is not None
 
     def learn(self, text: str) -> None:
         """Record a timestamp that the server has just made; invalid text is ignored."""
         with suppress(ValueError):
-            self._told = (seconds(text), time.monotonic())
+            self._server_time = (seconds(text), time.monotonic())
 
     def passed(self) -> float:
         """Return a time, in seconds since 1970, that the server's clock has certainly passed."""
-        if self._told is None:
+        if self._server_time is None:
             return 0.0
-        told, at = self._told
-        return told + (time.monotonic() - at) * (1 - DRIFT) - SLACK
+        server_time, at = self._server_time
+        return server_time + (time.monotonic() - at) * (1 - DRIFT) - SLACK
 
 
 def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
@@ -87,15 +87,15 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> NatsMess
         revision: Its sequence.
         stored: When the server stored it, in seconds since 1970.
     """
-    found = _HEAD.match(data)
-    if found is None:
+    head = _HEAD.match(data)
+    if head is None:
         return NatsMessage(
             entry=KeyValueEntry(key=key, value=b"", revision=revision), removed=False, expires=0.0
         )
     return NatsMessage(
-        entry=KeyValueEntry(key=key, value=data[found.end() :], revision=revision),
-        removed=bool(found[1]),
-        expires=stored + float(found[2]) if found[2] else None,
+        entry=KeyValueEntry(key=key, value=data[head.end() :], revision=revision),
+        removed=bool(head[1]),
+        expires=stored + float(head[2]) if head[2] else None,
     )
 
 

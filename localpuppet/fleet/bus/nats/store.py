@@ -93,8 +93,8 @@ class NatsKeyValue(CheckedStore):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about this server for the operator."""
-        found = weakness(self._connection.version)
-        return () if found is None else (found,)
+        problem = weakness(self._connection.version)
+        return () if problem is None else (problem,)
 
     async def close(self) -> None:
         """Close the connection; see `KeyValue.close`."""
@@ -193,14 +193,14 @@ class _StreamKeys:
             else:
                 behind = True  # changes stored since then are older than those received by now
             feed.check()
-            told: set[int] = set()
+            reported: set[int] = set()
             while True:
-                heard = None if behind else await feed.next()
+                received = None if behind else await feed.next()
                 behind = False
-                upto = checked if heard is not None else (await self._stream.state()).last
-                async for message in self._news(prefix, heard, how, checked, upto):
+                upto = checked if received is not None else (await self._stream.state()).last
+                async for message in self._news(prefix, received, how, checked, upto):
                     at = message.entry.revision
-                    if at <= checked or at in told:
+                    if at <= checked or at in reported:
                         continue
                     # Either a message came late, and its change must be reported in order, or a
                     # seemingly newer one was forged. The stored state decides, also about the
@@ -210,7 +210,7 @@ class _StreamKeys:
                             yield change
                             seen = upto = _reached(change, seen)
                         break
-                    told.add(at)
+                    reported.add(at)
                     seen = at
                     news = self._change(message)
                     if news is not None:
@@ -218,14 +218,14 @@ class _StreamKeys:
                 if upto > checked:
                     checked = upto
                     seen = max(seen, upto)
-                    told = {at for at in told if at > checked}
+                    reported = {at for at in reported if at > checked}
 
     async def _news(
-        self, prefix: str, heard: NatsMessage | None, how: WatchOptions, checked: int, upto: int
+        self, prefix: str, received: NatsMessage | None, how: WatchOptions, checked: int, upto: int
     ) -> AsyncGenerator[NatsMessage, None]:
         """Yield the received message, or else the messages stored after `checked`."""
-        if heard is not None:
-            yield heard
+        if received is not None:
+            yield received
         elif upto > checked:
             async for message in self._stream.read(prefix, largest=how.largest, after=checked):
                 yield message
@@ -238,7 +238,7 @@ class _StreamKeys:
     async def _last(self, key: str) -> NatsMessage | None:
         message = await self._stream.last(key)
         if message is not None and self._stream.needs_time(message):
-            await self._stream.tell_time(key)
+            await self._stream.ask_time(key)
         return message
 
     async def _has(self, key: str, revision: int) -> bool:
@@ -274,16 +274,16 @@ class _StreamKeys:
     @in_time
     async def _read(self, prefix: str, largest: int) -> KeyListing:
         state = await self._stream.state(prefix)
-        found = ListingEntries(prefix, self._stream.connection.where)
+        listed = ListingEntries(prefix, self._stream.connection.where)
         newest: dict[str, NatsMessage] = {}  # a key may have been replaced or removed meanwhile
         async for message in self._stream.below(prefix, state, largest=largest):
-            found.add((message.entry,))
+            listed.add((message.entry,))
             newest[message.entry.key] = message
         entries = sorted(
-            (one.entry for one in newest.values() if self._stream.alive(one)),
+            (rollout.entry for rollout in newest.values() if self._stream.alive(rollout)),
             key=lambda entry: entry.key,
         )
-        last = max((one.revision for one in found.entries), default=0)
+        last = max((entry.revision for entry in listed.entries), default=0)
         return KeyListing(entries=tuple(entries), revision=max(state.last, last))
 
 

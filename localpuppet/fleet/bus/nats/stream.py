@@ -116,13 +116,13 @@ class NatsStream:
         began = time.monotonic()
         asked = {"subjects_filter": subjects_below(self._place.kept, keys)} if keys else {}
         answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
-        found = answer.get("state", {})
+        fields = answer.get("state", {})
         state = StreamState(
-            last=int(found.get("last_seq", 0)),
+            last=int(fields.get("last_seq", 0)),
             created=str(answer.get("created", "")),
             keys=tuple(
                 key
-                for subject in found.get("subjects") or ()
+                for subject in fields.get("subjects") or ()
                 if is_key(key := key_of(self._place.kept, subject))
             ),
         )
@@ -145,8 +145,8 @@ class NatsStream:
         if status == "404":
             return None
         if status is not None:
-            said = one_line(f"{status} {headers.get('Description', '')}")
-            raise self.connection.problem(f"cannot be read: {said}")
+            problem = one_line(f"{status} {headers.get('Description', '')}")
+            raise self.connection.problem(f"cannot be read: {problem}")
         try:
             stored = seconds(headers["Nats-Time-Stamp"])
             return unpacked(
@@ -211,13 +211,15 @@ class NatsStream:
         # or no messages. With replicas, one that lags may answer a plain request.
         if len(state.keys) <= FEW and not self._replicated:
             answers = await asyncio.gather(*(self.last(key) for key in state.keys))
-            found = [one for one in answers if one is not None and is_ours(one.entry)]
-            if all(message.entry.revision <= state.last for message in found):
-                for message in found:
+            messages = [
+                answer for answer in answers if answer is not None and is_ours(answer.entry)
+            ]
+            if all(message.entry.revision <= state.last for message in messages):
+                for message in messages:
                     if self.needs_time(message):
-                        await self.tell_time(message.entry.key)
-                await self._sweep(self._dead(found))
-                for message in sorted(found, key=lambda one: one.entry.revision):
+                        await self.ask_time(message.entry.key)
+                await self._sweep(self._dead(messages))
+                for message in sorted(messages, key=lambda item: item.entry.revision):
                     if len(message.entry.value) <= largest:
                         yield message
                 return
@@ -279,7 +281,7 @@ class NatsStream:
             async for _ in self.read(keys, largest=0):
                 pass
 
-    async def tell_time(self, key: str) -> None:
+    async def ask_time(self, key: str) -> None:
         """Learn the server's time by creating a consumer, the only way that 2.9 has."""
         if not self._clock.known:
             async with self._consumer(subject_of(self._place.kept, key), {"deliver_policy": "new"}):
@@ -312,7 +314,7 @@ class NatsStream:
             with suppress(UnavailableError):  # the server removes an unused consumer
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
-    def heard(self, message: Msg) -> NatsMessage:
+    def parse_message(self, message: Msg) -> NatsMessage:
         """Return a republished message; raise ValueError if it is invalid."""
         headers = message.headers or {}
         try:
@@ -321,9 +323,9 @@ class NatsStream:
             raise ValueError("no message of the stream") from error
         # It was stored just now: whatever its ttl, it has not expired.
         key = key_of(self._place.kept, subject)
-        found = unpacked(key, message.data, revision=revision, stored=math.inf)
-        if is_ours(found.entry):
-            return found
+        received = unpacked(key, message.data, revision=revision, stored=math.inf)
+        if is_ours(received.entry):
+            return received
         raise ValueError("no key of the bus")
 
     def alive(self, message: NatsMessage) -> bool:
@@ -342,9 +344,9 @@ class NatsStream:
             return []
         passed = self._clock.passed()
         return [
-            one.entry.revision
-            for one in messages
-            if one.expires is not None and one.expires < passed
+            message.entry.revision
+            for message in messages
+            if message.expires is not None and message.expires < passed
         ]
 
     async def _sweep(self, dead: Sequence[int]) -> None:

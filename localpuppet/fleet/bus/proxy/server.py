@@ -46,9 +46,9 @@ class ProxyServer:
         try:
             fields = read(line)
             lent = self.store(fields.text_or_none("engine"))
-            async with lent as kv, aclosing(_said(kv, fields)) as lines:
-                async for said in lines:
-                    yield encode(said)
+            async with lent as kv, aclosing(_change_lines(kv, fields)) as lines:
+                async for received in lines:
+                    yield encode(received)
         except LocalpuppetError as error:
             yield encode(
                 {
@@ -60,7 +60,7 @@ class ProxyServer:
             )
 
 
-async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
+async def _change_lines(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("verb") == "watch":
         yield {"ok": True, "watching": True}  # at once: the first change may take long
         changes = kv.watch(
@@ -71,12 +71,12 @@ async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], 
         )
         async with aclosing(changes):
             async for change in changes:
-                for said in change_lines(change):
-                    yield said
+                for line in change_lines(change):
+                    yield line
     elif fields.text("verb") == "list":
         listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
-        for said in change_lines(listing):
-            yield said
+        for line in change_lines(listing):
+            yield line
     else:
         yield await _do(kv, fields)
 

@@ -131,11 +131,11 @@ class ProxyKeyValue(CheckedStore):
         async with aclosing(answers) as lines:
             async for line in lines:
                 with self._understood():
-                    found = read(line)
-                    refusal = None if found.boolean("ok") else _refusal(found)
+                    reply_fields = read(line)
+                    refusal = None if reply_fields.boolean("ok") else _refusal(reply_fields)
                 if refusal is not None:
                     raise refusal
-                yield found
+                yield reply_fields
 
     async def _changes(self, lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
         """Assemble the changes of a watch from lines: a listing has several."""

@@ -40,7 +40,7 @@ class Doorbell:
             self._inotify.close()
             raise
         self._watching = True
-        self._loop.add_reader(self._inotify.fileno(), self._heard)
+        self._loop.add_reader(self._inotify.fileno(), self._on_event)
         self.rings = 0
 
     def ring(self) -> None:
@@ -81,7 +81,7 @@ class Doorbell:
         self._watching = True
         return True
 
-    def _heard(self) -> None:
+    def _on_event(self) -> None:
         name = self._path.name
         events = self._inotify.read(timeout=0)
         if any(event.mask & _LOST for event in events):

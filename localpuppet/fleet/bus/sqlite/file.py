@@ -187,10 +187,10 @@ class SqliteFile:
     def prune(self) -> bool:
         """Remove expired entries; return whether there were any."""
         with self._problems():
-            found = self._connection.execute(
+            deleted = self._connection.execute(
                 "SELECT 1 FROM entries WHERE expires <= ? LIMIT 1", (_now(),)
             ).fetchone()
-            if found is None:
+            if deleted is None:
                 return False
             with self._transaction("IMMEDIATE"):
                 self._prune()
@@ -267,9 +267,9 @@ class SqliteFile:
             f"SELECT key, value, revision {_BELOW} ORDER BY key",
             {**_range(prefix), "largest": largest, "now": _now()},
         )
-        found = ListingEntries(prefix, str(self.path))
-        found.add(KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows)
-        return KeyListing(entries=tuple(found.entries), revision=self._counter()[0])
+        listed = ListingEntries(prefix, str(self.path))
+        listed.add(KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows)
+        return KeyListing(entries=tuple(listed.entries), revision=self._counter()[0])
 
     def _listed(self, prefix: str, position: Position, revision: int) -> WatchSnapshot:
         """Return a listing, or its next part.

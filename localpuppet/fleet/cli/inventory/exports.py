@@ -62,13 +62,13 @@ def exports_command(
     kind = None if kind is None else named_type(kind)
     owner = None if name is None else NodeName.parse(name)
     offers, refused = run(_held(node, owner, kind))
-    offers = [one for one in offers if title in (None, one.resource.title)]
+    offers = [offer for offer in offers if title in (None, offer.resource.title)]
     if lines:
         _propose(node, offers, as_json=as_json)
     elif as_json:
-        found = [{"node": one.node, **one.resource.to_dict()} for one in offers]
-        problems = [{"node": one.node, "reason": one.reason} for one in refused]
-        render.emit_json({"schema": 1, "exports": found, "refused": problems})
+        rows = [{"node": offer.node, **offer.resource.to_dict()} for offer in offers]
+        problems = [{"node": refusal.node, "reason": refusal.reason} for refusal in refused]
+        render.emit_json({"schema": 1, "exports": rows, "refused": problems})
     else:
         _show(offers, refused)
 
@@ -76,7 +76,8 @@ def exports_command(
 def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
     if offers:
         rows = [
-            (one.node, one.resource.type, render.user_text(one.resource.title)) for one in offers
+            (offer.node, offer.resource.type, render.user_text(offer.resource.title))
+            for offer in offers
         ]
         render.emit(render.table(("NODE", "TYPE", "TITLE"), rows, spare=()))
     else:
@@ -96,15 +97,15 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
 
     name = FleetWiring(node).name
     policy = read_collect_policy(peers(node).collect_policy)
-    found = proposed(offers, me=name, policy=policy)
+    proposal = proposed(offers, me=name, policy=policy)
     asked = ExportsWiring(node).would_take(name)
     if asked and not as_json:  # on stderr: a user may redirect the lines into the file
         render.say(would_take(asked), err=True)
     if as_json:
-        collectors = [one.to_dict() for one in asked]
-        render.emit_json({"schema": 1, "lines": found, "collectors": collectors})
-    elif found:
-        render.emit("\n".join(found))
+        collectors = [collector.to_dict() for collector in asked]
+        render.emit_json({"schema": 1, "lines": proposal, "collectors": collectors})
+    elif proposal:
+        render.emit("\n".join(proposal))
     else:
         render.QuietObserver().note(f"{peers(node).collect_policy} lacks nothing")
 
@@ -128,7 +129,9 @@ async def _held(
     try:
         async with inventory.reader(render.QuietObserver().note) as view:
             offers = inventory.ask(view, look).answer
-            refused = [one for one in held.refused().values() if name in (None, one.node)]
+            refused = [
+                refusal for refusal in held.refused().values() if name in (None, refusal.node)
+            ]
     finally:
         held.close()
     return offers, refused

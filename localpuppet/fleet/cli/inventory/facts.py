@@ -56,21 +56,21 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     from localpuppet.fleet.inventory.summary import lines
     from localpuppet.fleet.wiring.run_async import run
 
-    found, refused = run(read_entry(inventory, name))
-    entry = found.answer
+    answer, refused = run(read_entry(inventory, name))
+    entry = answer.answer
     if entry is None:
         raise InvalidInputError(
             f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
             hint="its first successful run adds it; 'localpuppet nodes' lists the running agents",
         )
     if as_json:
-        told = {"entry": entry.to_dict(), "refused": refused}
-        render.emit_json({"schema": 1, **_freshness(found), **told})
+        document = {"entry": entry.to_dict(), "refused": refused}
+        render.emit_json({"schema": 1, **_freshness(answer), **document})
         return
-    said = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
+    age = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
     head = [
         ("Node", str(entry.node)),
-        ("Said", f"{said}, after run {entry.run}"),
+        ("Said", f"{age}, after run {entry.run}"),
         ("Release", one_line(entry.release or "")),
         ("Roles", ", ".join(map(one_line, entry.roles)) or "none"),
     ]
@@ -84,11 +84,11 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
 def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
     from localpuppet.fleet.wiring.run_async import run
 
-    found = run(_counts(inventory, path))
-    counts = found.answer
+    answer = run(_counts(inventory, path))
+    counts = answer.answer
     if as_json:
         values = [{"value": value, "nodes": number} for value, number in counts]
-        render.emit_json({"schema": 1, **_freshness(found), "fact": path, "values": values})
+        render.emit_json({"schema": 1, **_freshness(answer), "fact": path, "values": values})
     elif counts:
         rows = [(str(number), one_line(value)) for value, number in counts]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
@@ -101,9 +101,9 @@ async def read_entry(
 ) -> tuple["InventoryAnswer[InventoryEntry | None]", str]:
     """Return a node's entry, and why a newer one was rejected; empty if none was."""
     async with inventory.reader(render.QuietObserver().note) as view:
-        found = inventory.ask(view, lambda reader: reader.entry(name))
-        refused = {one.node: one.reason for one in view.refused()}
-    return found, refused.get(name, "")
+        answer = inventory.ask(view, lambda reader: reader.entry(name))
+        refused = {refusal.node: refusal.reason for refusal in view.refused()}
+    return answer, refused.get(name, "")
 
 
 async def _counts(
@@ -115,6 +115,6 @@ async def _counts(
         return inventory.ask(view, lambda reader: counts(reader.nodes(), path))
 
 
-def _freshness(found: "InventoryAnswer[T]") -> dict[str, int | float]:
+def _freshness(answer: "InventoryAnswer[T]") -> dict[str, int | float]:
     """Return the bus's revision that an answer is from, and its age in seconds."""
-    return {"revision": found.revision, "age": found.age}
+    return {"revision": answer.revision, "age": answer.age}

@@ -73,23 +73,23 @@ def query_command(
     if paths:
         arguments.append([*paths])
     calls = InventoryWiring(node).calls(render.QuietObserver().note)
-    found = run(calls.ask(FunctionCall.of("query", arguments)))
-    if isinstance(found, UnansweredQuery):
-        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory")
-    names = list(found.answer.names)
-    facts = found.answer.result if isinstance(found.answer.result, dict) else {}
+    reply = run(calls.ask(FunctionCall.of("query", arguments)))
+    if isinstance(reply, UnansweredQuery):
+        raise UnavailableError(f"could not be asked: {reply.reason}", where="inventory")
+    names = list(reply.answer.names)
+    facts = reply.answer.result if isinstance(reply.answer.result, dict) else {}
     if as_json:
         nodes = [{"node": name, "facts": facts.get(name, {})} for name in names]
-        told = {"revision": found.revision, "age": found.age, "digest": found.answer.digest}
-        render.emit_json({"schema": 1, **told, "nodes": nodes})
+        document = {"revision": reply.revision, "age": reply.age, "digest": reply.answer.digest}
+        render.emit_json({"schema": 1, **document, "nodes": nodes})
     elif only_count:
         render.emit(str(len(names)))
     elif form == "bolt":
         render.emit(_bolt(names, facts, wanted=paths[:-1]))
     elif names:
         render.emit(_table(names, facts, paths))
-        if found.age >= 1:
-            render.emit(f"as the inventory was {show_duration(found.age)} ago")
+        if reply.age >= 1:
+            render.emit(f"as the inventory was {show_duration(reply.age)} ago")
     else:
         render.emit("no node of the inventory matches")
 
@@ -117,11 +117,17 @@ def _uri(address: Json, name: str) -> str:
     from ipaddress import ip_address
 
     try:
-        found = ip_address(address) if isinstance(address, str) else None
+        parsed_address = ip_address(address) if isinstance(address, str) else None
     except ValueError:
-        found = None
+        parsed_address = None
     # Bolt's URIs require brackets around the colons of IPv6.
-    return name if found is None else f"[{found}]" if found.version == 6 else str(found)
+    return (
+        name
+        if parsed_address is None
+        else f"[{parsed_address}]"
+        if parsed_address.version == 6
+        else str(parsed_address)
+    )
 
 
 def _bolt(names: Sequence[str], facts: Mapping[str, Json], *, wanted: Sequence[str]) -> str:

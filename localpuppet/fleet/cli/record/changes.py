@@ -27,8 +27,8 @@ def changes(request: Mapping[str, Any]) -> str:
     by_question: dict[str, list[str]] = {}
     for node, change in _changes(request):
         facts = ", ".join(map(render.user_text, change.facts))
-        said = f"{node}: {facts or _BECAME[change.how]}"
-        by_question.setdefault(change.query, []).append(said)
+        sentence = f"{node}: {facts or _BECAME[change.how]}"
+        by_question.setdefault(change.query, []).append(sentence)
     if not by_question:
         return ""
     shown = [click.style("Changed", dim=True)]

@@ -34,32 +34,32 @@ def would_take(collected: Sequence[CollectorRecord]) -> str:
 def collectors(collected: Sequence[CollectorRecord]) -> list[str]:
     """Return lines about collectors: their resources by node, and what they left out."""
     shown = []
-    for one in collected:
-        shown.append(f"  {one_line(one.text)}")
-        shown.append(render.hanging("    ", _answer(one)))
-        dropped = sorted({name for got in one.resources for name in got.dropped} - UNREPORTED)
+    for collector in collected:
+        shown.append(f"  {one_line(collector.text)}")
+        shown.append(render.hanging("    ", _answer(collector)))
+        dropped = sorted({name for got in collector.resources for name in got.dropped} - UNREPORTED)
         if dropped:
-            said = f"guarded, does not count of them: {', '.join(dropped)}"
-            shown.append(render.hanging("    ", said))
+            remark = f"guarded, does not count of them: {', '.join(dropped)}"
+            shown.append(render.hanging("    ", remark))
         shown += [
             render.hanging(
                 "    ", f"left out: {one_line(left.resource)} of {left.node}: {left.reason}"
             )
-            for left in one.left_out[:SHOWN]
+            for left in collector.left_out[:SHOWN]
         ]
-        more = len(one.left_out[SHOWN:]) + one.more_left_out
+        more = len(collector.left_out[SHOWN:]) + collector.more_left_out
         if more:
             shown.append(f"    and {more} more are left out")
     return shown
 
 
-def _answer(one: CollectorRecord) -> str:
-    if one.digest is None:
-        return click.style(f"none: {render.user_text(one.reason)}", fg="red")
-    more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""
-    of = f" of {', '.join(one.nodes[:SHOWN])}{more}" if one.nodes else ""
-    found = f"{render.counted(len(one.resources), 'resource')}{of}"
-    if one.revision is None:
-        return found
-    age = "" if not one.age or one.age < 1 else f"; {show_duration(one.age)} old"
-    return f"{found} (revision {one.revision}{age})"
+def _answer(record: CollectorRecord) -> str:
+    if record.digest is None:
+        return click.style(f"none: {render.user_text(record.reason)}", fg="red")
+    more = f" and {len(record.nodes) - SHOWN} more" if len(record.nodes) > SHOWN else ""
+    of = f" of {', '.join(record.nodes[:SHOWN])}{more}" if record.nodes else ""
+    answer = f"{render.counted(len(record.resources), 'resource')}{of}"
+    if record.revision is None:
+        return answer
+    age = "" if not record.age or record.age < 1 else f"; {show_duration(record.age)} old"
+    return f"{answer} (revision {record.revision}{age})"

@@ -237,7 +237,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
         if field.column in LISTS:
             raise InvalidInputError(f"'in' does not compare the list {field.column}", hint="use =")
         if field.column in TIMES:
-            tests = (_test(field, Operator.EQUAL, one, entity) for one in listed)
+            tests = (_test(field, Operator.EQUAL, item, entity) for item in listed)
             return check_size(Or(parts=tuple(tests)))
         return OneOf(field=field, values=tuple(listed))
     fields = plain_fields(left, entity)

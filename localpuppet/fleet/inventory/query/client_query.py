@@ -85,10 +85,10 @@ def _select(query: Json, entity: Entity | None) -> Select:
 
 def _json(text: str, name: str) -> Json:
     try:
-        found: Json = loads(check_text(text))
+        value: Json = loads(check_text(text))
     except ValueError as error:
         raise InvalidInputError(f"the parameter {name!r} is not JSON: {error}") from error
-    return found
+    return value
 
 
 def _number(parameters: Mapping[str, Json], name: str, least: int) -> int | None:
@@ -110,13 +110,13 @@ def _orders(value: Json) -> list[Json]:
     if listed is None:
         return []
     orders: list[Json] = []
-    for one in listed if isinstance(listed, list) else [listed]:
-        known = isinstance(one, dict) and "field" in one and not one.keys() - {"field", "order"}
-        if not isinstance(one, dict) or not known:
+    for item in listed if isinstance(listed, list) else [listed]:
+        known = isinstance(item, dict) and "field" in item and not item.keys() - {"field", "order"}
+        if not isinstance(item, dict) or not known:
             raise InvalidInputError(
                 "Illegal value for :order_by; expected an array of maps",
                 hint='[{"field": "certname", "order": "desc"}]',
             )
-        order = one.get("order") or "asc"
-        orders.append([one["field"], order.lower() if isinstance(order, str) else order])
+        order = item.get("order") or "asc"
+        orders.append([item["field"], order.lower() if isinstance(order, str) else order])
     return orders

@@ -157,10 +157,10 @@ def related_columns(entity: Entity, other: Entity) -> tuple[tuple[str, ...], tup
     """
     if other in _RELATED.get(entity, {}):
         return _RELATED[entity][other]
-    for one, columns in ((other, COLUMNS[entity]), (entity, COLUMNS[other])):
-        column = _VALUES.get(one)
+    for item, columns in ((other, COLUMNS[entity]), (entity, COLUMNS[other])):
+        column = _VALUES.get(item)
         if column in columns:
-            return ((column,), ("name",)) if one is other else (("name",), (column,))
+            return ((column,), ("name",)) if item is other else (("name",), (column,))
     if "certname" in COLUMNS[entity] and "certname" in COLUMNS[other]:
         return ("certname",), ("certname",)
     raise InvalidInputError(f"{entity.value} and {other.value} are not related", hint="use 'in'")

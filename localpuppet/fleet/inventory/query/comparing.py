@@ -91,12 +91,12 @@ def parse_instant(value: Json) -> int:
     Raises:
         InvalidInputError: The value is not a time.
     """
-    found = instant(value)
-    if found is None:
+    moment = instant(value)
+    if moment is None:
         raise InvalidInputError(
             f"{str(value)[:40]!r} is not a valid timestamp value", hint="2026-11-24T12:00:00Z"
         )
-    return found
+    return moment
 
 
 def check_order(operator: Operator, wanted: Value, *, where: str = "") -> None:

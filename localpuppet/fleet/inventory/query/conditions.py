@@ -72,10 +72,10 @@ def _all(parts: list[Holds]) -> Holds:
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = True
         for part in parts:
-            one = part(row, node)
-            if one is False:
+            item = part(row, node)
+            if item is False:
                 return False
-            verdict = verdict if one else None
+            verdict = verdict if item else None
         return verdict
 
     return holds
@@ -85,10 +85,10 @@ def _any(parts: list[Holds]) -> Holds:
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = False
         for part in parts:
-            one = part(row, node)
-            if one is True:
+            item = part(row, node)
+            if item is True:
                 return True
-            verdict = None if one is None else verdict
+            verdict = None if item is None else verdict
         return verdict
 
     return holds
@@ -96,8 +96,8 @@ def _any(parts: list[Holds]) -> Holds:
 
 def _negated(part: Holds) -> Holds:
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
-        one = part(row, node)
-        return None if one is None else not one
+        verdict = part(row, node)
+        return None if verdict is None else not verdict
 
     return holds
 
@@ -111,10 +111,10 @@ def _compare(condition: Compare) -> Holds:
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = None
         for value in read(row):
-            one = None if value is None else test(value)
-            if one is True:
+            one_verdict = None if value is None else test(value)
+            if one_verdict is True:
                 return True
-            verdict = False if one is False else verdict
+            verdict = False if one_verdict is False else verdict
         return verdict
 
     absent_is_false = (
@@ -142,8 +142,8 @@ def _test(condition: Compare) -> Callable[[Json], bool | None]:
         return test
 
     def contrary(actual: Json) -> bool | None:
-        one = test(actual)
-        return None if one is None else not one
+        verdict = test(actual)
+        return None if verdict is None else not verdict
 
     return contrary
 
@@ -169,7 +169,7 @@ def contains(actual: Json, wanted: object) -> bool:
     """Return whether a value contains another, like JSON in PostgreSQL."""
     if isinstance(wanted, list):
         return isinstance(actual, list) and all(
-            any(contains(one, part) for one in actual) for part in wanted
+            any(contains(element, part) for element in actual) for part in wanted
         )
     if isinstance(wanted, bool | int | float | str):
         return same(actual, wanted)
@@ -205,7 +205,7 @@ def _path_match(wanted: object) -> Callable[[Json], bool | None]:
         return (
             isinstance(actual, list)
             and len(actual) == len(steps)
-            and all(step(one) for step, one in zip(steps, actual, strict=True))
+            and all(step(key_or_index) for step, key_or_index in zip(steps, actual, strict=True))
         )
 
     return test
@@ -242,8 +242,8 @@ def _one_of(condition: OneOf) -> Holds:
     wanted = {key(value) for value in condition.values}
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
-        found = [value for value in read(row) if value is not None]
-        return any(key(value) in wanted for value in found) if found else None
+        values = [value for value in read(row) if value is not None]
+        return any(key(value) in wanted for value in values) if values else None
 
     return holds
 
@@ -279,10 +279,10 @@ def _related(condition: RelatedCondition, subqueries: Subqueries) -> Holds:
 
 def _in_select(condition: InSelect, wanted: Collection[tuple[str, ...]]) -> Holds:
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
-        found = [row.at(one.column, exact(one.path)) for one in condition.fields]
-        if any(value is None for value in found):
+        values = [row.at(field.column, exact(field.path)) for field in condition.fields]
+        if any(value is None for value in values):
             return None
-        return tuple(key(value) for value in found) in wanted
+        return tuple(key(value) for value in values) in wanted
 
     return holds
 
@@ -305,7 +305,7 @@ def _reader(field: Field) -> Callable[[QueryRow], Iterable[Json]]:
     def read(row: QueryRow) -> Iterator[Json]:
         for place, value in leaves(row.at(column)):
             if len(place) == len(steps) and all(
-                step(one) for step, one in zip(steps, place, strict=True)
+                step(key_or_index) for step, key_or_index in zip(steps, place, strict=True)
             ):
                 yield value
 
@@ -324,8 +324,8 @@ def _elements(value: Json) -> list[Json]:
 def _pattern(step: Step) -> Callable[[str | int], bool]:
     if isinstance(step, Pattern):
         search = patterns.matching_whole(step.expression)
-        return lambda one: search(str(one))
-    return lambda one: one == step
+        return lambda key_or_index: search(str(key_or_index))
+    return lambda key_or_index: key_or_index == step
 
 
 def exact(path: tuple[Step, ...]) -> tuple[str | int, ...]:

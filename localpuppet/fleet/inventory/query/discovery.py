@@ -216,9 +216,9 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
     kind, title, *body = parts[1:] if exported else parts
     type_name = capitalized(_word(kind))
     step = _step(title)
-    found: list[Condition] = [equal("type", type_name)]
+    conditions: list[Condition] = [equal("type", type_name)]
     if isinstance(step, Pattern):
-        found.append(
+        conditions.append(
             Compare(
                 field=Field(column="title", text="title"),
                 operator=Operator.MATCH,
@@ -227,10 +227,10 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         )
     else:
         name = str(step)
-        found.append(equal("title", capitalized(name) if type_name == CLASS else name))
-    found.append(equal("exported", exported))
-    found += [_condition(one, _Mode.PARAMETERS) for one in body]
-    where = And(parts=tuple(found))
+        conditions.append(equal("title", capitalized(name) if type_name == CLASS else name))
+    conditions.append(equal("exported", exported))
+    conditions += [_condition(part, _Mode.PARAMETERS) for part in body]
+    where = And(parts=tuple(conditions))
     if mode is _Mode.RESOURCES:
         return where
     if mode is not _Mode.NODES:

@@ -139,13 +139,13 @@ class Evaluation:
             return QueryAnswer(texts=texts, names=sorted(names - {""}), watched=rows)
         room = AnswerBudget(self._limits.size)
         kept: list[ShownRow] = []
-        for one in self._page(select, scan):
-            room.take(one.text)
-            kept.append(one)
+        for entry in self._page(select, scan):
+            room.take(entry.text)
+            kept.append(entry)
             self._budget.check_rows(len(kept))
-        owners = [one.name for one in kept if one.name]
+        owners = [row.name for row in kept if row.name]
         return QueryAnswer(
-            texts=[one.text for one in kept],
+            texts=[row.text for row in kept],
             names=sorted(set(owners)),
             watched=[*map(watched, kept)],
             owners=owners,
@@ -169,7 +169,7 @@ class Evaluation:
             return ClientAnswer(rows=texts, total=len(rows) if total else None)
         if not total or scan.cut:
             shown = self._page(select, scan)
-            return ClientAnswer(rows=(one.text for one in shown), total=scan.total)
+            return ClientAnswer(rows=(row.text for row in shown), total=scan.total)
         counted = _Counted(scan.hits)
         if select.limit is None or select.limit > MAX_PAGE:
             counted.finish()
@@ -178,7 +178,7 @@ class Evaluation:
             scan = QueryScan(hits=iter(counted), ordered=scan.ordered)
             shown = iter([*self._page(select, scan)])
             counted.finish()
-        return ClientAnswer(rows=(one.text for one in shown), total=counted.count)
+        return ClientAnswer(rows=(row.text for row in shown), total=counted.count)
 
     def values(self, condition: InSelect) -> set[tuple[str, ...]]:
         """Return the rows of a subquery, each as a tuple with its values as JSON texts.
@@ -214,18 +214,18 @@ class Evaluation:
         scan = self._scanner.scan(select)
         if is_grouped(select):
             grouped = _cut(select, self._grouped(select, scan))
-            rows = (tuple(key(row[one.text]) for one in fields) for row in grouped)
+            rows = (tuple(key(row[field.text]) for field in fields) for row in grouped)
         elif select.limit is not None or select.offset:
             page = self._page(select, scan)
-            rows = (tuple(key(one.shown[field.text]) for field in fields) for one in page)
+            rows = (tuple(key(entry.shown[field.text]) for field in fields) for entry in page)
         else:
-            rows = (tuple(key(value_at(hit.row, one)) for one in fields) for hit in scan.hits)
-        found: set[tuple[str, ...]] = set()
+            rows = (tuple(key(value_at(hit.row, field)) for field in fields) for hit in scan.hits)
+        keys: set[tuple[str, ...]] = set()
         for row in rows:
-            if row not in found:
+            if row not in keys:
                 self._budget.keep_value()
-                found.add(row)
-        return found
+                keys.add(row)
+        return keys
 
     def _grouped(
         self, select: Select, scan: QueryScan, names: set[str] | None = None
@@ -271,7 +271,7 @@ class Evaluation:
                 kept.sort(key=by_order)
                 kept = kept[:end]
                 worst = kept[-1].order if kept and len(kept) == end else None
-                size = sum(len(one.text) + 1 for one in kept)
+                size = sum(len(row.text) + 1 for row in kept)
                 if is_full:
                     self._budget.check_half(len(kept), size)
         kept.sort(key=by_order)

@@ -73,19 +73,19 @@ class FactFilter:
         check_text(text)
         if not text.strip():
             raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")
-        found = _FILTER.match(text)
-        value = found[3].strip() if found else ""
-        if not found or not value:
+        match = _FILTER.match(text)
+        value = match[3].strip() if match else ""
+        if not match or not value:
             raise InvalidInputError(
                 f"could not parse the fact query {one_line(text)[:60]!r}: no operator with a value",
                 hint=f"write FACT OPERATOR VALUE, the operator one of {' '.join(_OPERATORS)}",
             )
-        if found[2] not in _OPERATORS:
+        if match[2] not in _OPERATORS:
             raise InvalidInputError(
-                f"could not parse the fact query: the operator {found[2][:10]!r} is unknown",
+                f"could not parse the fact query: the operator {match[2][:10]!r} is unknown",
                 hint=f"it is one of {' '.join(_OPERATORS)}",
             )
-        return cls._of(found[1], _OPERATORS[found[2]], value)
+        return cls._of(match[1], _OPERATORS[match[2]], value)
 
     @classmethod
     def _of(cls, name: str, word: str, value: str) -> "FactFilter":

@@ -57,14 +57,14 @@ class FunctionReply:
         text: The function's result as one line of JSON.
         names: The nodes in the answer, sorted.
         watched: The part whose change is a new answer.
-        told: The watched values by node; a node may occur several times.
+        values_by_node: The watched values by node; a node may occur several times.
         warnings: Warnings for the author of the query, each one line.
     """
 
     text: str
     names: tuple[str, ...]
     watched: Json
-    told: Iterable[tuple[str, Mapping[str, Json]]] = ()
+    values_by_node: Iterable[tuple[str, Mapping[str, Json]]] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -82,7 +82,7 @@ class FunctionReply:
     @property
     def parts(self) -> Parts:
         """Return short digests of the watched values by node, computed at each call."""
-        return parts_of(self.names, self.told)
+        return parts_of(self.names, self.values_by_node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ class FunctionCall:
     @property
     def text(self) -> str:
         """Return the call as Puppet code, `query_nodes("role=web", "fqdn")`, shortened if long."""
-        shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
+        shown = ", ".join(json.dumps(argument, ensure_ascii=False) for argument in self.arguments)
         return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
     def answer(self, reader: InventoryReader) -> FunctionReply:
@@ -170,15 +170,15 @@ def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
 def _reply(servers: Sequence[_Server], *, text: str | None = None) -> FunctionReply:
     """Return an answer of servers; `text` is the function's result if it differs."""
     return FunctionReply(
-        text=elements(one.text for one in servers) if text is None else text,
-        names=tuple(sorted({one.node for one in servers})),
-        watched=[one.watched for one in servers],
-        told=[(one.node, one.watched) for one in servers],
+        text=elements(server.text for server in servers) if text is None else text,
+        names=tuple(sorted({server.node for server in servers})),
+        watched=[server.watched for server in servers],
+        values_by_node=[(server.node, server.watched) for server in servers],
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _RowsByNode:
     """The watched values of an answer by node; a count has no node."""
 
     answer: QueryAnswer
@@ -196,8 +196,8 @@ def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> Functio
 
 def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
     roles = _texts(arguments, "a role")
-    found = _servers(reader, _any_role(roles))
-    known = {one.node for one in found}
+    servers = _servers(reader, _any_role(roles))
+    known = {server.node for server in servers}
     # Sorted by the time of the first export, as in puppet-kicker's database.
     exported = [
         (server.since, str(entry.node), server.facts(entry.node))
@@ -205,8 +205,8 @@ def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
         for server in entry.servers
         if server.role in roles and entry.node not in known
     ]
-    exported.sort(key=lambda one: one[:2])
-    return found + [
+    exported.sort(key=lambda exported_row: exported_row[:2])
+    return servers + [
         _Server(node=node, text=compact(about), watched=about) for _, node, about in exported
     ]
 
@@ -227,9 +227,13 @@ def _server_with_role(reader: InventoryReader, arguments: Arguments) -> Function
 
 def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
-    found = _reply(_servers(reader, And(parts=tuple(one.condition for one in filters))))
-    ordered = {one.number.text: one for one in filters if one.number}
-    return replace(found, warnings=tuple(_no_numbers(reader, ordered)) if ordered else ())
+    reply = _reply(
+        _servers(reader, And(parts=tuple(fact_filter.condition for fact_filter in filters)))
+    )
+    ordered = {
+        fact_filter.number.text: fact_filter for fact_filter in filters if fact_filter.number
+    }
+    return replace(reply, warnings=tuple(_no_numbers(reader, ordered)) if ordered else ())
 
 
 def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
@@ -237,8 +241,8 @@ def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> I
     odd: dict[str, list[str]] = {text: [] for text in filters}
     for known in reader.nodes():
         facts = PackedFacts(known)
-        for text, one in filters.items():
-            if one.is_not_a_number(facts):
+        for text, fact_filter in filters.items():
+            if fact_filter.is_not_a_number(facts):
                 odd[text].append(str(known.node))
     for text, nodes in odd.items():
         more = f" and {len(nodes) - MAX_WARNED} more" if len(nodes) > MAX_WARNED else ""
@@ -251,17 +255,17 @@ def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> I
 
 def _texts(arguments: Arguments, what: str) -> list[str]:
     """Return strings, with nested arrays flattened."""
-    found: list[str] = []
-    for one in arguments:
-        for text in one if isinstance(one, list) else [one]:
+    texts: list[str] = []
+    for argument in arguments:
+        for text in argument if isinstance(argument, list) else [argument]:
             if not isinstance(text, str):
                 raise InvalidInputError(f"{what} must be a string, not a {type_names[type(text)]}")
             if not text:
                 raise InvalidInputError(f"{what} is empty")
-            found.append(text)
-    if not 0 < len(found) <= MAX_ARGUMENTS:
-        raise InvalidInputError(f"there must be 1 to {MAX_ARGUMENTS} of {what}, not {len(found)}")
-    return found
+            texts.append(text)
+    if not 0 < len(texts) <= MAX_ARGUMENTS:
+        raise InvalidInputError(f"there must be 1 to {MAX_ARGUMENTS} of {what}, not {len(texts)}")
+    return texts
 
 
 def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, PackedFacts]]:
@@ -290,7 +294,7 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> FunctionReply
         text=elements(texts),
         names=tuple(name for name, _ in values),
         watched=[value for _, value in values],
-        told=[(name, {fact: value}) for name, value in values],
+        values_by_node=[(name, {fact: value}) for name, value in values],
     )
 
 
@@ -307,24 +311,27 @@ def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply
     )
 
 
-def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> FunctionReply:
+def _by_node(facts: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> FunctionReply:
     """Return an answer of facts by node, without nodes that have none unless `empty` is set."""
     room = AnswerBudget()
-    told: dict[str, dict[str, Json]] = {}
+    facts_by_node: dict[str, dict[str, Json]] = {}
     texts: dict[str, JsonText] = {}
-    for node, about in found:
+    for node, about in facts:
         if about or empty:
             texts[node] = JsonText(room.take(compact(about)))
-            told[node] = about
+            facts_by_node[node] = about
     return FunctionReply(
-        text=members(texts), names=tuple(told), watched={**told}, told=list(told.items())
+        text=members(texts),
+        names=tuple(facts_by_node),
+        watched={**facts_by_node},
+        values_by_node=list(facts_by_node.items()),
     )
 
 
 def _facts_named(facts: PackedFacts, name: str) -> Iterator[tuple[str, Json]]:
     if len(name) > 2 and name.startswith("/") and name.endswith("/"):
         search = searching(name[1:-1])
-        yield from ((one, value) for one, value in facts.items() if search(one))
+        yield from ((fact_name, value) for fact_name, value in facts.items() if search(fact_name))
         return
     first, *path = name.split(".")
     value = facts.get(first)
@@ -340,14 +347,18 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> FunctionR
     answer = Evaluation(reader).answer(select)
     kept = [row for row in answer.rows if row["certname"] in wanted]
     names = tuple(name for name in answer.names if name in wanted)
-    told = [(name, about) for name, about in _Told(answer) if name in wanted]
+    resources = [(name, about) for name, about in _RowsByNode(answer) if name in wanted]
     if not grouped:
-        return FunctionReply(text=compact(kept), names=names, watched=list(kept), told=told)
+        return FunctionReply(
+            text=compact(kept), names=names, watched=list(kept), values_by_node=resources
+        )
     # Rows come node by node.
     groups: dict[str, Json] = {
-        str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
+        str(name): list(rows) for name, rows in groupby(kept, key=itemgetter("certname"))
     }
-    return FunctionReply(text=compact(groups), names=names, watched=groups, told=told)
+    return FunctionReply(
+        text=compact(groups), names=names, watched=groups, values_by_node=resources
+    )
 
 
 def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
@@ -356,7 +367,7 @@ def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionRe
         text=elements(answer.texts),
         names=tuple(answer.names),
         watched=list(answer.watched),
-        told=_Told(answer),
+        values_by_node=_RowsByNode(answer),
     )
 
 

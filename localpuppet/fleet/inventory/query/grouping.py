@@ -66,8 +66,10 @@ class Groups:
         self._select = select
         self._budget = budget
         self._room = AnswerBudget()
-        self._fields = [one for one in select.columns or () if isinstance(one, Field)]
-        self._aggregates = [one for one in select.columns or () if isinstance(one, Aggregate)]
+        self._fields = [column for column in select.columns or () if isinstance(column, Field)]
+        self._aggregates = [
+            column for column in select.columns or () if isinstance(column, Aggregate)
+        ]
         self._groups: dict[tuple[str, ...], tuple[dict[str, Json], list[_Accumulator]]] = {}
         if not select.group_by:
             self._groups[()] = self._group({})
@@ -82,20 +84,20 @@ class Groups:
         Raises:
             InvalidInputError: There are too many groups.
         """
-        named = tuple(key(value_at(row, one)) for one in self._select.group_by)
+        named = tuple(key(value_at(row, field)) for field in self._select.group_by)
         if named not in self._groups:
-            shown = {one.text: value_at(row, one) for one in self._fields}
+            shown = {field.text: value_at(row, field) for field in self._fields}
             self._room.take(compact(shown))
             self._groups[named] = self._group(shown)
             self._budget.check_rows(len(self._groups))
-        for one in self._groups[named][1]:
-            one.add(row, times)
+        for group in self._groups[named][1]:
+            group.add(row, times)
 
     def rows(self) -> Iterator[dict[str, Json]]:
         """Yield a row for each group."""
         for shown, results in self._groups.values():
             named = zip(self._aggregates, results, strict=True)
-            yield {**shown, **{one.function.value: result.result() for one, result in named}}
+            yield {**shown, **{item.function.value: result.result() for item, result in named}}
 
     def _group(self, shown: dict[str, Json]) -> tuple[dict[str, Json], list[_Accumulator]]:
-        return shown, [_Accumulator(one) for one in self._aggregates]
+        return shown, [_Accumulator(aggregate) for aggregate in self._aggregates]

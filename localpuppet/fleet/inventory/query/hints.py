@@ -37,7 +37,7 @@ class Subqueries(Protocol):
 
 def necessary(select: Select) -> dict[str, Collection[Scalar]]:
     """Return sets of values, one of which must match, by `node`, `role` or dotted fact path."""
-    found: dict[str, Collection[Scalar]] = {}
+    hints: dict[str, Collection[Scalar]] = {}
     for condition in conjuncts(select.where):
         if not isinstance(condition, Compare | OneOf):
             continue
@@ -46,10 +46,10 @@ def necessary(select: Select) -> dict[str, Collection[Scalar]]:
             values = _values(condition)
         else:
             path = "node" if condition.field.column == "certname" else None
-            values = [one for one in condition.values if isinstance(one, str | int | float)]
+            values = [value for value in condition.values if isinstance(value, str | int | float)]
         if path is not None and values:
-            found.setdefault(path, values)
-    return found
+            hints.setdefault(path, values)
+    return hints
 
 
 def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
@@ -58,7 +58,7 @@ def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
         return None
     for condition in conjuncts(where):
         if isinstance(condition, OneOf) and condition.field.column == "name":
-            return frozenset(one for one in condition.values if isinstance(one, str))
+            return frozenset(item for item in condition.values if isinstance(item, str))
         if not isinstance(condition, Compare) or condition.operator is not Operator.EQUAL:
             continue
         value = condition.value
@@ -74,7 +74,7 @@ def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
 def named_nodes(select: Select, subqueries: Subqueries) -> set[str] | None:
     """Return node names from a subquery, one of which must match; `None` without such a one."""
     for condition in conjuncts(select.where):
-        if isinstance(condition, InSelect) and [one.column for one in condition.fields] == [
+        if isinstance(condition, InSelect) and [field.column for field in condition.fields] == [
             "certname"
         ]:
             return {str(loads_again(name.encode())) for (name,) in subqueries.values(condition)}

@@ -71,11 +71,11 @@ MAX_INTERFACES = 1000
 # The facts of a whole fact hash whose change is a new answer, and causes a reaction.
 ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
 # Facts by path that are stored outside of the packed entry: frequent and essential ones.
-TOLD: Mapping[tuple[str | int, ...], str] = {
+FREQUENT: Mapping[tuple[str | int, ...], str] = {
     tuple(path.split(".")): path for path in (*PATHS, "hostname", "ipaddress", "ipaddress6")
 }
 # Longer texts are in the entry only.
-MAX_TOLD = 200
+MAX_FREQUENT = 200
 
 
 class PackedFacts:
@@ -99,8 +99,12 @@ class PackedFacts:
     def at(self, path: tuple[str | int, ...]) -> Json:
         """Return the value at a path of at least one step; `None` if it is missing."""
         first = str(path[0])
-        if first not in self._own and path in TOLD and TOLD[path] in self._known.told:
-            return self._known.told[TOLD[path]]
+        if (
+            first not in self._own
+            and path in FREQUENT
+            and FREQUENT[path] in self._known.frequent_facts
+        ):
+            return self._known.frequent_facts[FREQUENT[path]]
         return dig(self.get(first), path[1:])
 
     def get(self, name: str) -> Json:
@@ -122,8 +126,8 @@ class PackedFacts:
     def whole(self) -> dict[str, Json]:
         """Return all facts that are not null, sorted by name."""
         derived = {name: dig(self._published, path) for name, path in DERIVED.items()}
-        found = {**self._interfaces(), **derived, **self._published, **self._own}
-        return {name: found[name] for name in sorted(found) if found[name] is not None}
+        facts = {**self._interfaces(), **derived, **self._published, **self._own}
+        return {name: facts[name] for name in sorted(facts) if facts[name] is not None}
 
     def text(self) -> str:
         """Return the facts of `whole` as a JSON object."""
@@ -133,13 +137,13 @@ class PackedFacts:
         """Return the facts whose change makes an answer of whole fact hashes a new one."""
         return {name: self.at((name,)) for name in ESSENTIAL}
 
-    def told(self) -> dict[str, Json]:
-        """Return the facts of `TOLD` that are short scalars."""
-        found = {dotted: self.at(path) for path, dotted in TOLD.items()}
+    def frequent_facts(self) -> dict[str, Json]:
+        """Return the facts of `FREQUENT` that are short scalars."""
+        values = {dotted: self.at(path) for path, dotted in FREQUENT.items()}
         return {
             dotted: value
-            for dotted, value in found.items()
-            if not isinstance(value, list | dict) and len(str(value)) <= MAX_TOLD
+            for dotted, value in values.items()
+            if not isinstance(value, list | dict) and len(str(value)) <= MAX_FREQUENT
         }
 
     @property
@@ -151,8 +155,10 @@ class PackedFacts:
     def _interfaces(self) -> dict[str, Json]:
         """Return the legacy facts of the network interfaces, cached."""
         if self._of_interfaces is None:
-            found = dig(self._published, ("networking", "interfaces"))
-            listed = list(found.items())[:MAX_INTERFACES] if isinstance(found, dict) else []
+            interfaces = dig(self._published, ("networking", "interfaces"))
+            listed = (
+                list(interfaces.items())[:MAX_INTERFACES] if isinstance(interfaces, dict) else []
+            )
             named = [(_NOT_IN_LEGACY.sub("_", name), about) for name, about in listed]
             made: dict[str, Json] = {
                 f"{kind}_{name}": about[key]

@@ -21,7 +21,7 @@ MAX_FIELDS = 100
 # No answer has more rows.
 MAX_COUNT = 1_000_000_000
 _OF_NUMBERS = (AggregateFunction.SUM, AggregateFunction.AVERAGE)
-_FUNCTIONS = {one.value: one for one in AggregateFunction}
+_FUNCTIONS = {item.value: item for item in AggregateFunction}
 
 
 class QueryClauses:
@@ -76,10 +76,14 @@ class QueryClauses:
             InvalidInputError: The clauses contradict each other.
         """
         columns = self._columns or ()
-        grouped = {one.text for one in self._group_by}
-        loose = [one.text for one in columns if isinstance(one, Field) and one.text not in grouped]
-        called = [one.function for one in columns if isinstance(one, Aggregate)]
-        twice = next((one for one in called if called.count(one) > 1), None)
+        grouped = {field.text for field in self._group_by}
+        loose = [
+            column.text
+            for column in columns
+            if isinstance(column, Field) and column.text not in grouped
+        ]
+        called = [column.function for column in columns if isinstance(column, Aggregate)]
+        twice = next((item for item in called if called.count(item) > 1), None)
         if twice is not None:
             raise InvalidInputError(
                 f"the result has {twice.value}() twice", hint="a result has one key per function"
@@ -90,8 +94,12 @@ class QueryClauses:
             )
         if self._group_by and self._columns is None:
             raise InvalidInputError("'group by' needs the fields of the result")
-        results = {*grouped, *(one.value for one in called)}
-        needed = [one.field.text for one in self._order if called or one.field.column in _FUNCTIONS]
+        results = {*grouped, *(item.value for item in called)}
+        needed = [
+            criterion.field.text
+            for criterion in self._order
+            if called or criterion.field.column in _FUNCTIONS
+        ]
         unknown = next((text for text in needed if text not in results), None)
         if unknown is not None:
             raise InvalidInputError(f"'order_by' names {unknown}, which the result does not have")
@@ -121,9 +129,9 @@ class QueryClauses:
         listed = arguments[0] if len(arguments) == 1 else None
         if not isinstance(listed, list) or not 0 < len(listed) <= MAX_FIELDS:
             raise InvalidInputError("'order_by' requires a list of fields")
-        found = []
-        for one in listed:
-            name, direction = (one, "asc") if isinstance(one, str) else _pair(one)
+        orders = []
+        for item in listed:
+            name, direction = (item, "asc") if isinstance(item, str) else _pair(item)
             if not isinstance(name, str) or direction not in ("asc", "desc"):
                 raise InvalidInputError(
                     "'order_by' requires fields, or pairs of a field and asc or desc"
@@ -132,8 +140,8 @@ class QueryClauses:
                 field = Field(column=name, text=name)
             else:
                 field = parse_field(name, self._entity)
-            found.append(SortOrder(field=field, descending=direction == "desc"))
-        return tuple(found)
+            orders.append(SortOrder(field=field, descending=direction == "desc"))
+        return tuple(orders)
 
 
 def _pair(value: Json) -> tuple[Json, Json]:
@@ -148,9 +156,9 @@ def plain_fields(names: Json, entity: Entity) -> tuple[Field, ...]:
     Raises:
         InvalidInputError: The entity has no such field.
     """
-    found = fields_of(names, entity)
-    plain = tuple(one for one in found if isinstance(one, Field))
-    if len(plain) != len(found):
+    fields = fields_of(names, entity)
+    plain = tuple(field for field in fields if isinstance(field, Field))
+    if len(plain) != len(fields):
         raise InvalidInputError("a function is not allowed here")
     return plain
 
@@ -164,17 +172,17 @@ def fields_of(names: Json, entity: Entity) -> tuple[Field | Aggregate, ...]:
     listed = names if isinstance(names, list) and names[:1] != ["function"] else [names]
     if not 0 < len(listed) <= MAX_FIELDS:
         raise InvalidInputError(f"there must be 1 to {MAX_FIELDS} fields")
-    found: list[Field | Aggregate] = []
-    for one in listed:
-        if isinstance(one, str):
-            field = parse_field(one, entity)
+    fields: list[Field | Aggregate] = []
+    for item in listed:
+        if isinstance(item, str):
+            field = parse_field(item, entity)
             check_in_result(entity, field.column)
-            found.append(field)
-        elif isinstance(one, list) and one[:1] == ["function"]:
-            found.append(_function(one[1:], entity))
+            fields.append(field)
+        elif isinstance(item, list) and item[:1] == ["function"]:
+            fields.append(_function(item[1:], entity))
         else:
             raise InvalidInputError("a field must be a string")
-    return tuple(found)
+    return tuple(fields)
 
 
 def _function(arguments: Sequence[Json], entity: Entity) -> Aggregate:

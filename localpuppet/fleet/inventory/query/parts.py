@@ -24,22 +24,22 @@ _SIZE = 4  # bytes
 
 
 def parts_of(
-    names: Sequence[str], told: Iterable[tuple[str, Mapping[str, Json]]]
+    names: Sequence[str], rows: Iterable[tuple[str, Mapping[str, Json]]]
 ) -> dict[str, dict[str, str]]:
     """Return the digests by node; nodes without values have none.
 
     Args:
         names: The nodes in the answer.
-        told: Nodes with their values by label; a node may occur several times.
+        rows: Nodes with their values by label; a node may occur several times.
     """
-    found: dict[str, dict[str, list[Json]]] = {name: {} for name in names}
-    for name, about in told:
+    parts: dict[str, dict[str, list[Json]]] = {name: {} for name in names}
+    for name, about in rows:
         for label, value in about.items():
-            found.setdefault(name, {}).setdefault(label, []).append(value)
-    detailed = len(found) <= DETAILED
+            parts.setdefault(name, {}).setdefault(label, []).append(value)
+    detailed = len(parts) <= DETAILED
     return {
         name: _by_label(about) if detailed and len(about) <= MAX_LABELS else _together(about)
-        for name, about in found.items()
+        for name, about in parts.items()
     }
 
 
@@ -53,9 +53,9 @@ def labelled(row: Mapping[str, Json]) -> dict[str, Json]:
         return {str(row["name"]): dict(row)}
     if isinstance(row.get("type"), str) and isinstance(row.get("title"), str):
         return {f"{row['type']}[{row['title']}]": dict(row)}
-    told = dict(row)
-    facts = told.pop("facts", None)
-    return {**told, **(facts if isinstance(facts, dict) else {})}
+    members = dict(row)
+    facts = members.pop("facts", None)
+    return {**members, **(facts if isinstance(facts, dict) else {})}
 
 
 def _by_label(about: Mapping[str, list[Json]]) -> dict[str, str]:

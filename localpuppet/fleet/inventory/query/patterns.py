@@ -40,9 +40,9 @@ def searching(expression: str) -> Search:
         compiled = re2.compile(expression, options=options)
     except re2.error as error:
         reason = error.args[0] if error.args else b""
-        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        message = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise InvalidInputError(
-            f"the regular expression is refused: {one_line(told)}",
+            f"the regular expression is refused: {one_line(message)}",
             hint="use RE2 syntax: no look-around, no back references",
         ) from error
     return lambda text: compiled.search(text[:MAX_SUBJECT]) is not None

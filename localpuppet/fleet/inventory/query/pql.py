@@ -122,7 +122,7 @@ def _shown(children: list[Any]) -> list[Json]:
         if child is None:
             continue
         if child.data == "function":
-            name, *arguments = [one for one in child.children if one is not None]
+            name, *arguments = [part for part in child.children if part is not None]
             shown.append(["function", str(name), *map(_argument, arguments)])
         else:
             shown.append(_field(child))
@@ -197,9 +197,9 @@ def _unquoted(text: str) -> str:
         return text[1:-1].replace("\\'", "'")
     escaped = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     try:
-        found = str(loads(escaped))
-        found.encode()
-        return found
+        unquoted = str(loads(escaped))
+        unquoted.encode()
+        return unquoted
     except ValueError as error:  # also for a lone surrogate
         raise InvalidInputError(
             "a string has an escape that JSON does not know",

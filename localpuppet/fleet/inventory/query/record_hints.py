@@ -115,11 +115,11 @@ def _after(moment: TimeValue) -> int:
 
 def _count_by(select: Select) -> tuple[str, ...] | None:
     """Return the columns by which a query only counts rows; `None` for any other query."""
-    aggregates = [one for one in select.columns or () if isinstance(one, Aggregate)]
+    aggregates = [column for column in select.columns or () if isinstance(column, Aggregate)]
     counts = Aggregate(function=AggregateFunction.COUNT, field=None)
-    if aggregates != [counts] or any(one.path for one in select.group_by):
+    if aggregates != [counts] or any(field.path for field in select.group_by):
         return None
-    return tuple(one.column for one in select.group_by)
+    return tuple(field.column for field in select.group_by)
 
 
 def _whole_column(field: Field) -> str:

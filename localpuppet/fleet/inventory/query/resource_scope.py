@@ -89,8 +89,8 @@ def check_sources(select: Select, entities: Collection[Entity]) -> None:
         InvalidInputError: Neither entries nor the source have such rows.
     """
     inner = (_subquery(part) for part, _ in walk(select.where))
-    for one in (select, *inner):
-        rejection = None if one is None or one.entity in entities else _rejection(one)
+    for item in (select, *inner):
+        rejection = None if item is None or item.entity in entities else _rejection(item)
         if rejection is not None:
             raise rejection
 
@@ -108,7 +108,7 @@ def _rejection(select: Select) -> InvalidInputError | None:
         return InvalidInputError(f"{entity.value} is not supported: {_OF_SOURCES[entity]}")
     named = [*_fields_of_result(select), *_fields(select.where)]
     if entity is Entity.NODES:
-        absent = next((one.text for one in named if one.column in OF_REPORTS), None)
+        absent = next((item.text for item in named if item.column in OF_REPORTS), None)
         if absent is None:
             return None
         return InvalidInputError(f"the field {absent} of nodes is not supported: {_REPORTS}")
@@ -122,7 +122,7 @@ def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> Invali
         condition: The condition.
         fields: The fields of the query.
     """
-    if not _implies(condition, lambda one: _is_class(one) or _is_exported(one)):
+    if not _implies(condition, lambda item: _is_class(item) or _is_exported(item)):
         types = sorted(set(_types(condition)) - {CLASS})
         named = (
             f"resources of type {one_line(types[0])[:60]} are"
@@ -134,11 +134,11 @@ def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> Invali
             where="resources",
             hint=f"add type = 'Class', or {_EXPORTED}",
         )
-    if any(one.column == "resource" for one in fields):
+    if any(field.column == "resource" for field in fields):
         return InvalidInputError(
             "the field resource of resources is not supported: it is a hash of whole catalogs"
         )
-    of_exported = [one for one in fields if one.column in OF_EXPORTED]
+    of_exported = [field for field in fields if field.column in OF_EXPORTED]
     if of_exported and not _implies(condition, _is_exported):
         return InvalidInputError(
             f"the field {one_line(of_exported[0].text)[:60]} of a class is not supported: "
@@ -152,27 +152,31 @@ def _resource_rejection(condition: Condition, fields: Sequence[Field]) -> Invali
 def _fields_of_result(select: Select) -> list[Field]:
     """Return the fields of the columns, groups and order of a query."""
     columns = select.columns or ()
-    named = [one for one in columns if isinstance(one, Field)]
-    named += [one.field for one in columns if isinstance(one, Aggregate) and one.field is not None]
-    return [*named, *select.group_by, *(one.field for one in select.order)]
+    named = [column for column in columns if isinstance(column, Field)]
+    named += [
+        column.field
+        for column in columns
+        if isinstance(column, Aggregate) and column.field is not None
+    ]
+    return [*named, *select.group_by, *(criterion.field for criterion in select.order)]
 
 
 def columns_of(select: Select) -> frozenset[str]:
     """Return the columns that a query uses."""
-    used = {one.column for one in (*_fields_of_result(select), *_fields(select.where))}
+    used = {item.column for item in (*_fields_of_result(select), *_fields(select.where))}
     return frozenset(used.union(COLUMNS[select.entity]) if select.columns is None else used)
 
 
 def scope_of(condition: Condition) -> ResourceScope:
     """Return the resources that a condition can match at most."""
     kinds = [
-        one.value
-        for one in conjuncts(condition)
-        if isinstance(one, Compare) and _is_equal(one, "type") and isinstance(one.value, str)
+        item.value
+        for item in conjuncts(condition)
+        if isinstance(item, Compare) and _is_equal(item, "type") and isinstance(item.value, str)
     ]
     return ResourceScope(
         classes=not _implies(condition, _is_exported) and (not kinds or CLASS in kinds),
-        exported=not _implies(condition, lambda one: _is_class(one) or _is_not_exported(one)),
+        exported=not _implies(condition, lambda part: _is_class(part) or _is_not_exported(part)),
         kind=kinds[0] if kinds else None,
     )
 
@@ -188,7 +192,9 @@ def _implies(condition: Condition, is_it: Callable[[Condition], bool]) -> bool:
 
 def _is_class(condition: Condition) -> bool:
     if isinstance(condition, OneOf):
-        return condition.field.column == "type" and all(one == CLASS for one in condition.values)
+        return condition.field.column == "type" and all(
+            value == CLASS for value in condition.values
+        )
     return _is_equal(condition, "type") and condition.value == CLASS
 
 
@@ -211,28 +217,32 @@ def _is_equal(condition: Condition, column: str) -> TypeGuard[Compare]:
 
 def _fields(condition: Condition) -> list[Field]:
     """Return the fields of the row itself that a condition uses."""
-    found: list[Field] = []
+    fields: list[Field] = []
     waiting = [condition]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, And | Or):
-            waiting.extend(one.parts)
-        elif isinstance(one, Not):
-            waiting.append(one.part)
-        elif isinstance(one, Compare | IsNull | OneOf):
-            found.append(one.field)
-        elif isinstance(one, InSelect):
-            found.extend(one.fields)
-        elif isinstance(one, RelatedCondition):
-            found.extend(Field(column=name, text=name) for name in one.columns)
-    return found
+        item = waiting.pop()
+        if isinstance(item, And | Or):
+            waiting.extend(item.parts)
+        elif isinstance(item, Not):
+            waiting.append(item.part)
+        elif isinstance(item, Compare | IsNull | OneOf):
+            fields.append(item.field)
+        elif isinstance(item, InSelect):
+            fields.extend(item.fields)
+        elif isinstance(item, RelatedCondition):
+            fields.extend(Field(column=name, text=name) for name in item.columns)
+    return fields
 
 
 def _types(condition: Condition) -> list[str]:
-    found: list[str] = []
-    for one, _ in walk(condition):
-        if isinstance(one, Compare) and one.field.column == "type" and isinstance(one.value, str):
-            found.append(one.value)
-        if isinstance(one, OneOf) and one.field.column == "type":
-            found += [value for value in one.values if isinstance(value, str)]
-    return found
+    types: list[str] = []
+    for item, _ in walk(condition):
+        if (
+            isinstance(item, Compare)
+            and item.field.column == "type"
+            and isinstance(item.value, str)
+        ):
+            types.append(item.value)
+        if isinstance(item, OneOf) and item.field.column == "type":
+            types += [value for value in item.values if isinstance(value, str)]
+    return types

@@ -203,7 +203,7 @@ class NodeRows:
         )
 
     def _expanded(self) -> dict[str, Json]:
-        listed: list[Json] = [{"name": name, "value": one} for name, one in self._all_facts()]
+        listed: list[Json] = [{"name": name, "value": fact} for name, fact in self._all_facts()]
         return {"href": f"/pdb/query/v4/factsets/{self.known.node}/facts", "data": listed}
 
     def _hash(self) -> str:
@@ -232,10 +232,10 @@ class NodeRows:
                 yield QueryRow({**self._base(), **about})
         if not scope.exported or entry.exports.digest is None:
             return
-        for one in self._exports.exported(str(entry.node), scope.kind):
-            about = {"type": one.type, "title": one.title, "exported": True}
-            about |= {"tags": [*one.tags], "file": one.file, "line": one.line}
-            yield QueryRow({**self._base(), **about, "parameters": dict(one.parameters)})
+        for resource in self._exports.exported(str(entry.node), scope.kind):
+            about = {"type": resource.type, "title": resource.title, "exported": True}
+            about |= {"tags": [*resource.tags], "file": resource.file, "line": resource.line}
+            yield QueryRow({**self._base(), **about, "parameters": dict(resource.parameters)})
 
 
 def leaves(
@@ -243,16 +243,16 @@ def leaves(
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
     """Yield at most `MAX_OF_NODE` scalars in a value with their paths; not recursive."""
     waiting: list[tuple[tuple[str | int, ...], Json]] = [(path, value)]
-    found = 0
-    while waiting and found < MAX_OF_NODE:
-        place, one = waiting.pop()
-        if isinstance(one, dict):
-            waiting.extend(((*place, key), inner) for key, inner in reversed(one.items()))
-        elif isinstance(one, list):
-            waiting.extend(((*place, n), one[n]) for n in reversed(range(len(one))))
+    count = 0
+    while waiting and count < MAX_OF_NODE:
+        place, value_here = waiting.pop()
+        if isinstance(value_here, dict):
+            waiting.extend(((*place, key), inner) for key, inner in reversed(value_here.items()))
+        elif isinstance(value_here, list):
+            waiting.extend(((*place, n), value_here[n]) for n in reversed(range(len(value_here))))
         else:
-            found += 1
-            yield place, one
+            count += 1
+            yield place, value_here
 
 
 def capitalized(name: str) -> str:

@@ -106,14 +106,14 @@ class Scanner:
 
     def _scan_records(self, select: Select, holds: Holds, *, total: bool) -> QueryScan:
         hint = record_hint(select, self._subqueries, total=total)
-        found = self._records.rows(select.entity, hint)
-        candidates = (MatchingRow(QueryRow(values), None) for values in found.rows)
+        scan = self._records.rows(select.entity, hint)
+        candidates = (MatchingRow(QueryRow(values), None) for values in scan.rows)
         return QueryScan(
-            hits=candidates if found.counted else self._matching(candidates, holds),
-            ordered=found.ordered or found.cut,
-            cut=found.cut,
-            total=found.total if found.cut else None,
-            counted=found.counted,
+            hits=candidates if scan.counted else self._matching(candidates, holds),
+            ordered=scan.ordered or scan.cut,
+            cut=scan.cut,
+            total=scan.total if scan.cut else None,
+            counted=scan.counted,
         )
 
     def _of_entries(self, select: Select) -> Iterator[MatchingRow]:
@@ -126,16 +126,16 @@ class Scanner:
 
     def _distinct(self, entity: Entity) -> Iterator[MatchingRow]:
         """Yield the different values of all nodes, sorted."""
-        found: dict[str, dict[str, Json]] = {}
+        distinct: dict[str, dict[str, Json]] = {}
         for known in self._reader.nodes():
             self._budget.see()
             for key, values in NodeRows(known, self._reader).values(entity):
                 if entity is Entity.FACT_PATHS:  # the others have few values for each node
                     self._budget.see()
-                if key not in found:
+                if key not in distinct:
                     self._budget.keep_value()
-                    found[key] = values
-        for _, values in sorted(found.items()):
+                    distinct[key] = values
+        for _, values in sorted(distinct.items()):
             yield MatchingRow(QueryRow(values), None)
 
     def _with_reports(self, select: Select) -> Iterator[MatchingRow]:

@@ -68,7 +68,9 @@ class RowShape:
 
     def __init__(self, select: Select, *, reports: bool) -> None:
         self._entity = select.entity
-        self._order = [(*_place(one.field), one.descending) for one in select.order]
+        self._order = [
+            (*_place(criterion.field), criterion.descending) for criterion in select.order
+        ]
         # `None` if rows have different columns: a class in an entry has only its name, so its other
         # columns are null. Only catalogs have `resource`.
         self._whole: Sequence[str] | None = None
@@ -76,8 +78,8 @@ class RowShape:
         self._has_facts = select.columns is None and select.entity is Entity.INVENTORY
         if select.columns is not None:
             fields = [column for column in select.columns if type(column) is Field]
-            self._has_facts = any(one.column == _FACTS and not one.path for one in fields)
-            self._places = [(one.text, *_place(one)) for one in fields]
+            self._has_facts = any(field.column == _FACTS and not field.path for field in fields)
+            self._places = [(field.text, *_place(field)) for field in fields]
             if all(text == column for text, column, _ in self._places):
                 self._whole = [column for _, column, _ in self._places]
         elif select.entity is not Entity.RESOURCES:
@@ -126,11 +128,11 @@ def _place(field: Field) -> tuple[str, Path]:
     return field.column, exact(field.path)
 
 
-def watched(one: ShownRow) -> dict[str, Json]:
+def watched(row: ShownRow) -> dict[str, Json]:
     """Return the part of a row whose change is a new answer: its columns without times."""
-    if TIMES.isdisjoint(one.shown):
-        return one.shown
-    return {name: value for name, value in one.shown.items() if name not in TIMES}
+    if TIMES.isdisjoint(row.shown):
+        return row.shown
+    return {name: value for name, value in row.shown.items() if name not in TIMES}
 
 
 def value_at(row: QueryRow, field: Field) -> Json:

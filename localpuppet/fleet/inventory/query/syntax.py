@@ -52,10 +52,10 @@ def _check_depth(tree: "Tree[Token]", what: str) -> None:
 
     waiting = [(tree, 1)]
     while waiting:
-        one, depth = waiting.pop()
+        item, depth = waiting.pop()
         if depth > 2 * MAX_DEPTH:
             raise InvalidInputError("the query is nested too deep", where=what)
-        waiting.extend((child, depth + 1) for child in one.children if isinstance(child, Tree))
+        waiting.extend((child, depth + 1) for child in item.children if isinstance(child, Tree))
 
 
 def check_text(text: str) -> str:
@@ -89,10 +89,10 @@ def check_nesting(value: object) -> None:
     """
     waiting = [(value, 1)]
     while waiting:
-        one, depth = waiting.pop()
+        item, depth = waiting.pop()
         if depth > 2 * MAX_DEPTH:
             raise InvalidInputError("the query is nested too deep")
-        if isinstance(one, list | tuple):
-            waiting.extend((part, depth + 1) for part in one)
-        elif isinstance(one, dict):
-            waiting.extend((part, depth + 1) for part in one.values())
+        if isinstance(item, list | tuple):
+            waiting.extend((part, depth + 1) for part in item)
+        elif isinstance(item, dict):
+            waiting.extend((part, depth + 1) for part in item.values())

@@ -319,7 +319,9 @@ class Select:
 
 def is_grouped(select: Select) -> bool:
     """Return whether the rows of a result are groups of rows."""
-    return bool(select.group_by) or any(type(one) is Aggregate for one in select.columns or ())
+    return bool(select.group_by) or any(
+        type(column) is Aggregate for column in select.columns or ()
+    )
 
 
 def check_size(condition: Condition) -> Condition:
@@ -340,24 +342,24 @@ def walk(condition: Condition) -> Iterator[tuple[Condition, int]]:
     """Yield a condition and all its parts with their depths; not recursive."""
     waiting = [(condition, 1)]
     while waiting:
-        one, level = waiting.pop()
-        yield one, level
-        if isinstance(one, And | Or):
-            waiting.extend((part, level + 1) for part in one.parts)
-        elif isinstance(one, Not):
-            waiting.append((one.part, level + 1))
-        elif isinstance(one, RelatedCondition):
-            waiting.append((one.where, level + 1))
-        elif isinstance(one, InSelect):
-            waiting.append((one.select.where, level + 1))
+        item, level = waiting.pop()
+        yield item, level
+        if isinstance(item, And | Or):
+            waiting.extend((part, level + 1) for part in item.parts)
+        elif isinstance(item, Not):
+            waiting.append((item.part, level + 1))
+        elif isinstance(item, RelatedCondition):
+            waiting.append((item.where, level + 1))
+        elif isinstance(item, InSelect):
+            waiting.append((item.select.where, level + 1))
 
 
 def conjuncts(condition: Condition) -> Iterator[Condition]:
     """Yield the conditions that must all hold: the parts of `And`, at any depth; not recursive."""
     waiting = [condition]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, And):
-            waiting.extend(one.parts)
+        part = waiting.pop()
+        if isinstance(part, And):
+            waiting.extend(part.parts)
         else:
-            yield one
+            yield part

@@ -35,7 +35,7 @@ def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> Non
     if refresh:
         instance.forget()
     data = instance.data
-    found = None if data is None else facts_of(data)
+    facts = None if data is None else facts_of(data)
     if as_json:
         render.emit_json(
             {
@@ -44,12 +44,12 @@ def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> Non
                 "instance_id": data.instance_id if data else None,
                 "user_data_bytes": len(data.user_data) if data else None,
                 "is_input": data.is_input if data else None,
-                "facts": sorted(found.facts) if found else [],
-                "left_out": dict(found.left_out) if found else {},
+                "facts": sorted(facts.facts) if facts else [],
+                "left_out": dict(facts.left_out) if facts else {},
             }
         )
         return
-    if data is None or found is None:
+    if data is None or facts is None:
         render.emit("none: cloud-init did not run here, and localpuppet.yaml names no service")
         return
     size = render.counted(len(data.user_data), "byte")
@@ -59,9 +59,9 @@ def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> Non
                 ("Source", data.source),
                 ("Instance", data.instance_id),
                 ("User data", size + (", an input" if data.is_input else "")),
-                ("Facts", ", ".join(sorted(found.facts))),
+                ("Facts", ", ".join(sorted(facts.facts))),
             ]
         )
     )
-    if found.left_out:
-        render.emit(render.table(("LEFT OUT", "WHY"), sorted(found.left_out.items())))
+    if facts.left_out:
+        render.emit(render.table(("LEFT OUT", "WHY"), sorted(facts.left_out.items())))

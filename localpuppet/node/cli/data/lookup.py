@@ -107,7 +107,7 @@ def lookup_command(
     facts = _collect_facts(node, name, given["facts_file"])
     observer = render.observer(quiet=True, title="")
     compiler = catalog_compiler(node, inputs)
-    found = look_up(request, release, document, facts=facts, compiler=compiler)
+    result = look_up(request, release, document, facts=facts, compiler=compiler)
     observer.close()
     if as_json:
         render.emit_json(
@@ -115,19 +115,19 @@ def lookup_command(
                 "schema": 1,
                 "key": key,
                 "release": release.name,
-                "found": found.found,
-                "value": found.value,
-                "explanation": found.explanation,
+                "found": result.found,
+                "value": result.value,
+                "explanation": result.explanation,
             }
         )
     elif request.explain:
-        render.emit(render.user_text(found.explanation).rstrip("\n"))
-    elif found.found:
-        text = found.value if isinstance(found.value, str) else json.dumps(found.value, indent=2)
+        render.emit(render.user_text(result.explanation).rstrip("\n"))
+    elif result.found:
+        text = result.value if isinstance(result.value, str) else json.dumps(result.value, indent=2)
         render.emit(render.user_text(text))
     else:
         render.fail(f"{key}: there is no value ('localpuppet lookup {key} --explain' says where)")
-    return 0 if found.found else 1
+    return 0 if result.found else 1
 
 
 def _classify(

@@ -52,7 +52,9 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     """
     records, refused = open_records(node), open_attempts(node)
     runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
-    attempts = [found for found, _ in zip(refused.history(), range(limit), strict=False)]
+    attempts = [
+        refused_attempt for refused_attempt, _ in zip(refused.history(), range(limit), strict=False)
+    ]
     if as_json:
         render.emit_json(
             {
@@ -240,12 +242,12 @@ def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) ->
     asked = read_queries(directory)
     addition = node.additions.why(directory, request)
     if as_json:
-        told = {"request": request, "status": status.to_dict()}
+        shown = {"request": request, "status": status.to_dict()}
         render.emit_json(
             {
                 "schema": 1,
-                **told,
-                "queries": [one.to_dict() for one in asked],
+                **shown,
+                "queries": [query.to_dict() for query in asked],
                 **addition.fields,
             }
         )
@@ -269,30 +271,30 @@ def _why(
     *,
     full: bool,
 ) -> str:
-    def said(key: str) -> str:
+    def field_text(key: str) -> str:
         value = request.get(key)
         if isinstance(value, list):
             return ", ".join(map(render.user_text, value))
         return render.user_text(value) if value not in (None, "") else ""
 
-    digest = said("input_sha256")
+    digest = field_text("input_sha256")
     rows = [
-        ("Cause", said("cause")),
-        ("User", said("user")),
+        ("Cause", field_text("cause")),
+        ("User", field_text("user")),
         ("Run", status.id),
         ("State", render.word(render_run.state_word(status))),
         ("Reason", render.user_text(status.reason)),
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
-        ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
+        ("Input", field_text("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Assigned", _assigned(request.get("assignment"))),
         *more,
         render_run.code(status),
-        ("Layers", said("layers")),
-        ("Modulepath", said("modulepath") if full else ""),
-        ("Environment", said("environment")),
-        ("Instance facts", said("instance_facts")),
+        ("Layers", field_text("layers")),
+        ("Modulepath", field_text("modulepath") if full else ""),
+        ("Environment", field_text("environment")),
+        ("Instance facts", field_text("instance_facts")),
         ("Noop", "yes" if request.get("noop") else ""),
-        ("Command", said("command").replace(", ", " ") if full else ""),
+        ("Command", field_text("command").replace(", ", " ") if full else ""),
     ]
     return render.pairs(rows)
 

@@ -28,6 +28,6 @@ def _answer(query: RecordedQuery) -> str:
         return click.style(f"could not ask: {render.user_text(query.reason)}", fg="red")
     names = ", ".join(query.names[:SHOWN])
     more = f" and {len(query.names) - SHOWN} more" if len(query.names) > SHOWN else ""
-    found = f"{render.counted(len(query.names), 'node')}: {names}{more}" if names else "no node"
+    answer = f"{render.counted(len(query.names), 'node')}: {names}{more}" if names else "no node"
     age = "" if not query.age or query.age < 1 else f"; {show_duration(query.age)} old"
-    return f"{found} (revision {query.revision}{age})"
+    return f"{answer} (revision {query.revision}{age})"

@@ -73,10 +73,10 @@ def report_command(
     addition = node.additions.report(directory)
     if as_json:
         kinds = {
-            result.value: [found.to_dict() for found in resources or () if found.result is result]
+            result.value: [item.to_dict() for item in resources or () if item.result is result]
             for result, _, _ in SECTIONS
         }
-        longest = [found.to_dict() for found in slowest(resources or [], SLOWEST)]
+        longest = [item.to_dict() for item in slowest(resources or [], SLOWEST)]
         render.emit_json(
             {
                 "schema": 1,
@@ -84,7 +84,7 @@ def report_command(
                 "report": resources is not None,
                 **kinds,
                 "slowest": longest,
-                "queries": [one.to_dict() for one in asked],
+                "queries": [query.to_dict() for query in asked],
                 **addition.fields,
             }
         )

@@ -81,11 +81,11 @@ def check_command(
     checked = making.check(directory)
     machines: list[FactOverrides | None] = [*map(read_facts, facts)] or [None]
     compiled = making.compile(directory, inputs, machines) if inputs else ()
-    broken = [found for found in compiled if found.problem]
+    broken = [compiled_node for compiled_node in compiled if compiled_node.problem]
     if as_json:
-        catalogs = [found.to_dict() for found in compiled]
-        found = {**as_dict(checked), "catalogs": catalogs}
-        render.emit_json({"schema": 1, "directory": str(directory), **found})
+        catalogs = [compiled_node.to_dict() for compiled_node in compiled]
+        compiled_node = {**as_dict(checked), "catalogs": catalogs}
+        render.emit_json({"schema": 1, "directory": str(directory), **compiled_node})
         return REFUSED if broken else 0
     show(checked)
     for catalog in compiled:

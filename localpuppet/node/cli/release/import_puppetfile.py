@@ -67,9 +67,9 @@ def import_command(
     if output is None and puppetfile is None:
         output = file.parent / "manifest.yaml"
     making = ReleaseMaking(node)
-    said = _read(making, file, evaluate=options["evaluate"])
+    parsed = _read(making, file, evaluate=options["evaluate"])
     old = _existing(making, output or file.parent / "manifest.yaml")
-    old, paths = _with_moduledir(old, said, file.parent)
+    old, paths = _with_moduledir(old, parsed, file.parent)
     rules = ImportRules(
         allow_file=making.settings.allow_file_urls,
         use_tags=options["use_tags"] or making.settings.tags_only,
@@ -77,26 +77,26 @@ def import_command(
         asking=not options["dry_run"],
     )
     if options["dry_run"]:
-        found = import_modules(said, rules=rules, old=old, repository=None)
+        result = import_modules(parsed, rules=rules, old=old, repository=None)
     else:
         with making.sources.repository(f"importing {file}") as repository:
-            found = import_modules(
-                said,
+            result = import_modules(
+                parsed,
                 rules=rules,
                 old=old,
                 repository=repository,
                 progress=making.sources.counted("repositories"),
             )
-        text = found.manifest.to_text(found.comments)
+        text = result.manifest.to_text(result.comments)
         if output is not None:
             write_durably(output, text.encode(), mode=0o644)
         elif not options["as_json"]:
             render.emit(text.rstrip("\n"))
     if options["as_json"]:
-        render.emit_json(_to_dict(said, found))
+        render.emit_json(_to_dict(parsed, result))
     else:
-        _show(said, found, output, check=options["dry_run"], shown=output is not None)
-    if found.left or said.notes:
+        _show(parsed, result, output, check=options["dry_run"], shown=output is not None)
+    if result.left or parsed.notes:
         raise click.exceptions.Exit(SOME_LEFT)
 
 
@@ -122,7 +122,7 @@ def _existing(making: "ReleaseMaking", file: Path) -> "Manifest":
 
 
 def _with_moduledir(
-    old: "Manifest", said: "Puppetfile", directory: Path
+    old: "Manifest", puppetfile: "Puppetfile", directory: Path
 ) -> "tuple[Manifest, tuple[str, ...]]":
     """Return the manifest with its directory for modules, and the directories of the modulepath.
 
@@ -135,7 +135,9 @@ def _with_moduledir(
     from localpuppet.node.releases.manifest import parse_inner_path
 
     try:
-        moduledir = parse_inner_path(said.moduledir or environment.MODULEDIR, where="moduledir")
+        moduledir = parse_inner_path(
+            puppetfile.moduledir or environment.MODULEDIR, where="moduledir"
+        )
     except InvalidInputError:
         moduledir = environment.MODULEDIR
     file = directory / environment.FILE
@@ -144,12 +146,17 @@ def _with_moduledir(
     if not old.moduledir and control and not old.modules:
         old = replace(old, moduledir=moduledir)
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
-    found = environment.parse_environment(text, moduledir=moduledir)
-    return old, (*found.modulepath, moduledir, environment.MODULEDIR)
+    conf = environment.parse_environment(text, moduledir=moduledir)
+    return old, (*conf.modulepath, moduledir, environment.MODULEDIR)
 
 
 def _show(
-    said: "Puppetfile", found: "ImportResult", output: Path | None, *, check: bool, shown: bool
+    puppetfile: "Puppetfile",
+    result: "ImportResult",
+    output: Path | None,
+    *,
+    check: bool,
+    shown: bool,
 ) -> None:
     """Show the result for each entry, or only left-out ones if the manifest is printed.
 
@@ -161,33 +168,33 @@ def _show(
             render.user_text(choice.name),
             render.user_text(_from(choice)),
         )
-        for choice in found.choices
+        for choice in result.choices
     ]
     from localpuppet.node.releases.forge.names import is_public
 
     err = not (check or shown)
     if rows and not err:
         render.say(render.table(("LINE", "MODULE", "PINNED BY"), rows))
-    for line, note in _notes(said, found):
+    for line, note in _notes(puppetfile, result):
         render.say(f"line {line}: {render.user_text(note)}", err=err)
-    if said.forge and not is_public(said.forge):
+    if puppetfile.forge and not is_public(puppetfile.forge):
         render.say(
             "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
             err=err,
         )
-    removed = [name for name, change in found.changes.items() if change == "removed"]
+    removed = [name for name, change in result.changes.items() if change == "removed"]
     for name in removed:
         render.say(f"# {name} was in the manifest and is not in the Puppetfile", err=True)
-    taken = len(found.choices) - len(found.left)
-    total = render.counted(len(found.choices), "module")
+    taken = len(result.choices) - len(result.left)
+    total = render.counted(len(result.choices), "module")
     wrote = f"wrote {output}: " if output is not None and not check else ""
-    render.say(f"{wrote}{taken} of {total} taken, {len(found.left)} left", err=err)
+    render.say(f"{wrote}{taken} of {total} taken, {len(result.left)} left", err=err)
 
 
-def _notes(said: "Puppetfile", found: "ImportResult") -> list[tuple[int, str]]:
+def _notes(puppetfile: "Puppetfile", result: "ImportResult") -> list[tuple[int, str]]:
     """Return the notes on entries, each with its line, in order."""
-    notes = list(said.notes.items())
-    for choice in found.choices:
+    notes = list(puppetfile.notes.items())
+    for choice in result.choices:
         words = [f"left: {choice.left}"] if choice.left else choice.notes
         notes += [(choice.entry.line, f"{choice.name}: {word}") for word in words]
     return sorted(notes)
@@ -197,26 +204,26 @@ def _from(choice: "EntryChoice") -> str:
     if choice.left:
         return "left"
     source = "git" if "git" in choice.entry.options else "forge"
-    return f"{source} {choice.said}" if choice.said else "-"
+    return f"{source} {choice.pinned_by}" if choice.pinned_by else "-"
 
 
-def _to_dict(said: "Puppetfile", found: "ImportResult") -> dict[str, Any]:
+def _to_dict(puppetfile: "Puppetfile", result: "ImportResult") -> dict[str, Any]:
     return {
         "schema": 1,
-        "modulepath": list(found.manifest.modulepath),
-        "moduledir": found.manifest.moduledir or None,
-        "modules": {name: module.fields for name, module in found.manifest.modules.items()},
+        "modulepath": list(result.manifest.modulepath),
+        "moduledir": result.manifest.moduledir or None,
+        "modules": {name: module.fields for name, module in result.manifest.modules.items()},
         "entries": [
             {
                 "line": choice.entry.line,
                 "module": choice.name,
                 "manifest_entry": choice.module.fields if choice.module else None,
-                "pinned_by": choice.said or None,
+                "pinned_by": choice.pinned_by or None,
                 "reason": choice.left or None,
                 "notes": list(choice.notes),
             }
-            for choice in found.choices
+            for choice in result.choices
         ],
-        "ruby": {str(line): note for line, note in said.notes.items()},
-        "changes": dict(found.changes),
+        "ruby": {str(line): note for line, note in puppetfile.notes.items()},
+        "changes": dict(result.changes),
     }

@@ -100,14 +100,14 @@ def lock_command(
     _show(lock, changed, directory, update=update)
 
 
-def _work_trees(said: Sequence[str]) -> dict[str, Path]:
-    found = {}
-    for text in said:
+def _work_trees(texts: Sequence[str]) -> dict[str, Path]:
+    trees = {}
+    for text in texts:
         name, equals, path = text.partition("=")
         if not equals or not Path(path).is_dir():
             raise click.UsageError("--path requires NAME=DIR with an existing directory")
-        found[name] = Path(os.path.abspath(path))  # noqa: PTH100 - the path as its user knows it
-    return found
+        trees[name] = Path(os.path.abspath(path))  # noqa: PTH100 - the path as its user knows it
+    return trees
 
 
 def _show(lock: "Lock", changed: "tuple[PinMove, ...]", directory: Path, *, update: bool) -> None:
@@ -122,19 +122,19 @@ def _show(lock: "Lock", changed: "tuple[PinMove, ...]", directory: Path, *, upda
     render.emit(f"wrote {directory / 'manifest.lock'}: {len(rows)} pinned")
 
 
-def _show_outdated(found: "tuple[PinMove, ...]", *, as_json: bool) -> None:
+def _show_outdated(moves: "tuple[PinMove, ...]", *, as_json: bool) -> None:
     if as_json:
-        render.emit_json({"schema": 1, "outdated": [move.to_dict() for move in found]})
+        render.emit_json({"schema": 1, "outdated": [move.to_dict() for move in moves]})
         return
-    _show_moves(found, "everything is the newest that there is")
+    _show_moves(moves, "everything is the newest that there is")
 
 
-def _show_moves(found: "tuple[PinMove, ...]", nothing: str) -> None:
-    if not found:
+def _show_moves(moves: "tuple[PinMove, ...]", nothing: str) -> None:
+    if not moves:
         render.emit(nothing)
         return
-    rows = [(move.name, move.old or "-", "->", move.new or "-") for move in found]
+    rows = [(move.name, move.old or "-", "->", move.new or "-") for move in moves]
     render.emit(render.table(("NAME", "OLD", "", "NEW"), rows))
-    for move in found:
+    for move in moves:
         if move.changes:
             render.emit(f"{move.name}: {render.user_text(move.changes)}")

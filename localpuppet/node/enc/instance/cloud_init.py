@@ -30,10 +30,10 @@ def read_cloud_init(files: CloudInitFiles) -> InstanceData | None:
         return None
     try:
         data = read_user_file(path, limit=MAX_INSTANCE_DATA)
-        found = Fields.parse(data, where=str(path), limit=MAX_INSTANCE_DATA).inner("v1")
-        if found.text_or_none("cloud_id") == _NO_CLOUD:
+        fields = Fields.parse(data, where=str(path), limit=MAX_INSTANCE_DATA).inner("v1")
+        if fields.text_or_none("cloud_id") == _NO_CLOUD:
             return None
-        instance_id = found.parsed("instance_id", parse_instance_id)
+        instance_id = fields.parsed("instance_id", parse_instance_id)
         user_data = files.cloud_dir / "instances" / instance_id / "user-data.txt"
         if not is_file(user_data):
             raise UnavailableError(

@@ -70,12 +70,12 @@ def _lines(data: InstanceData) -> dict[str, str]:
         text = data.user_data.decode("utf-8")
     except UnicodeDecodeError:
         return {}
-    found = {}
+    facts = {}
     for line in text.split("\n"):
         match = _LINE.match(line)
         if match:
-            found[match.group(1).lower()] = match.group(2).strip()
-    return found
+            facts[match.group(1).lower()] = match.group(2).strip()
+    return facts
 
 
 def _problem(name: str, value: str, count: int) -> str:

@@ -37,11 +37,11 @@ def newest_lease(directories: Sequence[Path], *, owners: Collection[int]) -> Dhc
 
 def _files(directories: Sequence[Path]) -> list[Path]:
     """Return the lease files, the newest first."""
-    found: list[tuple[int, Path]] = []
+    dated: list[tuple[int, Path]] = []
     for directory in directories:
         with input_errors(directory), suppress(FileNotFoundError), os.scandir(directory) as entries:
             for entry in entries:
                 status = entry.stat()
                 if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
-                    found.append((status.st_mtime_ns, Path(entry.path)))
-    return [path for _, path in sorted(found, reverse=True)[:MAX_FILES]]
+                    dated.append((status.st_mtime_ns, Path(entry.path)))
+    return [path for _, path in sorted(dated, reverse=True)[:MAX_FILES]]

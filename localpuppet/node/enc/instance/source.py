@@ -50,9 +50,9 @@ class InstanceSource:
             UnavailableError: The service does not answer, or cloud-init has not found the data yet.
             StateError: The answer cannot be stored.
         """
-        found = None if self.files is None else read_cloud_init(self.files)
-        if found is not None or self.service is None:
-            return found
+        instance_data = None if self.files is None else read_cloud_init(self.files)
+        if instance_data is not None or self.service is None:
+            return instance_data
         boot_id = self.boot_id()
         kept = self._kept(self.service, boot_id)
         if kept is not None:

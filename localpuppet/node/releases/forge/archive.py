@@ -42,11 +42,11 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget:
         problem = error.at(str(release))
         problem.hint = problem.hint or "name another version, or the module's git repository"
         raise problem from error
-    said = _metadata(top / METADATA, release)
-    name = str(said.get("name", "")).replace("/", "-", 1)
-    if (name.lower(), said.get("version")) != (release.slug.dashed.lower(), release.version):
+    metadata = _metadata(top / METADATA, release)
+    name = str(metadata.get("name", "")).replace("/", "-", 1)
+    if (name.lower(), metadata.get("version")) != (release.slug.dashed.lower(), release.version):
         raise IntegrityError(
-            f"its metadata.json names {name[:120]!r} {str(said.get('version'))[:60]!r}",
+            f"its metadata.json names {name[:120]!r} {str(metadata.get('version'))[:60]!r}",
             where=str(release),
             hint="check 'forge.url': the forge sent another module's archive",
         )
@@ -71,12 +71,12 @@ def read_metadata(data: bytes) -> dict[str, object]:
         InvalidInputError: The file is not a JSON object.
     """
     try:
-        found = loads(data.decode("utf-8-sig"))
+        metadata = loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError("is not JSON", where=METADATA) from error
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         raise InvalidInputError("is not a JSON object", where=METADATA)
-    return found
+    return metadata
 
 
 def copy_archive(file: Path, target: Path) -> str:

@@ -55,8 +55,8 @@ class Forge:
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
         """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
-        found = self._several(list(dict.fromkeys(releases)), self._release)
-        return {release: sha256 for release, (sha256, _) in found}
+        digests = self._several(list(dict.fromkeys(releases)), self._release)
+        return {release: sha256 for release, (sha256, _) in digests}
 
     def archives(
         self, wanted: Mapping[ForgeRelease, str]
@@ -83,9 +83,9 @@ class Forge:
             try:
                 for done in range(1, len(items) + 1):
                     item, job = jobs.popleft()
-                    found = job.result()
+                    outcome = job.result()
                     self.progress(done, len(items))
-                    yield item, found
+                    yield item, outcome
                     jobs.extend((item, pool.submit(work, item)) for item in islice(left, 1))
             finally:
                 for _, job in jobs:
@@ -110,24 +110,24 @@ class Forge:
 
     def _versions(self, slug: Slug) -> list[ModuleVersion]:
         path = f"/v3/modules/{slug.dashed}?exclude_fields={_EXCLUDED}"
-        said = self._document(path, f"module {slug}").get("releases")
-        if not isinstance(said, list):
+        listed = self._document(path, f"module {slug}").get("releases")
+        if not isinstance(listed, list):
             raise UnavailableError("the forge lists no releases", where=str(slug))
-        found = []
-        for item in said:
+        versions = []
+        for item in listed:
             if not isinstance(item, dict) or item.get("deleted_at"):
                 continue
             try:
-                found.append(ModuleVersion.parse(str(item.get("version")), where=slug))
+                versions.append(ModuleVersion.parse(str(item.get("version")), where=slug))
             except InvalidInputError:
                 continue  # not a semantic version
-        return found
+        return versions
 
     def _release(self, release: ForgeRelease) -> tuple[str, str]:
         """Return the digest of a release's archive, and its URL."""
         path = f"/v3/releases/{release.slug.dashed}-{release.version}?exclude_fields={_EXCLUDED}"
-        said = self._document(path, f"release {release}")
-        sha256, uri = said.get("file_sha256") or "", said.get("file_uri")
+        document = self._document(path, f"release {release}")
+        sha256, uri = document.get("file_sha256") or "", document.get("file_uri")
         if not isinstance(sha256, str) or not isinstance(uri, str):
             raise UnavailableError("the forge lists no archive", where=str(release))
         if sha256:
@@ -140,10 +140,10 @@ class Forge:
         """Put the archive into the cache; return its digest."""
         if pinned and self._sound(pinned):
             return pinned
-        said, url = self._release(release)
-        if pinned and said and said != pinned:
-            raise other_archive(release, pinned=pinned, now=said)
-        expected = pinned or said
+        sha256_expected, url = self._release(release)
+        if pinned and sha256_expected and sha256_expected != pinned:
+            raise other_archive(release, pinned=pinned, now=sha256_expected)
+        expected = pinned or sha256_expected
         if expected and self._sound(expected):
             return expected
         part = self.cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
@@ -151,20 +151,20 @@ class Forge:
             if not expected:  # without a digest, an earlier part may be of another file
                 part.unlink(missing_ok=True)
             self.transfer.file(url, part)
-            found = sha256_of(part)
-            if expected and found != expected:
+            sha256 = sha256_of(part)
+            if expected and sha256 != expected:
                 part.unlink()
-                raise other_archive(release, pinned=expected, now=found)
+                raise other_archive(release, pinned=expected, now=sha256)
             with part.open("rb") as file:
                 os.fsync(file.fileno())
-            part.rename(self._place(found))
+            part.rename(self._place(sha256))
         except MissingError as error:
             raise InvalidInputError(
                 f"the forge has no archive of {release}", where=url_without_secrets(url)
             ) from error
         except OSError as error:
             raise state_problem(error, part) from error
-        return found
+        return sha256
 
     def _place(self, sha256: str) -> Path:
         return self.cache / f"{sha256}.tar.gz"

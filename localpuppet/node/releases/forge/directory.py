@@ -32,20 +32,20 @@ class DirectoryForge:
 
     def _versions(self, slug: Slug) -> list[ModuleVersion]:
         self._look()
-        found = []
+        versions = []
         for file in sorted(self._directory.glob(f"{slug.dashed}-*.tar.gz")):
             text = file.name.removeprefix(f"{slug.dashed}-").removesuffix(".tar.gz")
             try:
-                found.append(ModuleVersion.parse(text, where=str(file)))
+                versions.append(ModuleVersion.parse(text, where=str(file)))
             except InvalidInputError:
                 continue
-        if not found:
+        if not versions:
             raise InvalidInputError(
                 f"the forge has no module {slug}",
                 where=str(self._directory),
                 hint=f"put {slug.dashed}-VERSION.tar.gz there",
             )
-        return found
+        return versions
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
         """Return digests of archives; see `node.releases.forge.ports.ModuleForge`."""
@@ -63,10 +63,10 @@ class DirectoryForge:
             for release, pinned in wanted.items():
                 remove_tree(copy)
                 # The hashed copy is unpacked, whatever the file is by then.
-                found = copy_archive(self._file(release), copy)
-                if pinned and found != pinned:
-                    raise other_archive(release, pinned=pinned, now=found)
-                yield release, copy, found
+                sha256 = copy_archive(self._file(release), copy)
+                if pinned and sha256 != pinned:
+                    raise other_archive(release, pinned=pinned, now=sha256)
+                yield release, copy, sha256
         finally:
             remove_tree(copy)
 

@@ -28,15 +28,15 @@ def unmet(modules: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     Args:
         modules: The release's modules by name, with their metadata.
     """
-    found = []
+    problems = []
     for name in sorted(modules):
         asked = modules[name].get("dependencies")
         for item in asked if isinstance(asked, list) else []:
             if isinstance(item, dict):
                 problem = _problem(item, modules)
                 if problem:
-                    found.append(f"{name} needs {problem}")
-    return tuple(found)
+                    problems.append(f"{name} needs {problem}")
+    return tuple(problems)
 
 
 def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, object]]) -> str:

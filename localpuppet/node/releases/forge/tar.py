@@ -171,8 +171,8 @@ class _Unpacking:
                 long[member.kind] = data.rstrip(b"\0")
                 continue
             if self._rules.foreign and member.kind in _PAX:
-                said = self._extended(member)
-                pax = said if member.kind == tarfile.XHDTYPE else pax
+                extended = self._extended(member)
+                pax = extended if member.kind == tarfile.XHDTYPE else pax
                 continue
             if pax:
                 member = self._overruled(member, pax)
@@ -198,16 +198,16 @@ class _Unpacking:
         if member.size > MAX_PAX:
             raise self._refuse("an extended header is too long", member.name)
         data = self._read(-(-member.size // BLOCK) * BLOCK)[: member.size]
-        found = {}
+        records = {}
         position = 0
         while position < len(data):
             match = _PAX_RECORD.match(data, position)
             length = int(match[1]) if match else 0
             if match is None or not match.end() - position < length <= len(data) - position:
                 raise self._refuse("an extended header cannot be read", member.name)
-            found[match[2]] = data[match.end() : position + length - 1]
+            records[match[2]] = data[match.end() : position + length - 1]
             position += length
-        return found
+        return records
 
     def _overruled(self, member: "_Member", pax: dict[bytes, bytes]) -> "_Member":
         if not {b"size", b"GNU.sparse.major"}.isdisjoint(pax):

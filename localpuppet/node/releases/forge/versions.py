@@ -173,12 +173,12 @@ def _numbers(text: str) -> list[int]:
     match = _PARTIAL.match(text)
     if match is None:
         raise ValueError(text)
-    found: list[int] = []
+    numbers: list[int] = []
     for part in match.groups():
         if part is None or not part.isdigit():
             break
-        found.append(int(part))
-    return found
+        numbers.append(int(part))
+    return numbers
 
 
 def _first_nonzero(numbers: list[int]) -> int:

@@ -144,7 +144,7 @@ def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
 def _nearest(url: str, others: Iterable[str]) -> str:
     def common(other: str) -> int:
         steps = zip(url.split("/"), other.split("/"), strict=False)
-        return next((i for i, (one, two) in enumerate(steps) if one != two), MAX_STEPS)
+        return next((i for i, (left_step, two) in enumerate(steps) if left_step != two), MAX_STEPS)
 
     return max(sorted(others), key=common)
 
@@ -155,8 +155,8 @@ def _host(url: str) -> str:
         return match[1].lower()
     if url.startswith("file:"):
         return ""
-    found = _SSH_HOST.match(url)
-    return f"ssh {found[1].lower()}" if found else url
+    ssh_host = _SSH_HOST.match(url)
+    return f"ssh {ssh_host[1].lower()}" if ssh_host else url
 
 
 def check_credentials(data: bytes, *, where: str) -> None:

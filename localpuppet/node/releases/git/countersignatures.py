@@ -42,20 +42,26 @@ def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
         IntegrityError: The tag has more than `MAX_COUNTERSIGNATURES`.
     """
     own = countersignature_refs(tag)
-    found = [name for name, held in listed if name == f"{own}{held}"]
-    _refuse_too_many(len(found), tag)
-    return found
+    refs = [name for name, held in listed if name == f"{own}{held}"]
+    _refuse_too_many(len(refs), tag)
+    return refs
 
 
 def judged(
-    program: GitProgram, mirror: Path, found: TagObject, *, tag: str, signers: Path, source: str
+    program: GitProgram,
+    mirror: Path,
+    tag_object: TagObject,
+    *,
+    tag: str,
+    signers: Path,
+    source: str,
 ) -> list[Countersignature]:
     """Judge each countersignature of a tag that a mirror has.
 
     Args:
         program: Starts git.
         mirror: The git directory.
-        found: The tag.
+        tag_object: The tag.
         tag: Its name.
         signers: The file of trusted keys.
         source: The source that each must name.
@@ -84,7 +90,9 @@ def judged(
                 result.append(Countersignature(id=name, problem="is not a countersignature"))
                 continue
             body = program.run(mirror, "cat-file", "tag", name)
-            problem = countersignature_problem(body, tag=tag, tag_object=found.id, source=source)
+            problem = countersignature_problem(
+                body, tag=tag, tag_object=tag_object.id, source=source
+            )
             if problem:
                 result.append(Countersignature(id=name, problem=problem))
                 continue

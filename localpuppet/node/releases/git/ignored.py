@@ -32,9 +32,9 @@ class Ignored:
 
         For a directory with only ignored files these are its files, as far as git lists them.
         """
-        found = sorted(path for path in self.paths if path.startswith(directory))
-        below = {parent.as_posix() for path in found for parent in PurePosixPath(path).parents}
-        return [path for path in found if path not in below]
+        paths = sorted(path for path in self.paths if path.startswith(directory))
+        below = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
+        return [path for path in paths if path not in below]
 
 
 def ignored(program: GitProgram, directory: Path) -> Ignored:
@@ -53,9 +53,9 @@ def ignored(program: GitProgram, directory: Path) -> Ignored:
         f"--work-tree={top}",
         *("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"),
         cwd=top,
-        failure=lambda said: InvalidInputError(
-            f"git cannot list the ignored files: {said}", where=str(directory)
+        failure=lambda error_text: InvalidInputError(
+            f"git cannot list the ignored files: {error_text}", where=str(directory)
         ),
     )
-    found = text.decode("utf-8", "surrogateescape").split("\0")
-    return Ignored(paths=frozenset(path.rstrip("/") for path in found if path))
+    paths = text.decode("utf-8", "surrogateescape").split("\0")
+    return Ignored(paths=frozenset(path.rstrip("/") for path in paths if path))

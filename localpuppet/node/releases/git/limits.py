@@ -10,7 +10,7 @@ class GitLimits:
     """Limits of one git process.
 
     Attributes:
-        said: Bytes of its output; tags and commits of a thousand modules take a tenth.
+        output: Bytes of its output; tags and commits of a thousand modules take a tenth.
         errors: Bytes of its error output, which includes messages of the server.
         memory: Bytes of memory, of git and of each program that it starts: a list of refs may be
             endless.
@@ -20,7 +20,7 @@ class GitLimits:
         parallel: How many fetches run at a time.
     """
 
-    said: int = 64 * 1024 * 1024
+    output: int = 64 * 1024 * 1024
     errors: int = 64 * 1024
     memory: int = 2 * 1024 * 1024 * 1024
     fetched: int = LIMITS.unpacked

@@ -74,7 +74,9 @@ def fetch_commits(
 
 
 def _name(program: GitProgram, mirror: Path, commit: str, gone: UnavailableError) -> None:
-    program.run(mirror, "update-ref", f"refs/commits/{commit}", commit, failure=lambda _said: gone)
+    program.run(
+        mirror, "update-ref", f"refs/commits/{commit}", commit, failure=lambda _error_text: gone
+    )
 
 
 def has_commit(mirror: Path, commit: str) -> bool:

@@ -125,18 +125,18 @@ class Git:
         """Ask repositories for all their refs; see `node.releases.git.repository.Repository`."""
         from concurrent.futures import ThreadPoolExecutor
 
-        found = {}
+        refs = {}
         wanted = list(dict.fromkeys(urls))
         failed: list[UnavailableError] = []
         with ThreadPoolExecutor(self._program.limits.parallel) as pool:
             jobs = [pool.submit(self._refs, url) for url in wanted]
             for done, (url, job) in enumerate(zip(wanted, jobs, strict=True), 1):
                 with gather_unavailable(failed):
-                    found[url] = job.result()
+                    refs[url] = job.result()
                 if len(wanted) > 1:  # a caller that asks one by one counts them
                     self._progress(done, len(wanted))
         raise_unavailable(failed)
-        return found
+        return refs
 
     def _refs(self, url: str) -> dict[str, str]:
         # The peeled line comes after the tag's own.
@@ -144,7 +144,7 @@ class Git:
 
     def _listed(self, url: str, *below: str) -> list[tuple[str, str]]:
         """Return the refs of a repository, or those below a prefix: name and object id."""
-        said = self._program.ask(
+        output = self._program.ask(
             url,
             Path(os.devnull),
             "ls-remote",
@@ -152,9 +152,9 @@ class Git:
             "--end-of-options",
             url,
             *(f"{place}*" for place in below),
-            failure=lambda said: ask_failure(url, said, name=self._names.get(url, "")),
+            failure=lambda output: ask_failure(url, output, name=self._names.get(url, "")),
         )
-        lines = said.decode("utf-8", "replace").splitlines()
+        lines = output.decode("utf-8", "replace").splitlines()
         return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
 
     def _mirror(self, url: str) -> Path:
@@ -178,7 +178,9 @@ class Git:
             self._mirror(url),
             url,
             refspecs,
-            failure=lambda said: fetch_failure(url, tags, said, name=self._names.get(url, "")),
+            failure=lambda error_text: fetch_failure(
+                url, tags, error_text, name=self._names.get(url, "")
+            ),
         )
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
@@ -196,8 +198,8 @@ class Git:
                 self._mirror(url),
                 url,
                 wanted[url],
-                failure=lambda said: fetch_failure(
-                    url, ["commits"], said, name=self._names.get(url, "")
+                failure=lambda error_text: fetch_failure(
+                    url, ["commits"], error_text, name=self._names.get(url, "")
                 ),
             )
 
@@ -216,9 +218,9 @@ class Git:
             return {}
         with self._together(url for url, _ in wanted) as repository:
             names = [f"{commit}^{{tree}}" for _, commit in wanted]
-            found = self._program.objects(repository, names)
+            objects = self._program.objects(repository, names)
         trees = {}
-        for (url, commit), tree in zip(wanted, found, strict=True):
+        for (url, commit), tree in zip(wanted, objects, strict=True):
             if tree is None:
                 raise UnavailableError("was not downloaded", where=f"{url} {commit[:12]}")
             trees[url, commit] = tree[0]
@@ -235,10 +237,10 @@ class Git:
             return {}
         refs = {}
         for url, tag in wanted:
-            found = self._ref(url, tag)
-            if found is None:
+            tag_ref = self._ref(url, tag)
+            if tag_ref is None:
                 raise UnavailableError("was not downloaded", where=f"{url} tag {tag}")
-            refs[url, tag] = found
+            refs[url, tag] = tag_ref
         names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
         with self._together(url for url, _ in refs) as repository:
             objects = self._program.objects(repository, names)
@@ -268,13 +270,13 @@ class Git:
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         """Verify a tag's signature with pinned keys; see `releases.git.repository.Repository`."""
         where = f"{url} tag {tag}"
-        found = self.tag(url, tag)
-        if not found.annotated:
+        tag_object = self.tag(url, tag)
+        if not tag_object.annotated:
             raise IntegrityError("is not annotated, so it has no signature", where=where)
         from localpuppet.node.releases.git.signatures import pinned
 
         with pinned(self._program, signers) as keys:
-            return keys.verify(self._mirror(url), found.id, where=where)
+            return keys.verify(self._mirror(url), tag_object.id, where=where)
 
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
@@ -286,9 +288,9 @@ class Git:
             refs = countersignatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
             if refs:
                 self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
-        found = self.tag(url, tag)
+        tag_object = self.tag(url, tag)
         return countersignatures.judged(
-            self._program, self._mirror(url), found, tag=tag, signers=signers, source=source
+            self._program, self._mirror(url), tag_object, tag=tag, signers=signers, source=source
         )
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
@@ -305,8 +307,8 @@ class Git:
                     where=f"{url} {commit[:12]}:{name}",
                 )
             blobs[name] = blob
-        found = self._program.objects(place, list(blobs.values())) if blobs else []
-        return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
+        objects = self._program.objects(place, list(blobs.values())) if blobs else []
+        return {name: body[2] for name, body in zip(blobs, objects, strict=True) if body}
 
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget

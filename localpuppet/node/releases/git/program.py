@@ -178,10 +178,10 @@ class GitProgram:
                 hint="run this as its owner, give it to this user with 'chown -R', or let a source"
                 " fetch it as its owner from ssh://OWNER@localhost/PATH",
             )
-        said = last_words(done.err, most=300)
+        error_text = last_words(done.err, most=300)
         if failure is not None:
-            raise failure(said)
-        raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
+            raise failure(error_text)
+        raise IntegrityError(f"git {arguments[0]} failed: {error_text}", where=str(repository))
 
     def objects(
         self, repository: Path, names: Sequence[str]
@@ -198,22 +198,22 @@ class GitProgram:
             StateError: git is not installed.
         """
         asked = "".join(f"{name}\n" for name in names).encode()
-        said = self.run(repository, "cat-file", "--batch", stdin=asked)
-        found: list[tuple[str, str, bytes] | None] = []
+        output = self.run(repository, "cat-file", "--batch", stdin=asked)
+        objects: list[tuple[str, str, bytes] | None] = []
         position = 0
-        while position < len(said):
-            end = said.index(b"\n", position)
-            fields = said[position:end].decode().split(" ")
+        while position < len(output):
+            end = output.index(b"\n", position)
+            fields = output[position:end].decode().split(" ")
             position = end + 1
             if len(fields) != 3 or not fields[2].isdigit():
-                found.append(None)  # "NAME missing"
+                objects.append(None)  # "NAME missing"
                 continue
             size = int(fields[2])
-            found.append((fields[0], fields[1], said[position : position + size]))
+            objects.append((fields[0], fields[1], output[position : position + size]))
             position += size + 1
-        if len(found) != len(names):
+        if len(objects) != len(names):
             raise IntegrityError("git cat-file sent an incomplete answer", where=str(repository))
-        return found
+        return objects
 
     def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
         """Run git and yield its output, split at NUL; closing the generator ends git.
@@ -291,7 +291,7 @@ class GitProgram:
         """
         bounds = Bounds(
             seconds=self.timeout,
-            said=self.limits.said,
+            output=self.limits.output,
             errors=self.limits.errors,
             memory=self.limits.memory,
             file=largest,
@@ -308,7 +308,7 @@ class GitProgram:
             raise StateError("git is not installed", hint="apt-get install git") from error
         if done.flooded:
             raise IntegrityError(
-                f"git {arguments[0]} printed more than {bounds.said} bytes", where=str(repository)
+                f"git {arguments[0]} printed more than {bounds.output} bytes", where=str(repository)
             )
         if not done.in_time:
             raise UnavailableError(

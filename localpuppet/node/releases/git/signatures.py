@@ -92,12 +92,16 @@ class PinnedKeys:
             allowed = f"gpg.ssh.allowedSignersFile={self.home / _KEYS}"
             settings = ["gpg.ssh.program=ssh-keygen", allowed]
             signer = ssh_signer
-        found = signer(self._said(mirror, tag_object, where, settings), self.names)
-        if found is None:
+        signer_found = signer(
+            self._verification_output(mirror, tag_object, where, settings), self.names
+        )
+        if signer_found is None:
             raise IntegrityError("has a signature without a signer", where=where)
-        return found
+        return signer_found
 
-    def _said(self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]) -> str:
+    def _verification_output(
+        self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]
+    ) -> str:
         """Have git verify a tag with the program that `settings` name, in the temporary home."""
         config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
         done = self.program.start(
@@ -195,8 +199,8 @@ def _gpg(program: GitProgram, home: Path, *arguments: str, where: str) -> str:
     except FileNotFoundError as error:
         raise StateError("gpg is not installed", hint="apt-get install gpg") from error
     if done.returncode != 0:
-        said = last_words(done.stderr, most=200)
-        raise IntegrityError(f"the keys cannot be read: {said}", where=where)
+        error_text = last_words(done.stderr, most=200)
+        raise IntegrityError(f"the keys cannot be read: {error_text}", where=where)
     return done.stdout.decode("utf-8", "replace")
 
 

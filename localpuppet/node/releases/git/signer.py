@@ -55,15 +55,15 @@ class Countersignature:
 
 def people(signers: Iterable[TagSigner]) -> list[str]:
     """Return the distinct people among signers, in order, each by the first of their names."""
-    found: list[tuple[str, frozenset[str]]] = []
+    named: list[tuple[str, frozenset[str]]] = []
     for signer in signers:
-        same = [one for one in found if one[1] & signer.marks]
+        same = [signer_names for signer_names in named if signer_names[1] & signer.marks]
         name = same[0][0] if same else signer.name
-        marks = signer.marks.union(*(one[1] for one in same))
-        place = found.index(same[0]) if same else len(found)
-        found = [one for one in found if one not in same]
-        found.insert(place, (name, marks))
-    return [name for name, _ in found]
+        marks = signer.marks.union(*(signer_names[1] for signer_names in same))
+        place = named.index(same[0]) if same else len(named)
+        named = [signer_names for signer_names in named if signer_names not in same]
+        named.insert(place, (name, marks))
+    return [name for name, _ in named]
 
 
 def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
@@ -72,7 +72,7 @@ def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
     Args:
         allowed: The file: a line has principals (a list with commas), options, a key.
     """
-    found: dict[str, frozenset[str]] = {}
+    by_principal: dict[str, frozenset[str]] = {}
     for line in allowed.splitlines():
         match = _ALLOWED.match(line)
         if match is None or match[1].startswith("#"):
@@ -83,18 +83,18 @@ def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
             continue  # ssh-keygen does not take it for a key, either
         digest = base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
         names = {name for name in match[1].replace('"', "").split(",") if name}
-        found[f"SHA256:{digest}"] = found.get(f"SHA256:{digest}", frozenset()) | names
-    return found
+        by_principal[f"SHA256:{digest}"] = by_principal.get(f"SHA256:{digest}", frozenset()) | names
+    return by_principal
 
 
-def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
+def ssh_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
     """Return the signer that OpenSSH reports, or `None`.
 
     Args:
-        said: The output of `git verify-tag --raw`.
+        output: The output of `git verify-tag --raw`.
         names: The result of `ssh_names` for the allowed-signers file.
     """
-    good = _GOOD_SSH.findall(said)
+    good = _GOOD_SSH.findall(output)
     if len(good) != 1:
         return None
     principal, key = good[0]
@@ -109,29 +109,29 @@ def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
     Args:
         listing: The output of `gpg --with-colons --list-keys`.
     """
-    found: dict[str, set[str]] = {}
+    by_fingerprint: dict[str, set[str]] = {}
     primary, wanted = "", False
     for fields in (line.split(":") for line in listing.splitlines()):
         if fields[0] in ("pub", "sub"):
             wanted = fields[0] == "pub"
         elif fields[0] == "fpr" and wanted and len(fields) > 9:
             primary, wanted = fields[9], False
-            found[primary] = set()
+            by_fingerprint[primary] = set()
         elif fields[0] == "uid" and primary and len(fields) > 9:
             name = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), fields[9])
             address = _ADDRESS.search(name)
-            found[primary].add((address[1] if address else name).lower())
-    return {key: frozenset(names) for key, names in found.items()}
+            by_fingerprint[primary].add((address[1] if address else name).lower())
+    return {key: frozenset(names) for key, names in by_fingerprint.items()}
 
 
-def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
+def openpgp_signer(output: str, names: Mapping[str, frozenset[str]]) -> TagSigner | None:
     """Return the signer that GnuPG reports, or `None`.
 
     Args:
-        said: The output of `git verify-tag --raw`.
+        output: The output of `git verify-tag --raw`.
         names: The result of `openpgp_names` for the keyring.
     """
-    valid, good = _VALID_PGP.findall(said), _GOOD_PGP.findall(said)
+    valid, good = _VALID_PGP.findall(output), _GOOD_PGP.findall(output)
     if len(valid) != 1 or len(good) != 1:
         return None
     return TagSigner(name=good[0], marks=frozenset({valid[0]}) | names.get(valid[0], frozenset()))

@@ -36,7 +36,7 @@ class TagObject:
 def judge(
     name: str,
     ref: str,
-    found: tuple[str, str, bytes] | None,
+    git_object: tuple[str, str, bytes] | None,
     commit: tuple[str, str, bytes] | None,
     tree: tuple[str, str, bytes] | None,
     *,
@@ -47,7 +47,7 @@ def judge(
     Args:
         name: The requested tag.
         ref: The id that its ref holds.
-        found: Id, type and bytes of that object; `None` when it is missing.
+        git_object: Id, type and bytes of that object; `None` when it is missing.
         commit: Id, type and bytes of the commit behind it.
         tree: Id, type and bytes of that commit's tree.
         where: The repository and tag, for messages.
@@ -55,11 +55,11 @@ def judge(
     Raises:
         IntegrityError: The tag is nested, misnamed, or does not point at a commit.
     """
-    kind = found[1] if found else "missing object"
+    kind = git_object[1] if git_object else "missing object"
     sources: tuple[str, ...] = ()
     tagged_at = None
-    if found and kind == "tag":
-        head, _, message = found[2].partition(b"\n\n")
+    if git_object and kind == "tag":
+        head, _, message = git_object[2].partition(b"\n\n")
         sources, tagged_at = _sources(message), _time(head)
         fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
         if fields.get(b"type") != b"commit":
@@ -67,8 +67,8 @@ def judge(
                 "is a nested tag, or a tag of something else than a commit", where=where
             )
         if fields.get(b"tag") != name.encode():
-            said = one_line(fields.get(b"tag", b"").decode("utf-8", "replace"))[:60]
-            raise IntegrityError(f"the tag object says that its name is {said!r}", where=where)
+            tag_name = one_line(fields.get(b"tag", b"").decode("utf-8", "replace"))[:60]
+            raise IntegrityError(f"the tag object says that its name is {tag_name!r}", where=where)
         if commit is None or fields.get(b"object") != commit[0].encode():
             raise IntegrityError("its commit is missing in the mirror", where=where)
     elif kind != "commit":
@@ -82,7 +82,7 @@ def judge(
         tree=tree[0],
         sources=sources,
         tagged_at=tagged_at,
-        subject=_subject(found[2] if found else b""),
+        subject=_subject(git_object[2] if git_object else b""),
     )
 
 
@@ -139,10 +139,10 @@ def _subject(body: bytes) -> str:
 
 def _sources(message: bytes) -> tuple[str, ...]:
     """Return the names in a message's trailers, up to the signature that covers them."""
-    found = []
+    sources = []
     for line in message.split(b"\n"):
         if line.startswith(b"-----BEGIN "):
             break
         if line.startswith(TRAILER.encode()):
-            found.append(line[len(TRAILER) :].decode("utf-8", "replace").strip())
-    return tuple(found)
+            sources.append(line[len(TRAILER) :].decode("utf-8", "replace").strip())
+    return tuple(sources)

@@ -42,19 +42,21 @@ _HINTS = (
 )
 
 
-def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -> LocalpuppetError:
+def fetch_failure(
+    url: str, tags: Iterable[str], error_text: str, *, name: str = ""
+) -> LocalpuppetError:
     """Return the error of a fetch that failed.
 
     Args:
         url: The repository.
         tags: The requested tags.
-        said: The message of git, as one line.
+        error_text: The message of git, as one line.
         name: The name of the repository's source, if it has one.
     """
     where = _where(url, name)
-    if "fsck" in said:
-        return IntegrityError(f"git rejects an object of the repository: {said}", where=where)
-    missing = _MISSING.search(said)
+    if "fsck" in error_text:
+        return IntegrityError(f"git rejects an object of the repository: {error_text}", where=where)
+    missing = _MISSING.search(error_text)
     if missing:
         return InvalidInputError(
             f"has no tag {missing.group(1)}",
@@ -62,14 +64,14 @@ def fetch_failure(url: str, tags: Iterable[str], said: str, *, name: str = "") -
             hint=f"list its tags: git ls-remote --tags {url}",
         )
     return UnavailableError(
-        f"cannot fetch {', '.join(tags)}: {_shown(said)}", where=where, hint=_hint(said)
+        f"cannot fetch {', '.join(tags)}: {_shown(error_text)}", where=where, hint=_hint(error_text)
     )
 
 
-def ask_failure(url: str, said: str, *, name: str = "") -> LocalpuppetError:
+def ask_failure(url: str, error_text: str, *, name: str = "") -> LocalpuppetError:
     """Return the error of a failed `ls-remote`; see `fetch_failure`."""
     return UnavailableError(
-        f"did not answer: {_shown(said)}", where=_where(url, name), hint=_hint(said)
+        f"did not answer: {_shown(error_text)}", where=_where(url, name), hint=_hint(error_text)
     )
 
 
@@ -77,12 +79,12 @@ def _where(url: str, name: str) -> str:
     return f"source {name}, {url}" if name else url
 
 
-def _shown(said: str) -> str:
-    return _ALWAYS.sub("", said).strip("; ") or said
+def _shown(error_text: str) -> str:
+    return _ALWAYS.sub("", error_text).strip("; ") or error_text
 
 
-def _hint(said: str) -> str:
+def _hint(error_text: str) -> str:
     for pattern, hint in _HINTS:
-        if re.search(pattern, said, re.IGNORECASE):
+        if re.search(pattern, error_text, re.IGNORECASE):
             return hint
     return ""

@@ -86,10 +86,10 @@ class GitWorkTree:
     def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
         """Return id and bytes of the object of an annotated tag; `None` without one."""
         ref = f"refs/tags/{tag}"
-        found = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
-        if found[1:] != ["tag"]:
+        fields = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
+        if fields[1:] != ["tag"]:
             return None
-        return found[0], self._run("cat-file", "tag", found[0]).encode("utf-8", "surrogateescape")
+        return fields[0], self._run("cat-file", "tag", fields[0]).encode("utf-8", "surrogateescape")
 
     def remote_tag(self, tag: Tag) -> str:
         """Return the id that the remote has for a tag; empty if it has no such tag.
@@ -214,8 +214,10 @@ class GitWorkTree:
             kill_after_timeout=self._timeout,
         )
         if status != 0:
-            said = one_line(" ".join(err.split()))[:500]
-            raise failure(f"{what or f'git {verb} failed'}: {said}", where=self._where, hint=hint)
+            error_text = one_line(" ".join(err.split()))[:500]
+            raise failure(
+                f"{what or f'git {verb} failed'}: {error_text}", where=self._where, hint=hint
+            )
         return out
 
 

@@ -85,31 +85,31 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
 
     file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
-    said = parse_environment(text, moduledir=moduledir)
-    notes = list(said.notes)
-    found: list[str] = []
+    conf = parse_environment(text, moduledir=moduledir)
+    notes = list(conf.notes)
+    directories: list[str] = []
     single = None
-    for entry in said.modulepath:
+    for entry in conf.modulepath:
         if entry == moduledir:
-            single = len(found)
+            single = len(directories)
         if entry == BASE:
             continue
         if (directory / entry).is_dir():
-            found.append("" if entry == "." else entry)
+            directories.append("" if entry == "." else entry)
         elif entry != moduledir:  # staging makes that one
             notes.append(f"modulepath: there is no directory {entry}")
-    if moduledir not in said.modulepath:
+    if moduledir not in conf.modulepath:
         notes.append(f"moduledir {moduledir} is not on the modulepath")
-    theirs = said.manifest if (directory / said.manifest).exists() else ""
-    if not theirs and said.manifest != MANIFESTS:
-        notes.append(f"manifest: there is no {said.manifest}")
+    theirs = conf.manifest if (directory / conf.manifest).exists() else ""
+    if not theirs and conf.manifest != MANIFESTS:
+        notes.append(f"manifest: there is no {conf.manifest}")
     return ReleaseLayout(
-        modulepath=tuple(found),
+        modulepath=tuple(directories),
         site_manifest=site_manifest or theirs,
         code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
         notes=tuple(notes),
         single=single,
-        base=file.exists() and BASE in said.modulepath,
+        base=file.exists() and BASE in conf.modulepath,
     )
 
 
@@ -239,15 +239,15 @@ class Compositions:
 
     def _trees(self, name: str) -> set[str]:
         """Return the trees that a composition's links lead into, independently of records."""
-        found = set()
+        trees = set()
         for place, directories, files in os.walk(self._directory / name):
             for entry in (*directories, *files):
                 path = Path(place, entry)
                 if path.is_symlink():
                     target = Path(os.path.normpath(path.parent / path.readlink()))
                     if target.is_relative_to(self._store.objects):
-                        found.add(target.relative_to(self._store.objects).parts[0])
-        return found
+                        trees.add(target.relative_to(self._store.objects).parts[0])
+        return trees
 
     def remove(self, name: str) -> None:
         """Remove a composition."""

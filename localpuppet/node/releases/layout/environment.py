@@ -44,7 +44,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
         text: The file.
         moduledir: The directory of single modules; on the modulepath if the file names none.
     """
-    said: dict[str, str] = {}
+    settings: dict[str, str] = {}
     notes: list[str] = []
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         stripped = line.strip()
@@ -54,15 +54,15 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
         if match is None:
             notes.append(f"line {number} is not a setting")
         else:
-            said[match[1]] = match[2].strip("'\"")
-    path = _modulepath(said.get("modulepath", f"{moduledir}:{BASE}"), notes)
-    manifest = _inside(said.get("manifest", MANIFESTS), "manifest", notes)
-    for name in sorted(set(said) - {"modulepath", "manifest", "config_version"}):
+            settings[match[1]] = match[2].strip("'\"")
+    path = _modulepath(settings.get("modulepath", f"{moduledir}:{BASE}"), notes)
+    manifest = _inside(settings.get("manifest", MANIFESTS), "manifest", notes)
+    for name in sorted(set(settings) - {"modulepath", "manifest", "config_version"}):
         if name == "environment_timeout":
             notes.append("environment_timeout is not needed: each run reads the release again")
         else:
             notes.append(f"{name} is not used")
-    if said.get("config_version"):
+    if settings.get("config_version"):
         notes.append("config_version is not run: the release's name is the version")
     return EnvironmentConf(
         modulepath=path,
@@ -72,15 +72,15 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
 
 
 def _modulepath(text: str, notes: list[str]) -> tuple[str, ...]:
-    found: list[str] = []
+    directories: list[str] = []
     for part in filter(None, re.split(r"[:;]", text)):
         entry = part.strip()
         path = BASE if entry == BASE else _inside(entry, "modulepath", notes)
-        if path and path not in found:
-            found.append(path)
-    if len(found) > MAX_DIRECTORIES:
+        if path and path not in directories:
+            directories.append(path)
+    if len(directories) > MAX_DIRECTORIES:
         notes.append(f"modulepath has more than {MAX_DIRECTORIES} directories: the rest is left")
-    return tuple(found[:MAX_DIRECTORIES])
+    return tuple(directories[:MAX_DIRECTORIES])
 
 
 def _inside(text: str, setting: str, notes: list[str]) -> str:

@@ -39,10 +39,10 @@ class ModuleLinks:
         path = self.path(trees)
         wanted = _targets(trees)
         try:
-            found = {name: str((path / name).readlink()) for name in os.listdir(path)}  # noqa: PTH208 - names only
+            links = {name: str((path / name).readlink()) for name in os.listdir(path)}  # noqa: PTH208 - names only
         except OSError:
             return False
-        return found == wanted
+        return links == wanted
 
     def make(self, trees: Mapping[str, str]) -> Path:
         """Create the directory if missing, record its use, and return it.

@@ -196,7 +196,7 @@ class ReleaseChecker:
             return []
         chain = " → ".join(item.chain)
         manifest = self.supply.files.parse_manifest(data, f"{chain}: {MANIFEST}")
-        found = [
+        dependencies = [
             _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
             if isinstance(module, GitModule) and module.kind == "tag"
@@ -215,8 +215,10 @@ class ReleaseChecker:
                     where=f"{chain}: {MANIFEST}",
                     hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
                 )
-            found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
-        return found
+            dependencies.append(
+                _Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry))
+            )
+        return dependencies
 
     def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
         """Return the unmet dependencies in the modules' `metadata.json`."""

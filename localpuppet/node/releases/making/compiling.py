@@ -73,7 +73,7 @@ def compile_nodes(
         PuppetMissingError: Puppet is not installed.
         StateError: Puppet cannot be started.
     """
-    found = []
+    compiled = []
     for loaded in inputs:
         for machine in facts:
             name = machine.name if machine else None
@@ -83,12 +83,12 @@ def compile_nodes(
                 count = len(compiler.compile(release, document, facts=machine))
             except InvalidInputError as error:
                 problem = str(error)
-            found.append(
+            compiled.append(
                 CompiledNode(
                     input=loaded.name, node=name or "this node", resources=count, problem=problem
                 )
             )
-    return tuple(found)
+    return tuple(compiled)
 
 
 def read_facts(file: Path) -> FactOverrides:

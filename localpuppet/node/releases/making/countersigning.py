@@ -66,14 +66,14 @@ def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -
         UnavailableError: The remote is unreachable; no signature is left.
         StateError: git failed.
     """
-    found = tree.tag_object(tag)
-    if found is None:
+    existing = tree.tag_object(tag)
+    if existing is None:
         raise InvalidInputError(
             f"there is no annotated tag {tag} here",
             where=str(tree.directory),
             hint=f"git fetch origin tag {tag}",
         )
-    tag_object, body = found
+    tag_object, body = existing
     where = f"{tree.directory} tag {tag}"
     signature_kind(body, where=where)
     lines = body.split(b"\n")[:3]
@@ -89,17 +89,17 @@ def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -
 
 
 def _source(body: bytes, wanted: str | None, *, where: str) -> str:
-    said = sources_of(body)
+    sources = sources_of(body)
     if wanted is not None and "/" in ReleasePath.parse(wanted, where="--source"):
         raise InvalidInputError(f"{wanted!r} is not the name of a source", where="--source")
-    if not said:
+    if not sources:
         if wanted is None:
             raise InvalidInputError("does not name its source", where=where, hint="--source NAME")
         return wanted
-    if len(said) > 1 or (wanted is not None and said != (wanted,)):
-        shown = ", ".join(one_line(name)[:60] for name in said[:3])
+    if len(sources) > 1 or (wanted is not None and sources != (wanted,)):
+        shown = ", ".join(one_line(name)[:60] for name in sources[:3])
         raise IntegrityError(f"is for the source {shown}", where=where, hint="do not sign it")
-    return ReleasePath.parse(said[0], where=where)
+    return ReleasePath.parse(sources[0], where=where)
 
 
 def _refuse_other_than_origins(tree: TaggedTree, tag: Tag, tag_object: str, *, where: str) -> None:

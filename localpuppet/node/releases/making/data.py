@@ -56,9 +56,9 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
         hierarchy = None
         if (place / NAME).is_file():
             hierarchy = parse_hierarchy(_load_config(place / NAME))
-            found = _check(place, directory, hierarchy)
-            files += found.files
-            warnings += found.warnings
+            checked = _check(place, directory, hierarchy)
+            files += checked.files
+            warnings += checked.warnings
         warnings += _unused(place, directory, hierarchy)
     return CheckedData(files=files, warnings=tuple(warnings))
 
@@ -103,16 +103,16 @@ def _check(place: Path, release: Path, hierarchy: Hierarchy) -> CheckedData:
 
 
 def _files(place: Path, hierarchy: Hierarchy) -> Sequence[Path]:
-    found: set[Path] = set()
+    files: set[Path] = set()
     for datadir in {level.datadir for level in hierarchy.levels}:
         for path in (place / datadir).rglob("*") if datadir else place.glob("*"):
             if path.suffix in _SUFFIXES and path.name != NAME and path.is_file():
-                found.add(path)
-            if len(found) > MAX_FILES:
+                files.add(path)
+            if len(files) > MAX_FILES:
                 raise InvalidInputError(
                     f"has more than {MAX_FILES} files of data", where=str(place / datadir)
                 )
-    return sorted(found)
+    return sorted(files)
 
 
 def _load_config(config: Path) -> object:

@@ -39,12 +39,12 @@ class Level:
 
     def fixed(self) -> list[str]:
         """Return the part of each path that is the same on every node: a file or directory."""
-        found = []
+        paths = []
         for path in self.paths:
             before, varies, _ = _pattern(path).partition("*")
             place = before.rpartition("/")[0] if varies else before
-            found.append(f"{self.datadir}/{place}".rstrip("/"))
-        return list(dict.fromkeys(found))
+            paths.append(f"{self.datadir}/{place}".rstrip("/"))
+        return list(dict.fromkeys(paths))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +66,19 @@ def parse_hierarchy(raw: object) -> Hierarchy:
     Args:
         raw: The file, as YAML has it.
     """
-    said = mapping_of(raw)
-    if said.get("version") != 5:
+    document = mapping_of(raw)
+    if document.get("version") != 5:
         notes = (
             "is not of version 5: Puppet 7 reads its datadir on the node, not in the release;"
             " Puppet 8 does not read it (convert it to version 5)",
         )
         return Hierarchy(levels=(), notes=notes)
-    defaults = mapping_of(said.get("defaults"))
+    defaults = mapping_of(document.get("defaults"))
     levels: list[Level] = []
     notes_: list[str] = []
-    for number, body in enumerate(_sequence(said.get("hierarchy", [{"path": "common.yaml"}])), 1):
+    for number, body in enumerate(
+        _sequence(document.get("hierarchy", [{"path": "common.yaml"}])), 1
+    ):
         level = mapping_of(body)
         name = str(level.get("name", f"level {number}"))
         own = any(key in level for key in _BACKENDS)
@@ -105,14 +107,14 @@ def _datadir(defaults: Mapping[str, Any]) -> str:
 
 
 def _paths(level: Mapping[str, Any]) -> tuple[str, ...]:
-    found = [str(level[key]) for key in ("path", "glob") if key in level]
+    paths = [str(level[key]) for key in ("path", "glob") if key in level]
     for key in ("paths", "globs"):
-        found += [str(path) for path in _sequence(level.get(key, []))]
+        paths += [str(path) for path in _sequence(level.get(key, []))]
     mapped = _sequence(level.get("mapped_paths", []))
     if len(mapped) == 3:
         variable = re.escape(str(mapped[1]))
-        found.append(re.sub(rf"%\{{{variable}\}}", "%{}", str(mapped[2])))
-    return tuple(found)
+        paths.append(re.sub(rf"%\{{{variable}\}}", "%{}", str(mapped[2])))
+    return tuple(paths)
 
 
 def _pattern(path: str) -> str:

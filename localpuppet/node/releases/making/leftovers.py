@@ -44,16 +44,16 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
     file = directory / PUPPETFILE
     if not file.exists():
         return []
-    said = parse(read_user_file(file).decode("utf-8", "replace"))
+    puppetfile = parse(read_user_file(file).decode("utf-8", "replace"))
     rules = ImportRules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
-    found = import_modules(said, rules=rules, old=manifest, repository=None)
+    imported = import_modules(puppetfile, rules=rules, old=manifest, repository=None)
     notes = [
         f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest:"
         f" {choice.left or 'run localpuppet release import'}"
-        for choice in found.choices
+        for choice in imported.choices
         if choice.name not in manifest.modules
     ]
-    return notes + [f"{PUPPETFILE}:{line}: {note}" for line, note in said.notes.items()]
+    return notes + [f"{PUPPETFILE}:{line}: {note}" for line, note in puppetfile.notes.items()]
 
 
 def unused_code(

@@ -83,9 +83,9 @@ def own_modules(
         if part and part in ignored:
             left_out.append(part)
             continue
-        found = sorted(path for path in (directory / part).iterdir() if path.is_dir())
-        kept[part] = tuple(path for path in found if f"{before}{path.name}" not in ignored)
-        left_out += [f"{before}{path.name}" for path in found if path not in kept[part]]
+        directories = sorted(path for path in (directory / part).iterdir() if path.is_dir())
+        kept[part] = tuple(path for path in directories if f"{before}{path.name}" not in ignored)
+        left_out += [f"{before}{path.name}" for path in directories if path not in kept[part]]
         for path in kept[part]:
             name = f"{before}{path.name}/"
             inside = [file.removeprefix(name) for file in ignored.inside(name)]

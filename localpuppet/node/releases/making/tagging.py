@@ -163,11 +163,11 @@ def source_of_tag(
             raise InvalidInputError(f"{named!r} is not the name of a source", where="--source")
         return named
     url = tree.remote_url()
-    found = [name for name, source in sources.items() if source.url == url]
-    if len(found) == 1:
-        return found[0]
+    names = [name for name, source in sources.items() if source.url == url]
+    if len(names) == 1:
+        return names[0]
     if sign:
-        how_many = "several sources have" if found else "no source has"
+        how_many = "several sources have" if names else "no source has"
         raise InvalidInputError(
             f"a signed tag says which source it is for, and {how_many} the URL of origin",
             where="localpuppet.yaml: sources",

@@ -65,15 +65,15 @@ class WorkTrees:
         name = called(place)
         self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
         with errors_at(str(place / MANIFEST), LocalpuppetError):
-            found = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
-        self._name_what_a_release_lacks(place, found, lock)
-        return replace(found, work_tree=str(place))
+            release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
+        self._name_what_a_release_lacks(place, release, lock)
+        return replace(release, work_tree=str(place))
 
-    def _name_what_a_release_lacks(self, place: Path, found: Release, lock: Lock) -> None:
+    def _name_what_a_release_lacks(self, place: Path, release: Release, lock: Lock) -> None:
         """Note the modules that this run has and a release of the same tree would lack."""
         ignored = self.ignored(place)
         top = place.resolve()
-        own = [path.resolve() for path in found.modulepath]
+        own = [path.resolve() for path in release.modulepath]
         names = [
             path.relative_to(top).as_posix()
             for directory in own

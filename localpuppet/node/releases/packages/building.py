@@ -157,10 +157,10 @@ class Packager:
 
     def _copy(self, sha256: str, target: Path) -> None:
         packages.copy_tree(self.store.path(sha256), target, link=False)
-        found = tree_digest(target, where=sha256)
-        if found != sha256:
+        digest = tree_digest(target, where=sha256)
+        if digest != sha256:
             raise IntegrityError(
-                f"has the digest {found[:16]}…",
+                f"has the digest {digest[:16]}…",
                 where=str(self.store.path(sha256)),
                 hint="'localpuppet release verify' shows details, 'localpuppet stage' repairs it",
             )
@@ -202,9 +202,9 @@ def _copy_licences(staged: StagedRelease, objects: Path, target: Path) -> None:
     ]
     for name, sha256 in sorted(trees.items()):
         tree = objects / sha256
-        found = [path for path in _files(tree) if naming.is_licence(path.name)]
-        lines.append(f"{name}: {len(found) or 'no'} licence files in its tree")
-        for path in found:
+        licences = [path for path in _files(tree) if naming.is_licence(path.name)]
+        lines.append(f"{name}: {len(licences) or 'no'} licence files in its tree")
+        for path in licences:
             copy = target / "licenses" / name / path.relative_to(tree)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)

@@ -127,7 +127,7 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
     """
     problem: LocalpuppetError | None = None
     for directory in directories:
-        found = []
+        packages = []
         for path in sorted(directory.iterdir()) if directory.is_dir() else []:
             if not _ID.match(path.name):
                 continue
@@ -137,16 +137,16 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
                 problem = problem or error
                 continue
             if package.release == app:
-                found.append(package)
-        if len(found) > 1:
+                packages.append(package)
+        if len(packages) > 1:
             raise IntegrityError(
-                f"{found[0].directory.name[:12]}… and {found[1].directory.name[:12]}…"
+                f"{packages[0].directory.name[:12]}… and {packages[1].directory.name[:12]}…"
                 f" both claim to be {app}",
                 where=str(directory),
                 hint="remove the wrong package",
             )
-        if found:
-            return found[0]
+        if packages:
+            return packages[0]
     if problem is not None:
         raise problem
     return None
@@ -165,8 +165,8 @@ def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
     # A version has no `-`; a name that could be taken for a longer one ends in a digest.
     name = re.compile(rf"{re.escape(package_name(app))}-[^-]+\.tar(?:\.gz)?\Z")
     for directory in directories:
-        found = sorted(directory.glob(f"{PREFIX}*.tar*")) if directory.is_dir() else []
-        packs = [path for path in found if name.match(path.name)]
+        files = sorted(directory.glob(f"{PREFIX}*.tar*")) if directory.is_dir() else []
+        packs = [path for path in files if name.match(path.name)]
         if len(packs) > 1:
             raise IntegrityError(
                 f"{packs[0].name} and {packs[1].name} are both packs of {app}",

@@ -173,34 +173,34 @@ class PackageStaging:
         accept_moved: bool,
     ) -> StagedRelease:
         """Bring the trees of a package into the store; return their verified record."""
-        said = self._record(app, package)
+        staged = self._record(app, package)
         pin = self.staging.remembered(app, known)
-        if pin is not None and not _same(pin, said.pin) and not accept_moved:
+        if pin is not None and not _same(pin, staged.pin) and not accept_moved:
             raise IntegrityError(
-                f"is another {said.pin.tag}: here it is {pin.commit[:12]}"
-                f" (tree {pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
-                f" ({said.pin.tree_sha256[:12]})",
+                f"is another {staged.pin.tag}: here it is {pin.commit[:12]}"
+                f" (tree {pin.tree_sha256[:12]}), the package has {staged.pin.commit[:12]}"
+                f" ({staged.pin.tree_sha256[:12]})",
                 where=package.file,
                 hint="find out which is right; '--accept-moved' accepts the package's",
             )
-        self._refuse_unsigned(said, known)
-        new = [sha256 for sha256 in said.trees.values() if not self.supply.store.has(sha256)]
-        self._add(said.trees, package, scratch)
+        self._refuse_unsigned(staged, known)
+        new = [sha256 for sha256 in staged.trees.values() if not self.supply.store.has(sha256)]
+        self._add(staged.trees, package, scratch)
         try:
-            return self._described(app, said, package)
+            return self._described(app, staged, package)
         except LocalpuppetError:
             for sha256 in new:
                 self.supply.store.remove(sha256)
             raise
 
     def _described(
-        self, app: ReleasePath, said: StagedRelease, package: "Package"
+        self, app: ReleasePath, recorded: StagedRelease, package: "Package"
     ) -> StagedRelease:
         """Return the record of a release whose trees are in the store, from its own lock."""
-        own = self.supply.store.path(said.pin.tree_sha256)
+        own = self.supply.store.path(recorded.pin.tree_sha256)
         lock = self.supply.files.locked(app, lambda name: _own_file(own / name))
-        staged = self.staging.describe(app, said.pin, lock)
-        if staged != said:
+        staged = self.staging.describe(app, recorded.pin, lock)
+        if staged != recorded:
             raise IntegrityError(
                 "its record and the lock in it name different trees",
                 where=package.file,
@@ -213,32 +213,32 @@ class PackageStaging:
             raw = self.supply.files.documents.parse(
                 package.data, schema="package", where=package.file
             )
-            said = StagedRelease.from_dict(raw)
-            for name, sha256 in [*said.modules.items(), *said.sources.items()]:
+            staged = StagedRelease.from_dict(raw)
+            for name, sha256 in [*staged.modules.items(), *staged.sources.items()]:
                 parse_digest(sha256, where=name)
-            for name in said.sources:
+            for name in staged.sources:
                 ReleasePath.parse(name, where="sources")
         except (InvalidInputError, StateError) as error:
             place = "" if error.where.startswith(package.file) else package.file
             raise IntegrityError(error.what, where=place or error.where) from error
-        if said.pin.tag != split(app):
-            raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
-        return said
+        if staged.pin.tag != split(app):
+            raise IntegrityError(f"is the tag {staged.pin.tag}, not {app}", where=package.file)
+        return staged
 
-    def _refuse_unsigned(self, said: StagedRelease, known: StagedRelease | None) -> None:
+    def _refuse_unsigned(self, staged: StagedRelease, known: StagedRelease | None) -> None:
         """Reject trees of a source that requires signatures, unless git has verified them.
 
         A tree in the store proves nothing, because any release may have brought it. Only git knows
         the age of a tag that `gc` removed.
         """
-        source = self.supply.sources.get(said.release.source)
+        source = self.supply.sources.get(staged.release.source)
         if known is None and source is not None and source.fresh is not None:
             raise IntegrityError(
                 f"{source.name} limits the age of tags, and a package has no tag timestamp",
-                where=str(said.release),
+                where=str(staged.release),
                 hint="stage it from git",
             )
-        path = self._verified.noted().unverified(said, self.supply.sources)
+        path = self._verified.noted().unverified(staged, self.supply.sources)
         if path is not None:
             raise IntegrityError(
                 f"{path.source} requires signed tags, and a package has no signature",
@@ -255,11 +255,11 @@ class PackageStaging:
             places[name] = scratch / f"tree-{number}"
             package.take(sha256, places[name])
 
-        def accept(found: Mapping[str, str]) -> None:
+        def accept(digests: Mapping[str, str]) -> None:
             for sha256, name in missing.items():
-                if found[name] != sha256:
+                if digests[name] != sha256:
                     raise IntegrityError(
-                        f"has the digest {found[name][:16]}…, the package says {sha256[:16]}…",
+                        f"has the digest {digests[name][:16]}…, the package says {sha256[:16]}…",
                         where=f"{package.where}: {name}",
                         hint="the package was changed or damaged; install it again",
                     )
@@ -267,10 +267,10 @@ class PackageStaging:
         self.supply.store.add(places.items(), accept=accept)
 
 
-def _same(one: Pin, other: Pin) -> bool:
+def _same(pin: Pin, other: Pin) -> bool:
     """Return whether two pins are equal but for their URL (a mirror)."""
     fields = ("tag", "tag_object", "commit", "tree_sha256")
-    return all(getattr(one, field) == getattr(other, field) for field in fields)
+    return all(getattr(pin, field) == getattr(other, field) for field in fields)
 
 
 def _own_file(path: Path) -> bytes | None:

@@ -157,20 +157,22 @@ class SystemPackageTools:
         tries: int = 1,
     ) -> str:
         epoch = {} if time is None else {"SOURCE_DATE_EPOCH": str(time)}
-        found = shutil.which(program, path=self._env["PATH"])
-        if found is None:
+        path = shutil.which(program, path=self._env["PATH"])
+        if path is None:
             package = {"rpmbuild": "rpm or rpm-build", "dpkg-deb": "dpkg"}.get(program, program)
             raise StateError(f"{program} is not installed", hint=f"install the package {package}")
         variables = {**self._env, **epoch, **(env or {})}
-        done = self._ended(program, [found, *arguments], variables)
+        done = self._ended(program, [path, *arguments], variables)
         for _ in range(tries - 1):
             if done.returncode == 0 or APT_LOCKED not in done.stderr:
                 break
             self._sleep(APT_AGAIN)
-            done = self._ended(program, [found, *arguments], variables)
+            done = self._ended(program, [path, *arguments], variables)
         if done.returncode != 0:
-            said = last_words(done.stderr, most=300)
-            raise StateError(f"failed: {said or f'exit code {done.returncode}'}", where=program)
+            error_text = last_words(done.stderr, most=300)
+            raise StateError(
+                f"failed: {error_text or f'exit code {done.returncode}'}", where=program
+            )
         return done.stdout.decode("utf-8", "replace")
 
     def _ended(

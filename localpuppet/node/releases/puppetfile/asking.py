@@ -41,9 +41,9 @@ def ask(
             return RepositoryAnswer(refs=None, problem=error.args[0])
 
     wanted = list(dict.fromkeys(urls))
-    found = {}
+    answers = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for url, answer in zip(wanted, pool.map(one, wanted), strict=True):
-            found[url] = answer
-            progress(len(found), len(wanted))
-    return found
+            answers[url] = answer
+            progress(len(answers), len(wanted))
+    return answers

@@ -58,7 +58,7 @@ class EntryChoice:
         name: The module's name, or the entry's if that is not a module name.
         module: The module in the manifest; `None` if left out, or if its repository must be asked
             first.
-        said: What pins it, in words.
+        pinned_by: What pins it, in words.
         left: Why it is left out, or empty.
         notes: Notes for the user.
     """
@@ -66,7 +66,7 @@ class EntryChoice:
     entry: PuppetfileEntry
     name: str
     module: Module | None = None
-    said: str = ""
+    pinned_by: str = ""
     left: str = ""
     notes: tuple[str, ...] = ()
 
@@ -114,11 +114,11 @@ def choose(
         _refuse_others(options, rules)
         if "git" not in options:
             module: Module | None = _forge(entry, options, rules)
-            said = module.version.text if isinstance(module, ForgeModule) else ""
+            version_text = module.version.text if isinstance(module, ForgeModule) else ""
         else:
             url, note = git_url(options["git"], allow_file=rules.allow_file)
             notes += [note] if note else []
-            module, said, more = _git(url, options, rules, refs, unasked)
+            module, version_text, more = _git(url, options, rules, refs, unasked)
             notes += more
             named = _named(options)[1] not in ("", CONTROL)
             # r10k takes it where a branch is missing.
@@ -126,7 +126,9 @@ def choose(
                 notes.append("default_branch is not kept")
     except InvalidInputError as error:
         return EntryChoice(entry=entry, name=name, left=_reason(error), notes=tuple(notes))
-    return EntryChoice(entry=entry, name=name, module=module, said=said, notes=tuple(notes))
+    return EntryChoice(
+        entry=entry, name=name, module=module, pinned_by=version_text, notes=tuple(notes)
+    )
 
 
 def _reason(error: InvalidInputError) -> str:
@@ -176,8 +178,8 @@ def _forge(entry: PuppetfileEntry, options: Mapping[str, str], rules: ImportRule
 
 def _named(options: Mapping[str, str]) -> tuple[str, str]:
     """Return the kind and name of the ref that r10k would take; the last of them counts."""
-    found = [(kind, options[kind]) for kind in options if kind in _KINDS and options[kind]]
-    return found[-1] if found else ("", "")
+    kinds = [(kind, options[kind]) for kind in options if kind in _KINDS and options[kind]]
+    return kinds[-1] if kinds else ("", "")
 
 
 def _git(
@@ -223,9 +225,9 @@ def _asked(
     if f"refs/heads/{branch}" in refs:
         return _module(url, "branch", branch), f"branch {branch}", notes
     if _SHORT.match(ref):
-        found = {commit for commit in refs.values() if commit.startswith(ref)}
-        if len(found) == 1:
-            commit = found.pop()
+        commits = {commit for commit in refs.values() if commit.startswith(ref)}
+        if len(commits) == 1:
+            commit = commits.pop()
             return _module(url, "commit", commit), f"commit {commit[:12]}", notes
         raise InvalidInputError(f"{ref} is a short commit id: write all 40 digits")
     raise InvalidInputError(f"its repository has no {ref}")
@@ -254,8 +256,8 @@ def _at_tag(url: GitUrl, kind: str, ref: str, refs: Mapping[str, str] | None) ->
         return _module(url, "tag", ref)
     tags = [
         name.removeprefix("refs/tags/")
-        for name, found in known.items()
-        if name.startswith("refs/tags/") and commit and found == commit
+        for name, commit_at_tag in known.items()
+        if name.startswith("refs/tags/") and commit and commit_at_tag == commit
     ]
     for tag in sorted(tags, key=_preference):
         try:

@@ -26,7 +26,7 @@ MAX_PROCESSES = 64
 SIGNALLED = 128  # A shell's exit code for a program that a signal ended starts here.
 MAX_MODULES = 10_000
 USER, _, GROUP = "nobody:nogroup".partition(":")
-BOUNDS = Bounds(seconds=SECONDS, said=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
+BOUNDS = Bounds(seconds=SECONDS, output=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
 
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
@@ -92,12 +92,12 @@ def _script() -> str:
 
 def _puppetfile(output: bytes) -> Puppetfile:
     try:
-        said = loads(output)
-        entries = tuple(_entry(item) for item in said["modules"][:MAX_MODULES])
+        document = loads(output)
+        entries = tuple(_entry(item) for item in document["modules"][:MAX_MODULES])
         return Puppetfile(
             entries=entries,
-            moduledir=str(said["moduledir"]),
-            forge=str(said["forge"]),
+            moduledir=str(document["moduledir"]),
+            forge=str(document["forge"]),
             notes={},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -74,12 +74,12 @@ def import_modules(
 
 
 def _changes(old: Mapping[str, Module], new: Mapping[str, Module]) -> dict[str, str]:
-    found = {}
+    changes = {}
     for name in sorted({*old, *new}):
         if name not in old:
-            found[name] = "added"
+            changes[name] = "added"
         elif name not in new:
-            found[name] = "removed"
+            changes[name] = "removed"
         elif old[name].fields != new[name].fields:
-            found[name] = "changed"
-    return found
+            changes[name] = "changed"
+    return changes

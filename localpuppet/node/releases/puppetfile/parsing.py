@@ -30,7 +30,7 @@ def parse(text: str) -> Puppetfile:
     """
     entries: list[PuppetfileEntry] = []
     notes: dict[int, str] = {}
-    said = {"moduledir": "", "forge": ""}
+    settings = {"moduledir": "", "forge": ""}
     depth = 0
     for statement in statements(text.removeprefix("\ufeff")):
         first = statement.tokens[0]
@@ -38,9 +38,9 @@ def parse(text: str) -> Puppetfile:
         opened = _opened(statement.tokens)
         if word == "mod" and opened <= 0:
             entries.append(_entry(statement, left=INSIDE if depth > 0 else ""))
-        elif word in said and depth == 0:
+        elif word in settings and depth == 0:
             try:
-                (said[word],) = _values(statement.tokens[1:])
+                (settings[word],) = _values(statement.tokens[1:])
             except (_RubyError, ValueError):
                 notes[first.line] = f"the {word} here {RUBY}"
         else:
@@ -50,7 +50,10 @@ def parse(text: str) -> Puppetfile:
             # Entries that are behind a block opened in one line come with it.
             depth = max(0, depth + opened)
     return Puppetfile(
-        entries=tuple(entries), moduledir=said["moduledir"], forge=said["forge"], notes=notes
+        entries=tuple(entries),
+        moduledir=settings["moduledir"],
+        forge=settings["forge"],
+        notes=notes,
     )
 
 

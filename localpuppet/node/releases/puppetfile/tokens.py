@@ -90,7 +90,7 @@ def _tokens(text: str, comments: dict[int, str]) -> Iterator[Token]:
 
 
 def _above(comments: Mapping[int, str], line: int) -> str:
-    found: list[str] = []
+    lines_above: list[str] = []
     while (line := line - 1) in comments:
-        found.append(comments[line])
-    return "\n".join(reversed(found)).strip()
+        lines_above.append(comments[line])
+    return "\n".join(reversed(lines_above)).strip()

@@ -66,14 +66,16 @@ class ModuleFetcher:
         """
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
-        found = dict(wanted)
+        with_digests = dict(wanted)
         budget = budget or self._store.budget()
         for key, pin in wanted.items():
             if key not in absent:
                 members, size = self._store.weight(pin.tree_sha256)
                 budget.take(size, where=f"{file}: {key}", members=members)
         come = {**self._commits(absent, file, budget), **self._archives(absent, file, budget)}
-        found |= {key: replace(pin, tree_sha256=sha256) for key, (pin, sha256) in come.items()}
+        with_digests |= {
+            key: replace(pin, tree_sha256=sha256) for key, (pin, sha256) in come.items()
+        }
         if ask_all:
             self._ask(
                 {
@@ -82,7 +84,7 @@ class ModuleFetcher:
                     if isinstance(pin, ForgePin) and key not in absent
                 }
             )
-        return found
+        return with_digests
 
     def _has(self, pin: Untagged) -> bool:
         return bool(pin.tree_sha256) and self._store.sound(pin.tree_sha256)
@@ -151,11 +153,11 @@ class ModuleFetcher:
             return
         from localpuppet.node.releases.forge.ports import other_archive
 
-        said = self._forge().digests([_release(pin) for pin in pins.values()])
+        digests = self._forge().digests([_release(pin) for pin in pins.values()])
         for pin in pins.values():
             release = _release(pin)
-            if said[release] and said[release] != pin.archive_sha256:
-                raise other_archive(release, pinned=pin.archive_sha256, now=said[release])
+            if digests[release] and digests[release] != pin.archive_sha256:
+                raise other_archive(release, pinned=pin.archive_sha256, now=digests[release])
 
 
 def _release(pin: ForgePin) -> "ForgeRelease":
@@ -167,8 +169,8 @@ def _release(pin: ForgePin) -> "ForgeRelease":
 def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[str, str]], None]:
     """Return a check that rejects trees that differ from their pins, before any is stored."""
 
-    def accept(found: Mapping[str, str]) -> None:
-        for key, sha256 in found.items():
+    def accept(digests: Mapping[str, str]) -> None:
+        for key, sha256 in digests.items():
             expected = pins[key].tree_sha256
             if expected and sha256 != expected:
                 raise IntegrityError(

@@ -84,8 +84,8 @@ def label(pin: AnyPin | None) -> str:
 
 def newer_version(pin: ForgePin, versions: Iterable[ModuleVersion]) -> str:
     """Return the newest version of a module if it is newer than the pin, else empty."""
-    found = newest(Range.parse("latest", where=""), versions)
-    return found if found is not None and found.order > pin.version.order else ""
+    version = newest(Range.parse("latest", where=""), versions)
+    return version if version is not None and version.order > pin.version.order else ""
 
 
 def newer_ref(pin: AnyPin, refs: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ def outdated(
     urls = [str(pin.url) for pin in pins.values() if not isinstance(pin, ForgePin)]
     versions = forge().versions(slugs) if slugs else {}
     refs = repository.refs(urls) if urls else {}
-    found = []
+    moves = []
     for key in sorted(pins):
         pin = pins[key]
         new = (
@@ -37,5 +37,5 @@ def outdated(
             else newer_ref(pin, refs[pin.url])
         )
         if new:
-            found.append(PinMove(name=key.partition(".")[2], old=label(pin), new=new))
-    return tuple(found)
+            moves.append(PinMove(name=key.partition(".")[2], old=label(pin), new=new))
+    return tuple(moves)

@@ -62,7 +62,7 @@ def resolve_modules(
     Raises:
         InvalidInputError: A branch, module, or version does not exist.
     """
-    found: dict[str, Draft] = {}
+    resolved: dict[str, Draft] = {}
     branches: dict[str, GitModule] = {}
     ranges: dict[str, ForgeModule] = {}
     for name, module in modules.items():
@@ -70,24 +70,24 @@ def resolve_modules(
         if isinstance(module, GitModule) and module.kind == "tag":
             continue
         if pin is not None and name not in update and _stays(module, pin):
-            found[name] = pin  # type: ignore[assignment] # a tag's pin does not fit
+            resolved[name] = pin  # type: ignore[assignment] # a tag's pin does not fit
         elif isinstance(module, ForgeModule):
             exact = module.version.exact
             if exact is None:
                 ranges[name] = module
             else:
-                found[name] = _archive(module, exact)
+                resolved[name] = _archive(module, exact)
         elif module.kind == "commit":
-            found[name] = CommitPin(url=module.url, branch="", commit=module.ref, tree_sha256="")
+            resolved[name] = CommitPin(url=module.url, branch="", commit=module.ref, tree_sha256="")
         else:
             branches[name] = module
     if branches:
         with gather_unavailable(failed):
-            found |= _heads(branches, repository)
+            resolved |= _heads(branches, repository)
     if ranges:
         with gather_unavailable(failed):
-            found |= _newest(ranges, forge())
-    return found
+            resolved |= _newest(ranges, forge())
+    return resolved
 
 
 def _stays(module: Module, pin: AnyPin) -> bool:
@@ -102,7 +102,7 @@ def _archive(module: ForgeModule, version: ModuleVersion) -> ForgePin:
 
 def _heads(modules: Mapping[str, GitModule], repository: "Repository") -> dict[str, Draft]:
     refs = repository.refs([module.url for module in modules.values()])
-    found: dict[str, Draft] = {}
+    resolved: dict[str, Draft] = {}
     for name, module in modules.items():
         commit = refs[module.url].get(f"refs/heads/{module.ref}")
         if commit is None:
@@ -111,13 +111,13 @@ def _heads(modules: Mapping[str, GitModule], repository: "Repository") -> dict[s
                 where=f"modules.{name}",
                 hint=f"git ls-remote --heads {module.url}",
             )
-        found[name] = CommitPin(url=module.url, branch=module.ref, commit=commit, tree_sha256="")
-    return found
+        resolved[name] = CommitPin(url=module.url, branch=module.ref, commit=commit, tree_sha256="")
+    return resolved
 
 
 def _newest(modules: Mapping[str, ForgeModule], forge: "ModuleForge") -> dict[str, Draft]:
     versions = forge.versions([module.slug for module in modules.values()])
-    found: dict[str, Draft] = {}
+    resolved: dict[str, Draft] = {}
     for name, module in modules.items():
         version = newest(module.version, versions[module.slug])
         if version is None:
@@ -127,13 +127,13 @@ def _newest(modules: Mapping[str, ForgeModule], forge: "ModuleForge") -> dict[st
                 where=f"modules.{name}",
                 hint=f"the newest there is {highest}" if highest else "it has only pre-releases",
             )
-        found[name] = _archive(module, version)
-    return found
+        resolved[name] = _archive(module, version)
+    return resolved
 
 
 def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[str, Draft]:
     """Return drafts with the digests that the lock has for the same commit or version."""
-    found = dict(drafts)
+    resolved = dict(drafts)
     for name, draft in drafts.items():
         pin = old.get(name)
         if (
@@ -141,14 +141,14 @@ def as_locked(drafts: Mapping[str, Draft], old: Mapping[str, AnyPin]) -> dict[st
             and isinstance(pin, ForgePin)
             and (pin.forge, pin.version) == (draft.forge, draft.version)
         ):
-            found[name] = pin
+            resolved[name] = pin
         elif (
             isinstance(draft, CommitPin)
             and isinstance(pin, CommitPin)
             and (pin.url, pin.commit) == (draft.url, draft.commit)
         ):
-            found[name] = replace(draft, tree_sha256=pin.tree_sha256)
-    return found
+            resolved[name] = replace(draft, tree_sha256=pin.tree_sha256)
+    return resolved
 
 
 def unbound(drafts: Mapping[str, Draft]) -> dict[str, Draft]:

@@ -40,8 +40,8 @@ class Approval:
             digest=str(raw["digest"]),
             salt=parse_salt(str(raw["salt"])),
             nodes={
-                NodeName.parse(node): PredictedChanges.from_dict(told)
-                for node, told in raw["nodes"].items()
+                NodeName.parse(node): PredictedChanges.from_dict(predicted)
+                for node, predicted in raw["nodes"].items()
             },
         )
 
@@ -51,7 +51,7 @@ class Approval:
             "rollout": self.rollout,
             "digest": self.digest,
             "salt": self.salt,
-            "nodes": {node: told.to_dict() for node, told in self.nodes.items()},
+            "nodes": {node: predicted.to_dict() for node, predicted in self.nodes.items()},
         }
 
 
@@ -63,11 +63,11 @@ def digest_of(
     nodes: Mapping[NodeName, PredictedChanges],
 ) -> str:
     """Return the digest of the reported changes, 64 hexadecimal digits."""
-    said = {
+    content = {
         "rollout": rollout,
         "groups": [list(group) for group in groups],
         "tags": list(tags),
-        "nodes": {node: told.to_dict() for node, told in nodes.items()},
+        "nodes": {node: predicted.to_dict() for node, predicted in nodes.items()},
     }
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -46,8 +46,8 @@ class UnapprovedChange:
         parts = [f"would run {self.release}, and {self.approved} was approved"]
         changes = "1 change" if len(self.others) == 1 else f"{len(self.others)} changes"
         values = f", {self.other_values} of them to other values" if self.other_values else ""
-        said = f"would make {changes} that {_were(self.others)} not approved{values}"
-        return "; ".join([*(parts if self.approved else ()), *([said] if self.others else ())])
+        text = f"would make {changes} that {_were(self.others)} not approved{values}"
+        return "; ".join([*(parts if self.approved else ()), *([text] if self.others else ())])
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "UnapprovedChange":
@@ -67,23 +67,25 @@ class UnapprovedChange:
         return {
             "release": self.release,
             "approved": self.approved,
-            "others": [[one.type, one.title, one.property, one.mark] for one in self.others],
+            "others": [
+                [change.type, change.title, change.property, change.mark] for change in self.others
+            ],
             "other_values": self.other_values,
         }
 
 
-def compare(approved: PredictedChanges | None, found: PredictedChanges) -> UnapprovedChange:
+def compare(approved: PredictedChanges | None, predicted: PredictedChanges) -> UnapprovedChange:
     """Return what a node would do beyond the approval; false if there is nothing."""
     before = () if approved is None else approved.changes
-    marks = {one.mark for one in before}
-    names = {_property(one) for one in before}
-    others = tuple(one for one in found.changes if one.mark not in marks)
+    marks = {change.mark for change in before}
+    names = {_property(change) for change in before}
+    others = tuple(change for change in predicted.changes if change.mark not in marks)
     release = "nothing" if approved is None else approved.release
     return UnapprovedChange(
-        release=found.release,
-        approved="" if release == found.release else release,
+        release=predicted.release,
+        approved="" if release == predicted.release else release,
         others=others,
-        other_values=sum(_property(one) in names for one in others),
+        other_values=sum(_property(change) in names for change in others),
     )
 
 

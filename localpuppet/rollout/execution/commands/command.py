@@ -56,43 +56,43 @@ class SentCommand:
         return f"{self.caller} on {self.machine}"
 
 
-def refusal(said: SentCommand, state: RolloutState) -> str:
+def refusal(sent: SentCommand, state: RolloutState) -> str:
     """Return why a command is not possible in a state, one line; empty if it is."""
     if state.over is not None:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
         return f"is already ending: {state.stopped.reason}"
-    if said.command is RolloutCommand.APPROVE:
-        return "" if _approved(said, state) else _not_differing(said, state)
-    if said.command is RolloutCommand.PAUSE and state.paused is not None:
+    if sent.command is RolloutCommand.APPROVE:
+        return "" if _approved(sent, state) else _not_differing(sent, state)
+    if sent.command is RolloutCommand.PAUSE and state.paused is not None:
         return f"is already paused: {state.paused.reason}"
-    if said.command is RolloutCommand.CONTINUE and state.paused is None:
+    if sent.command is RolloutCommand.CONTINUE and state.paused is None:
         return "is not paused"
     if (
-        said.command is RolloutCommand.CONTINUE
+        sent.command is RolloutCommand.CONTINUE
         and state.differing
         and state.paused
         and state.paused.needs_approval
     ):
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
-    if said.command is RolloutCommand.CONTINUE and said.about != identify_pause(state):
+    if sent.command is RolloutCommand.CONTINUE and sent.about != identify_pause(state):
         return "paused again since then: check what it waits for now"
-    if said.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
+    if sent.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
 
 
-def _approved(said: SentCommand, state: RolloutState) -> NodeRun | None:
+def _approved(sent: SentCommand, state: RolloutState) -> NodeRun | None:
     """Return the node run whose difference is approved; `None` if no difference matches."""
     for turn, difference in state.differing.items():
-        if said.about == about(turn.node, difference):
+        if sent.about == about(turn.node, difference):
             return turn
     return None
 
 
-def _not_differing(said: SentCommand, state: RolloutState) -> str:
-    node = said.about.partition(" ")[0]
+def _not_differing(sent: SentCommand, state: RolloutState) -> str:
+    node = sent.about.partition(" ")[0]
     if not node:
         return "the approval names no node: approve it on the machine that controls the rollout"
     if any(turn.node == node for turn in state.differing):
@@ -113,16 +113,16 @@ def identify_pause(state: RolloutState) -> str:
     return f"{state.pauses} {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
 
 
-def meaning(said: SentCommand, state: RolloutState) -> Event:
+def meaning(sent: SentCommand, state: RolloutState) -> Event:
     """Return the event of a command that `refusal` accepts; a pause without its time."""
-    if (turn := _approved(said, state)) is not None:
+    if (turn := _approved(sent, state)) is not None:
         return ChangesApproved(
-            node_run=turn, difference=state.differing[turn].digest, approved_by=said.who
+            node_run=turn, difference=state.differing[turn].digest, approved_by=sent.who
         )
-    if said.command is RolloutCommand.CONTINUE:
-        return RolloutContinued(caller=said.caller, machine=said.machine)
-    if said.command is RolloutCommand.PAUSE:
-        return RolloutPaused(reason=f"paused by {said.who}", requested_by=said.who)
-    if said.command is RolloutCommand.ROLLBACK:
-        return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {said.who}")
-    return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {said.who}")
+    if sent.command is RolloutCommand.CONTINUE:
+        return RolloutContinued(caller=sent.caller, machine=sent.machine)
+    if sent.command is RolloutCommand.PAUSE:
+        return RolloutPaused(reason=f"paused by {sent.who}", requested_by=sent.who)
+    if sent.command is RolloutCommand.ROLLBACK:
+        return RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason=f"rolled back by {sent.who}")
+    return RolloutStopped(ending=RolloutEnding.STOPPED, reason=f"stopped by {sent.who}")

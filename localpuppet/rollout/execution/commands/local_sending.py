@@ -27,7 +27,7 @@ def _is_meant(expected: Event, event: Event) -> bool:
     return event == expected
 
 
-async def say_here(journal: JournalReader, said: SentCommand) -> None:
+async def send_here(journal: JournalReader, sent: SentCommand) -> None:
     """Send a command and wait until its event is in the journal.
 
     Raises:
@@ -37,10 +37,10 @@ async def say_here(journal: JournalReader, said: SentCommand) -> None:
     before = [event for _, event in journal.events()]
     state = RolloutState.of(before)
     where = str(state.began.id)
-    if problem := refusal(said, state):
+    if problem := refusal(sent, state):
         raise InvalidInputError(problem, where=where)
-    expected = meaning(said, state)
-    journal.say(said.command, said.caller, said.about)
+    expected = meaning(sent, state)
+    journal.say(sent.command, sent.caller, sent.about)
     try:
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -49,7 +49,7 @@ async def say_here(journal: JournalReader, said: SentCommand) -> None:
                 events = [event for _, event in journal.events()]
                 if any(_is_meant(expected, event) for event in events[len(before) :]):
                     return
-                if problem := refusal(said, RolloutState.of(events)):
+                if problem := refusal(sent, RolloutState.of(events)):
                     raise InvalidInputError(problem, where=where)
                 if not taken:
                     raise UnavailableError(

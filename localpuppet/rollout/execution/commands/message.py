@@ -128,7 +128,7 @@ class SignedCommand:
         return json.dumps(claims, separators=(",", ":")).encode()
 
     @property
-    def said(self) -> SentCommand:
+    def sent_command(self) -> SentCommand:
         """The command and its sender."""
         return SentCommand(
             command=self.command, caller=self.caller.caller, machine=self.machine, about=self.about

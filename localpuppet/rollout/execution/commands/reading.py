@@ -56,7 +56,7 @@ class JournalCommandReader:
         """
         last = 0
         while True:
-            for number, command, caller, about in self._journal.said(last):
+            for number, command, caller, about in self._journal.commands_after(last):
                 last = number
                 if (known := _KNOWN.get(command)) is not None:
                     take(
@@ -85,7 +85,7 @@ class BusCommandReader:
     denied: Callable[[SignerName], str]
     clock: Clock
     # (sender, id) -> expiry
-    _heard: dict[tuple[SignerName, str], int] = field(default_factory=dict, init=False)
+    _received: dict[tuple[SignerName, str], int] = field(default_factory=dict, init=False)
 
     async def hear(self, take: Take) -> None:
         """Deliver commands; see `notes.EventRecorder`.
@@ -100,17 +100,17 @@ class BusCommandReader:
                 async with aclosing(watching) as changes:
                     async for change in changes:
                         for entry in entries(change):
-                            await self._hear_one(entry.value, began, take)
+                            await self._receive_one(entry.value, began, take)
             except RefusedError:
                 return
             except UnavailableError:
                 await asyncio.sleep(AGAIN)
 
-    async def _hear_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
+    async def _receive_one(self, token: bytes, began: RolloutBegan, take: Take) -> None:
         spoken = self._believed(token, began)
         if spoken is None:
             return
-        problem = self._problem(spoken) or take(spoken.said)
+        problem = self._problem(spoken) or take(spoken.sent_command)
         reply = answer(
             self.signer,
             spoken,
@@ -137,12 +137,12 @@ class BusCommandReader:
         if spoken.caller != signed.signer or spoken.receiver != self.signer.name or not meant:
             return None
         now = int(self.clock.now().timestamp())
-        self._heard = {which: until for which, until in self._heard.items() if until > now}
+        self._received = {which: until for which, until in self._received.items() if until > now}
         which = (spoken.caller, spoken.jti)
-        own = sum(caller == spoken.caller for caller, _ in self._heard)
-        if which in self._heard or not WORDS.has_room(own=own, total=len(self._heard)):
+        own = sum(caller == spoken.caller for caller, _ in self._received)
+        if which in self._received or not WORDS.has_room(own=own, total=len(self._received)):
             return None
-        self._heard[which] = min(spoken.exp, now + MAX_LIFETIME)
+        self._received[which] = min(spoken.exp, now + MAX_LIFETIME)
         return spoken
 
     def _problem(self, spoken: SignedCommand) -> str:

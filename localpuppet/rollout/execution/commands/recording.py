@@ -35,5 +35,5 @@ class TimestampedJournal:
     async def hear(self, take: Callable[[SentCommand], str]) -> None:
         """Deliver commands; see `notes.EventRecorder`."""
         async with asyncio.TaskGroup() as group:
-            for one in self.ears:
-                group.create_task(one.hear(take))
+            for ear in self.ears:
+                group.create_task(ear.hear(take))

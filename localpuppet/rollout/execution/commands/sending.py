@@ -42,21 +42,21 @@ async def look(
         InvalidInputError: The rollout is unknown, over, or does not wait for this command.
     """
     for _ in range(LOOKS):
-        found = await heads.find(rollout)
-        events = [event for _, event in found.head.events]
+        published = await heads.find(rollout)
+        events = [event for _, event in published.head.events]
         if command not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
-            return found
+            return published
         if not events:
             raise InvalidInputError(
                 "has a journal that is too large for the bus, so this machine cannot show why it"
                 " waits",
-                where=str(found.head.rollout),
-                hint=f"decide on the machine of {found.signer} that controls it, or stop it",
+                where=str(published.head.rollout),
+                hint=f"decide on the machine of {published.signer} that controls it, or stop it",
             )
         if RolloutState.of(events).waits:
-            return found
+            return published
         await asyncio.sleep(pace)
-    raise InvalidInputError("is not paused", where=str(found.head.rollout))
+    raise InvalidInputError("is not paused", where=str(published.head.rollout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class CommandSender:
                     replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)
                 ) as tokens,
             ):
-                async for found in tokens:
+                async for answer_token in tokens:
                     try:
-                        reply = read_answer(self.verifier, found, spoken, clock=self.clock)
+                        reply = read_answer(self.verifier, answer_token, spoken, clock=self.clock)
                     except LocalpuppetError as error:
                         problem = f"rejected an untrusted reply: {error}"
                         continue

@@ -17,10 +17,10 @@ def awaited_by(state: RolloutState, turn: NodeRun) -> tuple[AwaitedEntry, ...]:
     if turn.step == state.step_back:
         return ()
     makers = state.makers_for(turn.node)
-    found: list[AwaitedEntry] = []
+    entries: list[AwaitedEntry] = []
     for node, entry in reversed(state.entries.items()):
         if node != turn.node and any(node in some for some in makers):
-            found.append(entry)
-        if len(found) == MAX_AWAITED:
+            entries.append(entry)
+        if len(entries) == MAX_AWAITED:
             break
-    return tuple(reversed(found))
+    return tuple(reversed(entries))

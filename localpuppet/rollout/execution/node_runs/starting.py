@@ -34,11 +34,11 @@ class NodeRunStarter:
     """The node runs that one process controls."""
 
     def __init__(
-        self, state: RolloutState, nodes: RolloutNodes, heard: Callable[[Event], None]
+        self, state: RolloutState, nodes: RolloutNodes, on_event: Callable[[Event], None]
     ) -> None:
         self._state = state
         self._nodes = nodes
-        self._heard = heard
+        self._on_event = on_event
         self._news: dict[NodeRun, asyncio.Event] = {}
         self._ends: dict[NodeRun, NodeRunEnded] = {}
         self._undecided: dict[NodeRun, tuple[int, asyncio.Event]] = {}
@@ -69,7 +69,7 @@ class NodeRunStarter:
             end, stale = await self._run(turn)
             if not stale:
                 break
-        self._heard(end)
+        self._on_event(end)
 
     async def _clear(self, turn: NodeRun, *, again: bool) -> bool:
         """Have a node compare until all its changes are approved; return whether it may run.
@@ -81,7 +81,7 @@ class NodeRunStarter:
             step, decided = self._state.look_step(turn), asyncio.Event()
             seen = await self._look(turn, step)
             self._undecided[turn] = step, decided
-            self._heard(seen)
+            self._on_event(seen)
             if isinstance(seen, NodeRunEnded):
                 return False
             await decided.wait()
@@ -145,8 +145,8 @@ class NodeRunStarter:
                     asked = await ask()
                     if asked.end is not None:
                         return asked.end, asked
-                    problem = "" if asked.heard else asked.problem
-                    await _wait(news, NEWS if asked.heard else AGAIN)
+                    problem = "" if asked.answered else asked.problem
+                    await _wait(news, NEWS if asked.answered else AGAIN)
                 return self._ends.pop(turn), None
         except TimeoutError:
             reason = f"did not report within {show_duration(seconds)} how its run ended"

@@ -57,17 +57,19 @@ class TakeoverCheck:
             return  # the node refuses again when the bus is reachable
         if answer.reply is None or not answer.ok:
             return
-        told = self._told(answer.reply.result.get("rollout_controller"))
+        takeover = self._parse_takeover(answer.reply.result.get("rollout_controller"))
         mine = rollout.taken_over_by(self.client.caller) or self.began.caller
-        if told is None or told.epoch < rollout.epoch:
+        if takeover is None or takeover.epoch < rollout.epoch:
             return
-        if (told.epoch, told.caller) != (rollout.epoch, mine) and await self.believes(told):
-            raise BusyError(f"rollout {rollout.id} was taken over {told.who}")
+        if (takeover.epoch, takeover.caller) != (rollout.epoch, mine) and await self.believes(
+            takeover
+        ):
+            raise BusyError(f"rollout {rollout.id} was taken over {takeover.who}")
 
-    def _told(self, raw: Json) -> RolloutTakenOver | None:
+    def _parse_takeover(self, raw: Json) -> RolloutTakenOver | None:
         """Return the controller that a node obeys; `None` if its report is malformed."""
-        told = mapping_of(raw)
-        epoch, by, since = (told.get(key) for key in ("epoch", "by", "since"))
+        fields = mapping_of(raw)
+        epoch, by, since = (fields.get(key) for key in ("epoch", "by", "since"))
         if not isinstance(epoch, int) or not isinstance(by, str) or not isinstance(since, str):
             return None
         try:

@@ -96,9 +96,12 @@ def _differences(report: RolloutReport) -> Iterable[tuple[str, str]]:
 
 
 def _would_change(report: RolloutReport) -> Iterable[tuple[str, str]]:
-    for node, told in sorted(report.state.predicted_changes.items()):
-        changes = "; ".join(map(str, told.changes)) or "nothing"
-        yield node, f"{told.release}: {changes if told.whole else f'{told.total} properties'}"
+    for node, expected in sorted(report.state.predicted_changes.items()):
+        changes = "; ".join(map(str, expected.changes)) or "nothing"
+        yield (
+            node,
+            f"{expected.release}: {changes if expected.whole else f'{expected.total} properties'}",
+        )
 
 
 def _facts(view: RolloutView) -> Iterable[tuple[str, str]]:
@@ -134,10 +137,10 @@ def _runs(parent: Tree.Element, group: GroupView, line: TimeLine) -> None:
 
 
 def _pairs(parent: Tree.Element, pairs: Iterable[tuple[str, str]]) -> None:
-    found = Tree.SubElement(parent, "dl")
+    element = Tree.SubElement(parent, "dl")
     for name, value in pairs:
-        _add(found, "dt", name)
-        _add(found, "dd", value)
+        _add(element, "dt", name)
+        _add(element, "dd", value)
 
 
 def _add(

@@ -243,10 +243,10 @@ def time_left(state: RolloutState, on: Mapping[NodeRun, float] = MappingProxyTyp
 def _runs(
     report: RolloutReport, states: ProgressStates, step: int, nodes: Sequence[NodeName]
 ) -> tuple[NodeRunView, ...]:
-    found = []
+    views = []
     for turn in (NodeRun(step, node) for node in nodes):
         end, state = report.state.ends.get(turn), states.of_run(turn)
-        found.append(
+        views.append(
             NodeRunView(
                 node_run=turn,
                 state=state,
@@ -257,7 +257,7 @@ def _runs(
                 ended=_moment(report.ended_at.get(turn)),
             )
         )
-    return tuple(found)
+    return tuple(views)
 
 
 def _detail(state: RolloutState, turn: NodeRun, shown: ProgressState) -> str:

@@ -59,7 +59,7 @@ def day_strip(
     for (day, kind), number in counts.items():
         if day in sums:
             sums[day][part_of(kind)] += number
-    return [_cell(node, day, found) for day, found in sums.items()]
+    return [_cell(node, day, day_counts) for day, day_counts in sums.items()]
 
 
 def _cell(node: str, day: int, counts: Counter[str]) -> DayCell:

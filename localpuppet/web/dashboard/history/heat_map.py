@@ -90,7 +90,7 @@ def role_of(row: NodeRow) -> str:
 
 
 def _group(name: str, members: list[tuple[int, str, NodeCell]], by: str, total: int) -> CellGroup:
-    members.sort(key=lambda one: one[:2])
+    members.sort(key=lambda cell: cell[:2])
     counts = Counter(cell.word for _, _, cell in members)
     room = max(FEWEST, MOST_CELLS * len(members) // max(MOST_CELLS, total))
     single = name and not (by == ROLE and ", " in name) and '"' not in name

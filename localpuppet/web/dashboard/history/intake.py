@@ -38,7 +38,9 @@ class HistoryIntake:
         numbers = {key: _number(key) for key in digests}
         known = await asyncio.to_thread(self.memory.taken, list(numbers.values()))
         known |= self._noted
-        return {key for key, one in digests.items() if known.get(numbers[key]) != _signed(one)}
+        return {
+            key for key, digest in digests.items() if known.get(numbers[key]) != _signed(digest)
+        }
 
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the memory has everything in a value; see `HistoryBoard`."""

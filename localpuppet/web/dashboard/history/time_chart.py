@@ -156,15 +156,19 @@ def time_chart(
         if 0 <= number < range_.bars:
             sums[number][part_of(kind)] += count
     tops = (
-        _round_up(max(one[BAD] for one in sums)),
-        _round_up(max(one[GOOD] + one[CHANGED] for one in sums)),
+        _round_up(max(item[BAD] for item in sums)),
+        _round_up(max(item[GOOD] + item[CHANGED] for item in sums)),
     )
     bars = [
-        _bar(begin + number * range_.bar, one, range_, tops, x=number * share)
-        for number, one in enumerate(sums)
+        _bar(begin + number * range_.bar, item, range_, tops, x=number * share)
+        for number, item in enumerate(sums)
     ]
-    known = [one for one in rollouts if one.started_at is not None and one.started_at >= begin]
-    known.sort(key=lambda one: one.started_at or 0.0)
+    known = [
+        rollout
+        for rollout in rollouts
+        if rollout.started_at is not None and rollout.started_at >= begin
+    ]
+    known.sort(key=lambda rollout: rollout.started_at or 0.0)
     return TimeChart(
         range=range_,
         bars=bars,
@@ -176,8 +180,8 @@ def time_chart(
             if bar.begin // range_.bar % range_.label_every == 0 and bar.x < _LAST_LABEL
         ],
         markers=[
-            RolloutMarker(rollout=one, x=_place(one.started_at or 0.0, begin, range_))
-            for one in known[-MOST_MARKERS:]
+            RolloutMarker(rollout=rollout, x=_place(rollout.started_at or 0.0, begin, range_))
+            for rollout in known[-MOST_MARKERS:]
         ],
         since=since if since is not None and since > begin else None,
     )

@@ -55,7 +55,7 @@ class HistoryViews:
         """Return when each release ran first, as known up to a minute ago."""
         now, first = self._parts.clock.monotonic(), self._parts.memory.history.first_of_release
         if now >= self._first_until or self._first.keys() != {*releases}:
-            self._first = {one: await asyncio.to_thread(first, one) for one in releases}
+            self._first = {row: await asyncio.to_thread(first, row) for row in releases}
             self._first_until = now + FIRST_FOR
         return self._first
 

@@ -41,7 +41,7 @@ class Agreement:
 
     def wrong_releases(self) -> Mapping[str, str]:
         """Return the nodes with a wrong release, each with the reason."""
-        found = {
+        reasons = {
             node: f"a rollback is in force; its input names {wanted}"
             for node, wanted in self._back.items()
         }
@@ -50,8 +50,8 @@ class Agreement:
             most = f"; most nodes have {usual[:SHORT]}" if usual else ", and nodes differ"
             for digest in digests.keys() - {usual}:
                 why = f"its {app} is {digest[:SHORT]}{most}"
-                found |= dict.fromkeys(digests[digest], why)
-        return found
+                reasons |= dict.fromkeys(digests[digest], why)
+        return reasons
 
 
 def _usual(digests: Mapping[str, set[str]]) -> str:

@@ -73,7 +73,7 @@ def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
     Args:
         differences: Kind → difference.
     """
-    found = []
+    all_rows = []
     for of, difference in differences.items():
         rows = [ChangeRow(of=of, name=name, change=REMOVED) for name in difference.removed]
         rows += [ChangeRow(of=of, name=name, change=ADDED) for name in difference.added]
@@ -81,5 +81,5 @@ def changes(differences: Mapping[str, NameDifference]) -> list[ChangeRow]:
             ChangeRow(of=of, name=name, change=CHANGED, how=how)
             for name, how in difference.changed.items()
         ]
-        found += sorted(rows, key=lambda row: row.name)
-    return found
+        all_rows += sorted(rows, key=lambda row: row.name)
+    return all_rows

@@ -30,8 +30,8 @@ class DriftGroup:
 
 def drift_groups(rows: Sequence[NodeDrift]) -> tuple[Sequence[DriftGroup], Sequence[DriftGroup]]:
     """Return what drifts by node and by resource, each at most `PAGE`, the most often first."""
-    by_node = _grouped(rows, lambda one: (one.node, ""), lambda one: one.resource)
-    by_resource = _grouped(rows, lambda one: (one.resource, one.place), lambda one: one.node)
+    by_node = _grouped(rows, lambda row: (row.node, ""), lambda row: row.resource)
+    by_resource = _grouped(rows, lambda row: (row.resource, row.place), lambda row: row.node)
     return by_node[:PAGE], by_resource[:PAGE]
 
 
@@ -43,14 +43,14 @@ def _grouped(
     groups: dict[tuple[str, str], list[NodeDrift]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
-    found = [
+    all_groups = [
         DriftGroup(
             name=name,
             place=place,
-            count=sum(one.count for one in members),
-            others=[other(one) for one in members],
-            newest=max(members, key=lambda one: one.last),
+            count=sum(member.count for member in members),
+            others=[other(member) for member in members],
+            newest=max(members, key=lambda member: member.last),
         )
         for (name, place), members in groups.items()
     ]
-    return sorted(found, key=lambda group: (-group.count, group.name))
+    return sorted(all_groups, key=lambda group: (-group.count, group.name))

@@ -125,8 +125,8 @@ def failures_table(failures: Sequence[FailureGroup]) -> Table:
         failures,
         FAILURES,
         names=_nodes_of(failures),
-        count=lambda one: len(one.nodes),
-        outcomes=lambda one: [str(kind) for kind in one.kinds],
+        count=lambda group: len(group.nodes),
+        outcomes=lambda group: [str(kind) for kind in group.kinds],
     )
 
 
@@ -137,8 +137,8 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
         releases,
         RELEASES,
         names=_nodes_of(releases),
-        count=lambda one: len(one.nodes),
-        digests=lambda one: [digest for digest, _ in one.digests],
+        count=lambda row: len(row.nodes),
+        digests=lambda row: [digest for digest, _ in row.digests],
     )
 
 
@@ -148,7 +148,7 @@ def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
 
 def changes_table(changes: Sequence[ChangeRow]) -> Table:
     """Return the differences between two releases as a table."""
-    return _table("changes", changes, CHANGES, names=(one.name for one in changes))
+    return _table("changes", changes, CHANGES, names=(change.name for change in changes))
 
 
 def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
@@ -157,8 +157,8 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
         "rollouts",
         rollouts,
         ROLLOUTS,
-        names=(one.id for one in rollouts),
-        counts=lambda one: [f"{state}={count}" for state, count in one.counts],
+        names=(rollout.id for rollout in rollouts),
+        counts=lambda row: [f"{state}={count}" for state, count in row.counts],
     )
 
 
@@ -171,7 +171,8 @@ def runs_table(runs: Sequence[RunResult]) -> Table:
         names=sorted({run.node for run in runs}),
         finished_at=lambda run: shown(run.at),
         resources=lambda run: [
-            f"{one.word} {one.resource} {one.place}".rstrip() for one in run.resources
+            f"{resource.word} {resource.resource} {resource.place}".rstrip()
+            for resource in run.resources
         ],
     )
 
@@ -182,10 +183,10 @@ def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
         name="audit",
         columns=AUDIT,
         records=[
-            {**to_record(one.record), "at": shown(one.record.at), "node": one.node}
-            for one in records
+            {**to_record(record.record), "at": shown(record.record.at), "node": record.node}
+            for record in records
         ],
-        names=sorted({one.node for one in records}),
+        names=sorted({record.node for record in records}),
     )
 
 
@@ -216,8 +217,8 @@ def as_json(table: Table, *, last_updated: float | None) -> str:
         table: The table.
         last_updated: When the bus last answered: seconds since 1970; `None` if never.
     """
-    told = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
-    return json.dumps(told, indent=1)
+    document = {"schema": 1, "last_updated": shown(last_updated), table.name: table.records}
+    return json.dumps(document, indent=1)
 
 
 def as_names(names: Iterable[str]) -> str:
@@ -256,5 +257,9 @@ def _neutral_part(part: str) -> str:
 
     Blanks are all characters that are not visible: spaces of any width, zero-width ones, controls.
     """
-    visible = (one for one in part if one in _FORMULA or (one.isprintable() and one not in ' "'))
+    visible = (
+        character
+        for character in part
+        if character in _FORMULA or (character.isprintable() and character not in ' "')
+    )
     return f"'{part}" if next(visible, "") in _FORMULA else part

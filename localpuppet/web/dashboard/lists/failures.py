@@ -61,7 +61,7 @@ def failures(
         names: The nodes that the expression finds; `None` for all.
         seen: When each failure was seen.
     """
-    found = []
+    groups = []
     for cause, nodes in standing.failure_causes.items():
         group = [
             row
@@ -71,10 +71,10 @@ def failures(
             and asked.outcome in (None, row.outcome)
         ]
         if group:
-            found.append(_failure(cause, group, seen.get(cause)))
-    found.sort(key=lambda one: (-one.since, one.error, one.place))
-    found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
-    return found
+            groups.append(_failure(cause, group, seen.get(cause)))
+    groups.sort(key=lambda item: (-item.since, item.error, item.place))
+    groups.sort(key=lambda item: _key(item, asked.sort), reverse=asked.down)
+    return groups
 
 
 def _failure(cause: str, group: list[NodeRow], seen: tuple[float, float] | None) -> FailureGroup:
@@ -100,5 +100,5 @@ def _failure(cause: str, group: list[NodeRow], seen: tuple[float, float] | None)
     )
 
 
-def _key(one: FailureGroup, order: str) -> Any:  # noqa: ANN401 - whatever can be compared
-    return len(one.nodes) if order == "nodes" else getattr(one, order)
+def _key(group: FailureGroup, order: str) -> Any:  # noqa: ANN401 - whatever can be compared
+    return len(group.nodes) if order == "nodes" else getattr(group, order)

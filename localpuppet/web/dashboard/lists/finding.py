@@ -123,7 +123,7 @@ class Findings:
     def suggestions(self) -> list[tuple[str, str]]:
         """Texts that find one match each, with its kind; a few of each kind first."""
         known = [group for group in self.groups if group.kind in _KINDS]
-        ranked = [(place, one) for one in known for place in range(len(one.hits))]
+        ranked = [(place, group) for group in known for place in range(len(group.hits))]
         ranked.sort(key=lambda pair: pair[0])
         return [
             (_term(group.kind, group.hits[place].name), group.kind)
@@ -148,8 +148,10 @@ def find(text: str, names: Names) -> Findings:
         groups.append(
             HitGroup(kind="query", title="Nodes by an expression", hits=(query,), total=1)
         )
-    found = tuple(group for group in groups if group.total)
-    return Findings(groups=found, near=() if found else _near(text.lower(), names))
+    groups_with_hits = tuple(group for group in groups if group.total)
+    return Findings(
+        groups=groups_with_hits, near=() if groups_with_hits else _near(text.lower(), names)
+    )
 
 
 def run_bounds(text: str) -> tuple[RunId, RunId] | None:
@@ -173,9 +175,9 @@ def run_bounds(text: str) -> tuple[RunId, RunId] | None:
 def _group(kind: str, names: Mapping[str, str], text: str, *, alone: bool) -> HitGroup:
     """Return the matches of one kind, exact ones first, then those that begin with the text."""
     how, wanted = _KINDS[kind], text.lower()
-    found = [name for name in names if name and wanted in name.lower()]
-    exact = {name for name in found if wanted in (name.lower(), _short(name.lower(), kind))}
-    found.sort(key=lambda name: (name not in exact, not name.lower().startswith(wanted), name))
+    matching = [name for name in names if name and wanted in name.lower()]
+    exact = {name for name in matching if wanted in (name.lower(), _short(name.lower(), kind))}
+    matching.sort(key=lambda name: (name not in exact, not name.lower().startswith(wanted), name))
     hits = tuple(
         Hit(
             name=name,
@@ -183,10 +185,10 @@ def _group(kind: str, names: Mapping[str, str], text: str, *, alone: bool) -> Hi
             about=names[name],
             exact=name in exact and (how.unique or alone),
         )
-        for name in found[:MOST_OF_KIND]
+        for name in matching[:MOST_OF_KIND]
     )
     url = how.list.format(quote(text, safe=""))
-    return HitGroup(kind=kind, title=how.title, hits=hits, total=len(found), url=url)
+    return HitGroup(kind=kind, title=how.title, hits=hits, total=len(matching), url=url)
 
 
 def _url(form: str, name: str, about: str) -> str:
@@ -211,8 +213,8 @@ def _near(text: str, names: Names) -> tuple[str, ...]:
     """Return the most similar names, short or whole; those with the text's first letter first."""
     known = {
         form: name
-        for kind, found in names.items()
-        for name in found
+        for kind, names_of_kind in names.items()
+        for name in names_of_kind
         for form in (name.lower(), _short(name.lower(), kind))
     }
     likely = sorted(known, key=lambda form: form[:1] != text[:1])[:MOST_COMPARED]

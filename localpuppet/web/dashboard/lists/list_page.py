@@ -77,13 +77,13 @@ def chosen(
         rows = standing.sorted(asked.sort, down=asked.down, now=now)
         return [row for row in rows if asked.name in row.node] if asked.name else rows
     smallest = min(few, key=len)
-    others = [set(one) for one in few if one is not smallest]
-    found = [
+    others = [set(item) for item in few if item is not smallest]
+    selected = [
         row
         for row in standing.some(smallest)
-        if all(row.node in one for one in others) and asked.name in row.node
+        if all(row.node in other_one for other_one in others) and asked.name in row.node
     ]
-    return sort_rows(found, asked.sort, down=asked.down, now=now)
+    return sort_rows(selected, asked.sort, down=asked.down, now=now)
 
 
 def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterator[Collection[str]]:
@@ -126,8 +126,8 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
         some = standing.some(names)
         kinds, states = Counter(row.outcome for row in some), Counter(row.state for row in some)
 
-    def asked_for(found: Iterable[str]) -> list[NodeRow]:
-        return [standing.rows[name] for name in found if names is None or name in names]
+    def asked_for(wanted: Iterable[str]) -> list[NodeRow]:
+        return [standing.rows[name] for name in wanted if names is None or name in names]
 
     odd = standing.wrong_releases()
     odd_nodes = [node for node in odd if names is None or node in names]
@@ -151,11 +151,11 @@ def _held_by_person(row: NodeRow) -> bool:
 
 
 def _rollout_holds(held: Iterable[NodeRow]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    holds: dict[str, list[str]] = {}
     for row in sorted(held, key=lambda row: row.node):
         for rollout in {hold.rollout for hold in row.holds} - {""}:
-            found.setdefault(rollout, []).append(row.node)
-    return found
+            holds.setdefault(rollout, []).append(row.node)
+    return holds
 
 
 def _free(row: NodeRow) -> tuple[float, str]:

@@ -192,13 +192,13 @@ class ListQuery:
         Raises:
             InvalidInputError: A parameter is unknown or invalid.
         """
-        said, page = read_parameters(parameters, form.filters | {"sort"})
+        values, page = read_parameters(parameters, form.filters | {"sort"})
         filters: dict[str, Any] = {
             _FIELDS.get(key, key): _READ.get(key, str)(word)
-            for key, word in said.items()
+            for key, word in values.items()
             if key in form.filters
         }
-        order = said.get("sort", form.usual)
+        order = values.get("sort", form.usual)
         return cls(
             form=form,
             **filters,

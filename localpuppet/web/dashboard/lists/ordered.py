@@ -45,4 +45,4 @@ class Ordered:
     def below(self, key: Any) -> list[str]:  # noqa: ANN401 - as for `add`
         """Return the names whose keys are lower than one."""
         lower = self._keys[: bisect_left(self._keys, key)]
-        return [name for one in lower for name in self._names[one]]
+        return [name for lower_key in lower for name in self._names[lower_key]]

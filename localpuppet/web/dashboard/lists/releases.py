@@ -102,16 +102,16 @@ def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> li
     for release in tallies:
         if TAGS in release:
             sources.setdefault(release.partition(TAGS)[0], []).append(release)
-    found = []
+    in_use = []
     for releases in sources.values():
         newest, *older = sorted(releases, key=tag_order, reverse=True)
-        behind = [(one, tallies[one].nodes, tallies[one].last) for one in older]
+        behind = [(item, tallies[item].nodes, tallies[item].last) for item in older]
         tally = tallies[newest]
         failed = sum(count for kind, count in tally.kinds.items() if kind.bad)
-        found.append(
+        in_use.append(
             SourceInUse(newest=newest, nodes=len(tally.nodes), failed=failed, behind=behind)
         )
-    return sorted(found, key=lambda one: (-one.late_nodes, one.newest))
+    return sorted(in_use, key=lambda item: (-item.late_nodes, item.newest))
 
 
 def releases(
@@ -128,22 +128,22 @@ def releases(
     odd = Counter(standing.rows[name].release for name in _odd(standing, ground.names))
     here = {str(staged.release): staged for staged in ground.staged}
     apps = tallies.keys() | (here.keys() if ground.names is None else set())
-    found = [
+    rows = [
         _release(app, tallies.get(app, Tally()), here.get(app), odd[app])
         for app in apps
         if asked.name in app.lower()
     ]
-    found = [
+    rows = [
         replace(
-            one,
-            signed=ground.signed.get(one.release, ""),
-            previous=ground.previous.get(one.release, ""),
+            row,
+            signed=ground.signed.get(row.release, ""),
+            previous=ground.previous.get(row.release, ""),
         )
-        for one in found
+        for row in rows
     ]
-    found.sort(key=lambda one: one.release)
-    found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
-    return found
+    rows.sort(key=lambda row: row.release)
+    rows.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
+    return rows
 
 
 def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
@@ -159,11 +159,11 @@ def staged_row(staged: StagedRelease, signed: str, subject: str) -> ReleaseRow:
 
 
 def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
-    found: dict[str, Tally] = {}
+    tallies: dict[str, Tally] = {}
     for row in rows:
         if has_run(row):
-            found.setdefault(row.release, Tally()).add(row)
-    return found
+            tallies.setdefault(row.release, Tally()).add(row)
+    return tallies
 
 
 def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str]:
@@ -177,7 +177,7 @@ def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> 
         release=app,
         nodes=tuple(tally.nodes),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        digests=tuple(sorted(tally.digests.items(), key=lambda one: (-one[1], one[0]))),
+        digests=tuple(sorted(tally.digests.items(), key=lambda count: (-count[1], count[0]))),
         wrong_release=odd,
         last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
@@ -186,11 +186,11 @@ def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> 
     )
 
 
-def _key(one: ReleaseRow, order: str) -> float | str:
+def _key(row: ReleaseRow, order: str) -> float | str:
     keys: Mapping[str, float | str] = {
-        "release": one.release,
-        "nodes": len(one.nodes),
-        "bad": one.bad,
-        "last": one.last or 0.0,
+        "release": row.release,
+        "nodes": len(row.nodes),
+        "bad": row.bad,
+        "last": row.last or 0.0,
     }
     return keys[order]

@@ -68,57 +68,57 @@ class RolloutRow:
     @classmethod
     def of(cls, report: RolloutReport) -> "RolloutRow":
         """Return the row of a rollout."""
-        told = report.summary()
+        report_summary = report.summary()
         return cls(
-            id=str(told["id"]),
-            state=str(told["state"]),
-            title=one_line(str(told["title"])),
-            caller=one_line(str(told["caller"])),
-            reason=one_line(str(told["reason"])),
-            started_at=_seconds(told["started_at"]),
-            finished_at=_seconds(told["finished_at"]),
-            noop=bool(told["noop"]),
-            counts=tuple(told["counts"].items()),
+            id=str(report_summary["id"]),
+            state=str(report_summary["state"]),
+            title=one_line(str(report_summary["title"])),
+            caller=one_line(str(report_summary["caller"])),
+            reason=one_line(str(report_summary["reason"])),
+            started_at=_seconds(report_summary["started_at"]),
+            finished_at=_seconds(report_summary["finished_at"]),
+            noop=bool(report_summary["noop"]),
+            counts=tuple(report_summary["counts"].items()),
             epoch=report.state.epoch,
             release=one_line(report.release),
         )
 
     @classmethod
     def of_summary(
-        cls, rollout: RolloutId, told: Summary, *, caller: str, epoch: int
+        cls, rollout: RolloutId, report_summary: Summary, *, caller: str, epoch: int
     ) -> "RolloutRow":
         """Return the row of a finished rollout from its checkpoint."""
-        why = f": {told.reason}" if told.reason else ""
+        why = f": {report_summary.reason}" if report_summary.reason else ""
         return cls(
             id=str(rollout),
-            state=told.word,
-            title=told.title,
+            state=report_summary.word,
+            title=report_summary.title,
             caller=caller,
             reason=f"it ended on another machine{why}",
-            started_at=_seconds(told.started_at),
-            finished_at=_seconds(told.finished_at),
-            noop=told.noop,
-            counts=tuple(told.counts.items()),
+            started_at=_seconds(report_summary.started_at),
+            finished_at=_seconds(report_summary.finished_at),
+            noop=report_summary.noop,
+            counts=tuple(report_summary.counts.items()),
             epoch=epoch,
-            release=told.release,
+            release=report_summary.release,
         )
 
     @classmethod
-    def of_nodes(cls, told: ReportedRollout) -> "RolloutRow":
+    def of_nodes(cls, reported: ReportedRollout) -> "RolloutRow":
         """Return the row of a rollout that only nodes report."""
         counts: Counter[ProgressState] = Counter()
-        for outcome, nodes in told.ends.items():
+        for outcome, nodes in reported.ends.items():
             counts[_reported_state(outcome)] += nodes
-        held = f"it holds {told.held} {'node' if told.held == 1 else 'nodes'}"
+        held = f"it holds {reported.held} {'node' if reported.held == 1 else 'nodes'}"
         return cls(
-            id=str(told.rollout),
-            state=HOLDING if told.held else RELEASED,
-            caller=told.caller,
-            reason=held if told.held else "",
-            started_at=told.rollout.began().timestamp(),
-            counts=tuple((str(one), counts[one]) for one in ProgressState if counts[one]),
+            id=str(reported.rollout),
+            state=HOLDING if reported.held else RELEASED,
+            caller=reported.caller,
+            reason=held if reported.held else "",
+            started_at=reported.rollout.began().timestamp(),
+            counts=tuple((str(state), counts[state]) for state in ProgressState if counts[state]),
             source=NODES,
-            reported=(told.first, told.last),
+            reported=(reported.first, reported.last),
         )
 
     @property
@@ -171,11 +171,11 @@ def active_rollouts(
         rows: All rows.
         holds: Rollout → nodes that it holds.
     """
-    found = [row for row in rows if row.state in _ACTIVE or row.id in holds]
-    found.sort(key=lambda row: row.id, reverse=True)
-    others = sorted(holds.keys() - {row.id for row in found}, reverse=True)
-    found += [RolloutRow(id=rollout, state=HOLDING, source=NODES) for rollout in others]
-    return found[:MOST_ACTIVE]
+    active = [row for row in rows if row.state in _ACTIVE or row.id in holds]
+    active.sort(key=lambda row: row.id, reverse=True)
+    others = sorted(holds.keys() - {row.id for row in active}, reverse=True)
+    active += [RolloutRow(id=rollout, state=HOLDING, source=NODES) for rollout in others]
+    return active[:MOST_ACTIVE]
 
 
 def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
@@ -185,10 +185,10 @@ def rollouts(rows: Iterable[RolloutRow], asked: ListQuery) -> list[RolloutRow]:
         rows: All rows.
         asked: The request; its `name` is a part of an id, a title, a caller or a release.
     """
-    found = [row for row in rows if asked.name in row.words]
-    found.sort(key=lambda row: row.id)
-    found.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
-    return found
+    selected = [row for row in rows if asked.name in row.words]
+    selected.sort(key=lambda row: row.id)
+    selected.sort(key=lambda row: _key(row, asked.sort), reverse=asked.down)
+    return selected
 
 
 def groups_of(view: RolloutView, *, now: datetime) -> list[ShownGroup]:
@@ -200,32 +200,33 @@ def groups_of(view: RolloutView, *, now: datetime) -> list[ShownGroup]:
     """
     groups = [*view.groups, *([] if view.rollback is None else [view.rollback])]
     most, line = max(FEWEST, MOST_NODES // max(1, len(groups))), TimeLine.of(view, now)
-    found = []
+    shown = []
     for group in groups:
         runs = sorted(group.runs, key=lambda run: (_place(run.state), run.node))[:most]
-        found.append(
+        shown.append(
             ShownGroup(group=group, runs=tuple((run, line.draw_text(run)) for run in runs))
         )
-    return found
+    return shown
 
 
 def reported_runs(
-    told: Iterable[tuple[str, NodeRolloutReport]], *, now: float
+    reports: Iterable[tuple[str, NodeRolloutReport]], *, now: float
 ) -> list[ReportedRun]:
     """Return the runs that nodes report of a rollout, in the same order.
 
     Args:
-        told: The reports, each with the node's name.
+        reports: The reports, each with the node's name.
         now: Seconds since 1970, UTC.
     """
     return [
         ReportedRun(
             node=node,
-            state=_reported_state(one.outcome),
-            detail=one.outcome or ("held" if one.until is not None and one.until > now else ""),
-            run=one.run,
+            state=_reported_state(report.outcome),
+            detail=report.outcome
+            or ("held" if report.until is not None and report.until > now else ""),
+            run=report.run,
         )
-        for node, one in told
+        for node, report in reports
     ]
 
 

@@ -74,10 +74,10 @@ def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> 
         "INSERT OR REPLACE INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
-                *(node, one.at, one.request, one.caller, one.action, one.subject),
-                *(str(one.decision), one.reason, one.times),
+                *(node, record.at, record.request, record.caller, record.action, record.subject),
+                *(str(record.decision), record.reason, record.times),
             )
-            for one in records
+            for record in records
         ],
     )
     connection.execute(
@@ -103,7 +103,7 @@ def audit(connection: Connection, wanted: AuditFilter, *, limit: int) -> list[No
         "instr(lower(subject || ' ' || reason), ?)": wanted.text,
     }
     given = {text: value for text, value in filters.items() if value}
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT node, at, request, caller, action, subject, decision, reason, times FROM audit"  # noqa: S608
         f" WHERE {' AND '.join(given) or '1'} ORDER BY at DESC, node LIMIT ?",
         (*given.values(), limit),
@@ -122,7 +122,7 @@ def audit(connection: Connection, wanted: AuditFilter, *, limit: int) -> list[No
                 times=times,
             ),
         )
-        for name, at, request, sender, action, subject, decision, reason, times in found
+        for name, at, request, sender, action, subject, decision, reason, times in rows
     ]
 
 

@@ -39,7 +39,7 @@ class FleetHistory:
             runs = [
                 run_queries.of_node(connection, node, limit=1, kinds=GOOD_KINDS) for node in nodes
             ]
-        return {run.node: run for found in runs for run in found}
+        return {run.node: run for of_day in runs for run in of_day}
 
     def first_of_release(self, release: str) -> float | None:
         """Return when a release ran first; see `run_queries.first_of_release`."""

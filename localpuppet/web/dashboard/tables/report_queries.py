@@ -74,17 +74,17 @@ class ReportFilter:
 
 def profiles(connection: Connection) -> dict[int, RunResult]:
     """Return what runs have in common by the number of their profile, as runs without a node."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, '', 0, 0, 0, outcome, release, '', '', NULL, 0,"
         " commit_id, environment, noop, corrective, refusal, '' FROM profiles"
     )
-    return {number: run_queries.result_of(tuple(run)) for number, *run in found}
+    return {number: run_queries.result_of(tuple(run)) for number, *run in rows}
 
 
 def nodes(connection: Connection) -> list[str]:
     """Return the nodes with runs."""
-    found = connection.execute("SELECT text FROM latest JOIN texts ON texts.id = node")
-    return [name for (name,) in found]
+    rows = connection.execute("SELECT text FROM latest JOIN texts ON texts.id = node")
+    return [name for (name,) in rows]
 
 
 def latest(connection: Connection, names: Collection[str] | None = None) -> list[LatestRun]:
@@ -95,13 +95,13 @@ def latest(connection: Connection, names: Collection[str] | None = None) -> list
         names: The nodes; `None` for all.
     """
     some = "" if names is None else f" WHERE latest.node IN ({IDS.format('?')})"
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT texts.text, latest.day, latest.moment, ended, profile FROM latest"  # noqa: S608
         " CROSS JOIN runs ON runs.day = latest.day AND runs.node = latest.node"
         f" AND runs.moment = latest.moment JOIN texts ON texts.id = latest.node{some}",
         () if names is None else (json.dumps(sorted(names)),),
     )
-    return [LatestRun(*one) for one in found]
+    return [LatestRun(*row) for row in rows]
 
 
 def runs(connection: Connection, asked: ReportFilter) -> Iterator[RunResult]:
@@ -129,12 +129,12 @@ def by_end(
     parts = _parts(connection, asked)
     for table, where, values in parts if descending else [*parts[:1], *reversed(parts[1:])]:
         day = values.get("day")
-        found = connection.execute(
+        rows = connection.execute(
             f"SELECT {_ENDED}, runs.day, runs.node, runs.moment FROM {table} WHERE {where}"  # noqa: S608
             f" ORDER BY 1 {direction}, 2 {direction}, 3, 4 {direction} LIMIT :most",
             {**values, "most": most},
         )
-        kept += [(ended, RunKey(*key)) for ended, *key in found]
+        kept += [(ended, RunKey(*key)) for ended, *key in rows]
         kept.sort(key=_descending if descending else None, reverse=descending)
         kept = kept[:most]
         # What is left ended on this day at the latest, or on the next one at the earliest.
@@ -148,7 +148,7 @@ def by_end(
 
 def counts(connection: Connection, asked: ReportFilter) -> Counter[int]:
     """Return the number of runs by the number of their profile."""
-    found: Counter[int] = Counter()
+    counter: Counter[int] = Counter()
     if asked.nodes is None and not asked.latest:
         first, last = _days(connection)
         since = asked.since if asked.since is not None else first * DAY_MS
@@ -162,11 +162,11 @@ def counts(connection: Connection, asked: ReportFilter) -> Counter[int]:
                 (begin, end),
             )
             chosen = asked.profiles
-            found.update({one: runs for one, runs in rows if chosen is None or one in chosen})
+            counter.update({row: runs for row, runs in rows if chosen is None or row in chosen})
         for low, high in edges:
             if low <= high:
-                found.update(_scanned(connection, replace(asked, since=low, until=high)))
-        return +found
+                counter.update(_scanned(connection, replace(asked, since=low, until=high)))
+        return +counter
     return _scanned(connection, asked)
 
 
@@ -184,20 +184,20 @@ def events(
     """
     known: dict[RunKey, RunResult] = {}
     for table, where, values in _parts(connection, asked):
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT runs.day, runs.node, runs.moment, resource.text, result"  # noqa: S608
             f" FROM {_with_resources(table)} JOIN texts AS resource"
             f" ON resource.id = resources.resource WHERE {where}{_results(results)}"
             " ORDER BY 1, 2, 3, number",
             values,
         )
-        while some := found.fetchmany(_TOGETHER):
-            keys = [RunKey(*one[:3]) for one in some]
+        while some := rows.fetchmany(_TOGETHER):
+            keys = [RunKey(*candidate[:3]) for candidate in some]
             known = {key: known[key] for key in {*keys} & known.keys()}
             new = list(dict.fromkeys(key for key in keys if key not in known))
             known |= zip(new, _of_keys(connection, new), strict=True)
-            for key, one in zip(keys, some, strict=True):
-                yield known[key], run_queries.resource_of(*one[3:])
+            for key, item in zip(keys, some, strict=True):
+                yield known[key], run_queries.resource_of(*item[3:])
 
 
 def latest_events(
@@ -213,20 +213,20 @@ def latest_events(
         results: The results of resources; `None` for all.
     """
     for table, where, values in _parts(connection, replace(asked, latest=True)):
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT texts.text, result, number FROM (SELECT runs.node AS name, result,"  # noqa: S608
             f" count(*) AS number FROM {_with_resources(table)} WHERE {where}{_results(results)}"
             " GROUP BY 1, 2) JOIN texts ON texts.id = name",
             values,
         )
-        for node, result, number in found:
+        for node, result, number in rows:
             yield node, RESULTS[result >> 1], bool(result & 1), number
 
 
 def _scanned(connection: Connection, asked: ReportFilter) -> Counter[int]:
-    found: Counter[int] = Counter()
+    counter: Counter[int] = Counter()
     for table, where, values in _parts(connection, asked):
-        found.update(
+        counter.update(
             dict(
                 connection.execute(
                     f"SELECT profile, count(*) FROM {table} WHERE {where} GROUP BY 1",  # noqa: S608
@@ -234,7 +234,7 @@ def _scanned(connection: Connection, asked: ReportFilter) -> Counter[int]:
                 ).fetchall()
             )
         )
-    return found
+    return counter
 
 
 def _parts(connection: Connection, asked: ReportFilter) -> list[tuple[str, str, _Values]]:
@@ -289,21 +289,21 @@ def _results(results: Collection[ResourceResult] | None) -> str:
     if results is None:
         return ""
     # SQLite has no plan for an index and an empty list, so -1 is always there.
-    numbers = [-1, *(place for place, one in enumerate(RESULTS) if one in results)]
+    numbers = [-1, *(place for place, item in enumerate(RESULTS) if item in results)]
     return f" AND result >> 1 IN ({', '.join(map(str, numbers))})"
 
 
 def _days(connection: Connection) -> tuple[int, int]:
     """Return the first and the last day of the ids of runs; an empty range without a run."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT (SELECT min(day) FROM runs), (SELECT max(day) FROM runs),"
         " (SELECT max(day) FROM tallies)"
     ).fetchone()
-    return (0, -1) if found[0] is None else (found[0], max(found[1:]))
+    return (0, -1) if row[0] is None else (row[0], max(row[1:]))
 
 
-def _descending(one: tuple[int, RunKey]) -> tuple[int, int, int, int]:
-    ended, key = one
+def _descending(item: tuple[int, RunKey]) -> tuple[int, int, int, int]:
+    ended, key = item
     return ended, key.day, -key.node, key.moment
 
 
@@ -311,42 +311,46 @@ def _of_keys(connection: Connection, keys: list[RunKey]) -> Iterator[RunResult]:
     """Yield runs in the order of their keys."""
     for begin in range(0, len(keys), _TOGETHER):
         some = keys[begin : begin + _TOGETHER]
-        found = map(run_queries.result_of, connection.execute(_OF_KEYS, (json.dumps(some),)))
-        names = {(one.run, one.node): one for one in found}
+        results = map(run_queries.result_of, connection.execute(_OF_KEYS, (json.dumps(some),)))
+        names = {(item.run, item.node): item for item in results}
         numbers = _names(connection, {key.node for key in some})
         yield from (names[run_of(key.day, key.moment), numbers[key.node]] for key in some)
 
 
 def _names(connection: Connection, numbers: Iterable[int]) -> Mapping[int, str]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, text FROM texts WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps([*numbers]),),
     )
-    return dict(found.fetchall())
+    return dict(rows.fetchall())
 
 
 def of_runs(connection: Connection, keys: Iterable[tuple[str, RunId]]) -> list[RunResult]:
     """Return some runs, with their resources, by node and id; without those that are unknown."""
-    found = (run_queries.of_id(connection, run, node) for node, run in keys)
-    return [one for one in found if one is not None]
+    results = (run_queries.of_id(connection, run, node) for node, run in keys)
+    return [item for item in results if item is not None]
 
 
 def with_resources(connection: Connection, all_: Iterable[RunResult]) -> Iterator[RunResult]:
     """Yield runs with their resources, in the same order."""
     waiting = iter(all_)
     while some := list(islice(waiting, _TOGETHER)):
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT chosen.key, text, result FROM json_each(?) AS chosen CROSS JOIN resources"
             " ON resources.day = chosen.value ->> 0 AND moment = chosen.value ->> 1"
             " AND node = (SELECT id FROM texts WHERE texts.text = chosen.value ->> 2)"
             " JOIN texts ON texts.id = resource ORDER BY chosen.key, number",
-            (json.dumps([(*parts_of(RunId(one.run)), one.node) for one in some]),),
+            (
+                json.dumps(
+                    [(*parts_of(RunId(candidate.run)), candidate.node) for candidate in some]
+                ),
+            ),
         )
         listed: dict[int, list[RunResource]] = {}
-        for place, text, result in found:
+        for place, text, result in rows:
             listed.setdefault(place, []).append(run_queries.resource_of(text, result))
-        for place, one in enumerate(some):
-            yield replace(one, resources=tuple(listed[place])) if place in listed else one
+        for place, item in enumerate(some):
+            yield replace(item, resources=tuple(listed[place])) if place in listed else item
 
 
 def resource_totals(connection: Connection, names: Collection[str]) -> list[int]:
@@ -356,11 +360,11 @@ def resource_totals(connection: Connection, names: Collection[str]) -> list[int]
         connection: The connection.
         names: The nodes.
     """
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT counts.text FROM latest CROSS JOIN runs ON runs.day = latest.day"  # noqa: S608
         " AND runs.node = latest.node AND runs.moment = latest.moment"
         " JOIN texts AS counts ON counts.id = runs.counts"
         f" WHERE latest.node IN ({IDS.format('?')})",
         (json.dumps(sorted(names)),),
     )
-    return [int(text.partition(",")[0] or 0) for (text,) in found]
+    return [int(text.partition(",")[0] or 0) for (text,) in rows]

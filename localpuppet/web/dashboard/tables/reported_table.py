@@ -43,7 +43,10 @@ def write(
         "INSERT INTO rollout_reports VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT DO UPDATE"
         " SET until = ?6, outcome = iif(?4 = '', outcome, ?4), run = iif(?4 = '', run, ?5),"
         " last = iif(?4 = '' OR (outcome = ?4 AND run = ?5), last, ?7)",
-        [(one.rollout, one.caller, node, one.outcome, one.run, one.until, now) for one in reports],
+        [
+            (report.rollout, report.caller, node, report.outcome, report.run, report.until, now)
+            for report in reports
+        ],
     )
     connection.execute(
         "DELETE FROM rollout_reports WHERE (rollout, caller, node) IN"
@@ -55,7 +58,7 @@ def write(
 
 def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
     """Return the newest reported rollouts, newest first; see `ReportedRollout`."""
-    found: dict[tuple[str, str], ReportedRollout] = {}
+    by_rollout: dict[tuple[str, str], ReportedRollout] = {}
     for rollout, caller, outcome, nodes, held, first, last in connection.execute(
         "SELECT rollout, caller, outcome, count(*), count(*) FILTER (WHERE until > ?), min(first),"
         " max(last) FROM rollout_reports GROUP BY rollout, caller, outcome",
@@ -69,11 +72,13 @@ def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
             first=first,
             last=last,
         )
-        known = found.get((rollout, caller))
-        found[rollout, caller] = new if known is None else _both(known, new)
+        known = by_rollout.get((rollout, caller))
+        by_rollout[rollout, caller] = new if known is None else _both(known, new)
     likely: dict[str, ReportedRollout] = {}
-    for one in sorted(found.values(), key=lambda one: (one.nodes, -one.first)):
-        likely[one.rollout] = one
+    for item in sorted(
+        by_rollout.values(), key=lambda candidate: (candidate.nodes, -candidate.first)
+    ):
+        likely[item.rollout] = item
     return [likely[rollout] for rollout in sorted(likely, reverse=True)[:MOST_LISTED]]
 
 
@@ -105,16 +110,16 @@ def of_rollout(
 
 def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
     """Return the reports of nodes about rollouts that hold them, by node."""
-    found: dict[str, tuple[NodeRolloutReport, ...]] = {}
+    by_node: dict[str, tuple[NodeRolloutReport, ...]] = {}
     for node, rollout, caller, outcome, run, until in connection.execute(
         "SELECT node, rollout, caller, outcome, run, until FROM rollout_reports WHERE until > ?",
         (now,),
     ):
-        one = NodeRolloutReport(
+        report = NodeRolloutReport(
             rollout=RolloutId(rollout), caller=caller, outcome=outcome, run=run, until=until
         )
-        found[node] = (*found.get(node, ()), one)
-    return found
+        by_node[node] = (*by_node.get(node, ()), report)
+    return by_node
 
 
 def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> None:
@@ -128,11 +133,11 @@ def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> Non
     )
 
 
-def _both(one: ReportedRollout, other: ReportedRollout) -> ReportedRollout:
+def _both(rollout: ReportedRollout, other: ReportedRollout) -> ReportedRollout:
     return replace(
-        one,
-        ends={**one.ends, **other.ends},
-        held=one.held + other.held,
-        first=min(one.first, other.first),
-        last=max(one.last, other.last),
+        rollout,
+        ends={**rollout.ends, **other.ends},
+        held=rollout.held + other.held,
+        first=min(rollout.first, other.first),
+        last=max(rollout.last, other.last),
     )

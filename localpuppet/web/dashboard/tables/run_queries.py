@@ -98,26 +98,26 @@ def of_node(
         return []
     # Of later ones than all there are, where none is named.
     begin, moment = parts_of(before) if before is not None else (last + 1, 0)
-    found: list[_Found] = []
+    rows: list[_Found] = []
     for day in range(min(begin, last + 1), first - 1, -1):
-        found += connection.execute(
+        rows += connection.execute(
             f"{_ALL} WHERE runs.day = ?1 AND node = ?2 AND (?1 < ?3 OR moment < ?4)"  # noqa: S608
             " AND outcome IN (SELECT value FROM json_each(?6)) ORDER BY moment DESC LIMIT ?5",
-            (day, *number, begin, moment, limit - len(found), json.dumps([*kinds])),
+            (day, *number, begin, moment, limit - len(rows), json.dumps([*kinds])),
         )
-        if len(found) == limit:
+        if len(rows) == limit:
             break
-    return with_resources(connection, map(result_of, found))
+    return with_resources(connection, map(result_of, rows))
 
 
 def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
     """Return the end of a run of a node, or `None`."""
-    found = connection.execute(
+    row = connection.execute(
         f"{_ALL} WHERE runs.day = ? AND moment = ?"  # noqa: S608
         " AND node = (SELECT id FROM texts WHERE text = ?)",
         (*parts_of(run), node),
     ).fetchone()
-    return None if found is None else with_resources(connection, [result_of(found)])[0]
+    return None if row is None else with_resources(connection, [result_of(row)])[0]
 
 
 def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
@@ -130,14 +130,14 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
         limit: Maximum number.
     """
     (day, begin), (_, end) = parts_of(first), parts_of(last)
-    found = connection.execute(
+    rows = connection.execute(
         f"{_ALL} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
         " (SELECT day, node, moment FROM runs"
         " WHERE day = ? AND moment BETWEEN ? AND ? ORDER BY moment DESC LIMIT ?)"
         " ORDER BY moment DESC",
         (day, begin, end, limit),
     )
-    return [result_of(one) for one in found]
+    return [result_of(row) for row in rows]
 
 
 def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[RunResult]:
@@ -195,14 +195,14 @@ def days_of(
     connection: Connection, node: str, days: Sequence[int]
 ) -> Mapping[tuple[int, Kind], int]:
     """Return counts of a node's runs by the day on which they ended and by result."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT runs.day + at / 86400000, outcome, count(*) FROM runs"
         " JOIN profiles ON profiles.id = runs.profile"
         " WHERE runs.day IN (SELECT value FROM json_each(?))"
         " AND node = (SELECT id FROM texts WHERE text = ?) GROUP BY 1, 2",
         (json.dumps([days[0] - 1, *days]), node),
     )
-    return {(day, Kind(outcome)): count for day, outcome, count in found if day in days}
+    return {(day, Kind(outcome)): count for day, outcome, count in rows if day in days}
 
 
 def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
@@ -212,7 +212,7 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
         connection: The connection.
         since: The first day.
     """
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT node.text, resource.text, runs, last, drift.day, moment FROM"
         " (SELECT node, resource, count(*) AS runs, day, moment,"
         " max(day * 86400000 + (moment >> 16) / 1000) AS last FROM resources"
@@ -231,20 +231,20 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
             last=last / MILLI,
             run=run_of(day, moment),
         )
-        for node, text, count, last, day, moment in found
+        for node, text, count, last, day, moment in rows
         for resource, file, line in (_declared(text),)
     ]
 
 
 def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT resource.text, result FROM resources"
         " JOIN texts AS resource ON resource.id = resources.resource"
         " WHERE resources.day = ? AND moment = ?"
         " AND node = (SELECT id FROM texts WHERE text = ?) ORDER BY number",
         (*parts_of(RunId(run.run)), run.node),
     )
-    return tuple(resource_of(text, number) for text, number in found)
+    return tuple(resource_of(text, number) for text, number in rows)
 
 
 def resource_of(text: str, number: int) -> RunResource:
@@ -265,9 +265,9 @@ def _declared(text: str) -> tuple[str, str, int | None]:
     return resource, file, int(line) if line else None
 
 
-def result_of(found: _Found) -> RunResult:
+def result_of(row: _Found) -> RunResult:
     """Return a run of a row of `FOUND`."""
-    node, day, moment, at, outcome, release, reason, cause, seconds, more, *details = found
+    node, day, moment, at, outcome, release, reason, cause, seconds, more, *details = row
     return RunResult(
         node=node,
         run=run_of(day, moment),

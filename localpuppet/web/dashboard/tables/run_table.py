@@ -124,16 +124,16 @@ class RunTableWriter:
         self._most_resources = most_resources
         self._known: dict[str | _Profile, tuple[int, range]] = {}
 
-    def add(self, one: RunResult) -> bool:
+    def add(self, result: RunResult) -> bool:
         """Add an end of a run, or what a summary adds to a known one.
 
         Returns:
             Whether the run is new and fits its day.
         """
-        day, moment = parts_of(RunId(one.run))
-        key = day, self._number(one.node, day), moment
+        day, moment = parts_of(RunId(result.run))
+        key = day, self._number(result.node, day), moment
         known = self._connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
-        if known is not None and one.seconds in (None, known[0]):
+        if known is not None and result.seconds in (None, known[0]):
             return False
         oldest = self._oldest_of_full(*key[:2])
         full = oldest is not None
@@ -142,15 +142,25 @@ class RunTableWriter:
         elif oldest is not None and moment < oldest:
             return False
         number = self._known_number if full else self._number
-        counts = None if one.details is None else number(_counts_text(one.details.counts), day)
-        texts = [number(text, day) for text in (one.reason, one.cause)]
-        at = max(0, round((one.at - day * DAY) * MILLI))
+        counts = (
+            None if result.details is None else number(_counts_text(result.details.counts), day)
+        )
+        texts = [number(text, day) for text in (result.reason, result.cause)]
+        at = max(0, round((result.at - day * DAY) * MILLI))
         self._connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, at, self._profile(one, day, full=full), counts, *texts, one.seconds, one.more),
+            (
+                *key,
+                at,
+                self._profile(result, day, full=full),
+                counts,
+                *texts,
+                result.seconds,
+                result.more,
+            ),
         )
         if known is not None or oldest is None:
-            self._add_resources(key, one)
+            self._add_resources(key, result)
             return known is None
         for table in ("runs", "resources"):
             self._delete(table, (*key[:2], oldest))
@@ -159,15 +169,15 @@ class RunTableWriter:
     def _delete(self, table: str, key: tuple[int, int, int]) -> None:
         self._connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
 
-    def _add_resources(self, key: tuple[int, int, int], one: RunResult) -> None:
+    def _add_resources(self, key: tuple[int, int, int], result: RunResult) -> None:
         """Add the resources of a run that still fit its day."""
-        if not one.resources:
+        if not result.resources:
             return
         (used,) = self._connection.execute(
             "SELECT count(*) FROM resources WHERE day = ? AND node = ?", key[:2]
         ).fetchone()
-        some = one.resources[: max(0, self._most_resources - used)]
-        repeats = one.outcome in GOOD_KINDS and self._repeats(key)
+        some = result.resources[: max(0, self._most_resources - used)]
+        repeats = result.outcome in GOOD_KINDS and self._repeats(key)
         self._connection.executemany(
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?)",
             [
@@ -181,7 +191,7 @@ class RunTableWriter:
                 for number, part in enumerate(some)
             ],
         )
-        left = one.more + len(one.resources) - len(some)
+        left = result.more + len(result.resources) - len(some)
         self._connection.execute(f"UPDATE runs SET more = ? WHERE {_KEY}", (left, *key))  # noqa: S608
 
     def _repeats(self, key: tuple[int, int, int]) -> bool:
@@ -194,38 +204,38 @@ class RunTableWriter:
         release = self._connection.execute(last.format("="), key).fetchone()[0]
         for earlier in range(day, day - REPEATED_WITHIN, -1):
             before = moment if earlier == day else 1 << 62
-            found = self._connection.execute(
+            row = self._connection.execute(
                 last.format("<") + " ORDER BY moment DESC LIMIT 1", (earlier, node, before)
             ).fetchone()
-            if found is not None:
-                return found[0] == release and found[1] in GOOD_KINDS
+            if row is not None:
+                return row[0] == release and row[1] in GOOD_KINDS
         return False
 
     def _oldest_of_full(self, day: int, node: int) -> int | None:
         """Return the oldest run of a full day; `None` if the day has room."""
-        found: tuple[int] | None = self._connection.execute(
+        row: tuple[int] | None = self._connection.execute(
             "SELECT moment FROM runs WHERE day = ? AND node = ?"
             " ORDER BY moment DESC LIMIT 1 OFFSET ?",
             (day, node, self._most - 1),
         ).fetchone()
-        return None if found is None else found[0]
+        return None if row is None else row[0]
 
-    def _profile(self, one: RunResult, day: int, *, full: bool) -> int:
+    def _profile(self, result: RunResult, day: int, *, full: bool) -> int:
         """Return the number of a run's profile; on a full day of a known one, or of its outcome."""
-        details = one.details or RunDetails()
-        texts = map(_cut, (one.release, details.environment, details.commit))
+        details = result.details or RunDetails()
+        texts = map(_cut, (result.release, details.environment, details.commit))
         flags = int(details.noop), int(details.corrective)
-        profile: _Profile = (str(one.outcome), *texts, *flags, details.refusal)
+        profile: _Profile = (str(result.outcome), *texts, *flags, details.refusal)
         if full and not self._connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
-            profile = (str(one.outcome), *_NO_PROFILE)
+            profile = (str(result.outcome), *_NO_PROFILE)
         return self._used(profile, day, _USE_PROFILE, (*profile, day))
 
     def _known_number(self, text: str, day: int) -> int:
         """Return the number of a text that this or a later day uses, else of the empty text."""
-        found: tuple[int] | None = self._connection.execute(
+        row: tuple[int] | None = self._connection.execute(
             "SELECT id FROM texts WHERE text = ? AND day >= ?", (_cut(text), day)
         ).fetchone()
-        return self._number("", day) if found is None else found[0]
+        return self._number("", day) if row is None else row[0]
 
     def _number(self, text: str, day: int) -> int:
         """Return the number of a text; add it if unknown, and extend its use to the day."""
@@ -238,9 +248,9 @@ class RunTableWriter:
         number, days = self._known.get(key, (0, range(0)))
         if day in days:
             return number
-        found: tuple[int, int, int] = self._connection.execute(statement, values).fetchone()
-        self._known[key] = found[0], range(found[1], found[2] + 1)
-        return found[0]
+        row: tuple[int, int, int] = self._connection.execute(statement, values).fetchone()
+        self._known[key] = row[0], range(row[1], row[2] + 1)
+        return row[0]
 
 
 def _cut(text: str) -> str:

@@ -37,7 +37,7 @@ class NodeReportDetails:
 
     Attributes:
         find: Returns a report, `None` for an unknown hash; called in a thread.
-        ask: Asks a node for the end of a run's log; see `telling.told_log`.
+        ask: Asks a node for the end of a run's log; see `telling.log_reply`.
         is_online: Whether a node can be asked; called in the event loop.
         patience: Seconds for the node.
     """
@@ -49,26 +49,28 @@ class NodeReportDetails:
 
     async def __call__(self, report: str, part: str) -> Json:
         """Return `metrics` or `logs` of a report; see `ReportDetails`."""
-        found = await asyncio.to_thread(self.find, report)
-        if found is None:
+        run_or_error = await asyncio.to_thread(self.find, report)
+        if run_or_error is None:
             return None
-        run = found.run
+        run = run_or_error.run
         if part == "metrics":
             return metrics(run)
-        if run.outcome is Kind.REFUSED or found.is_missing:
+        if run.outcome is Kind.REFUSED or run_or_error.is_missing:
             return log_of(run)
         if not self.is_online(run.node):
             raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
         try:
             async with asyncio.timeout(self.patience):
-                told = await self.ask(NodeName.parse(run.node), RunId(run.run))
+                detail = await self.ask(NodeName.parse(run.node), RunId(run.run))
         except TimeoutError as error:
             text = f"sent no log within {self.patience:g} s"
             raise UnavailableError(text, where=run.node) from error
         except LocalpuppetError as error:
             raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
-        lines = RunLogTail.read(told).lines
-        reasons = [one for one in log_of(run) if isinstance(one, dict) and one["level"] == "err"]
+        lines = RunLogTail.read(detail).lines
+        reasons = [
+            item for item in log_of(run) if isinstance(item, dict) and item["level"] == "err"
+        ]
         return [*reasons, *_lines(lines, time=show_epoch(run.at))]
 
 
@@ -104,9 +106,9 @@ def _lines(lines: tuple[str, ...], *, time: str) -> Iterator[Json]:
         else:
             messages.append(line)
     for message in messages:
-        found = _MESSAGE.match(message)
-        if found is None:
+        match = _MESSAGE.match(message)
+        if match is None:
             yield log_line("notice", message, time=time)
         else:
-            level, source, text = found.groups()
+            level, source, text = match.groups()
             yield log_line(_LEVELS[level], text, time=time, source=source or "Puppet")

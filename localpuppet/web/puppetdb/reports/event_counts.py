@@ -182,7 +182,7 @@ def _filter(value: Json) -> _Holds:
 def _condition(value: Json) -> _Holds:
     name, *rest = value if isinstance(value, list) and value else [None]
     if name in ("and", "or") and rest:
-        parts = [_condition(one) for one in rest]
+        parts = [_condition(item) for item in rest]
         every = all if name == "and" else any
         return lambda counts: every(part(counts) for part in parts)
     if name == "not" and len(rest) == 1:

@@ -99,17 +99,21 @@ class ReportPlan:
         if not self._of_reports:
             applied.add("status")
         times = hint.since.keys() | hint.until.keys()
-        if not all(self._is_shared(one) for one in hint.further):
+        if not all(self._is_shared(item) for item in hint.further):
             return None
         if not hint.exact or not hint.equal.keys() <= applied or not times <= _ENDS:
             return None
         if hint.count_by is not None:
             counted = self._counted(hint.count_by)
             return None if counted is None else RecordRows(rows=counted, counted=True)
-        sortable = len(hint.order) <= 1 and all(one.field.column in _ENDS for one in hint.order)
+        sortable = len(hint.order) <= 1 and all(
+            criterion.field.column in _ENDS for criterion in hint.order
+        )
         if hint.limit is None or not sortable or not self._of_reports or self._is_latest:
             return None
-        return self._page(hint.limit, descending=all(one.descending for one in hint.order))
+        return self._page(
+            hint.limit, descending=all(criterion.descending for criterion in hint.order)
+        )
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows that the answer can have."""
@@ -121,7 +125,7 @@ class ReportPlan:
             yield from self._reports(runs)
             return
         events: Iterable[tuple[RunResult, RunResource]] = (
-            (run, one) for run in self.named() for one in run.resources
+            (run, item) for run in self.named() for item in run.resources
         )
         if self._hashes is None:
             events = report_queries.events(connection, self._filter, self._results())
@@ -132,7 +136,7 @@ class ReportPlan:
     def named(self) -> Iterator[RunResult]:
         """Yield the runs of the reports that the query names by their hashes."""
         state = self._state
-        parsed = [one for one in map(parse_hash, self._hashes or ()) if one is not None]
+        parsed = [item for item in map(parse_hash, self._hashes or ()) if item is not None]
         for run, digits in parsed:
             node = state.nodes_by_digits.get(digits, "")
             if node in state.missing and state.missing[node].run == run:
@@ -205,7 +209,7 @@ class ReportPlan:
 
     def _filtered(self) -> ReportFilter:
         hint, profiles = self._hint, None
-        shared = any(self._is_shared(one) for one in hint.further)
+        shared = any(self._is_shared(item) for item in hint.further)
         if shared or not self._profile.isdisjoint(hint.equal):
             profiles = [number for number, row in self._state.profiles.items() if self._has(row)]
         since = [time for column, time in hint.since.items() if column in _ENDS | _STARTS]
@@ -223,7 +227,7 @@ class ReportPlan:
         equal, further = self._hint.equal, self._hint.further
         return all(
             _is_among(row[name], equal[name]) for name in self._profile & equal.keys()
-        ) and all(one.holds(row) for one in further if self._is_shared(one))
+        ) and all(item.holds(row) for item in further if self._is_shared(item))
 
     def _is_shared(self, condition: RowCondition) -> bool:
         """Whether a condition is about columns of a profile only."""
@@ -239,7 +243,7 @@ class ReportPlan:
 def names_in(hint: RecordHint) -> frozenset[str] | None:
     """Return the nodes that a query names; `None` for all."""
     names = hint.equal.get("certname")
-    return None if names is None else frozenset(one for one in names if isinstance(one, str))
+    return None if names is None else frozenset(name for name in names if isinstance(name, str))
 
 
 def hashes_in(hint: RecordHint) -> Collection[Json] | None:
@@ -250,7 +254,7 @@ def hashes_in(hint: RecordHint) -> Collection[Json] | None:
 def _is_among(value: Json, values: Collection[Json]) -> bool:
     # As in the evaluator: null equals nothing, and a boolean no number.
     return value is not None and any(
-        value == one and isinstance(value, bool) == isinstance(one, bool) for one in values
+        value == item and isinstance(value, bool) == isinstance(item, bool) for item in values
     )
 
 

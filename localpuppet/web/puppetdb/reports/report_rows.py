@@ -87,7 +87,7 @@ def report_row(run: RunResult) -> Row:
         "logs": {"href": f"{href}logs", "data": log_of(run)},
         "resource_events": {
             "href": f"{href}events",
-            "data": [_event(run, one) for one in run.resources],
+            "data": [_event(run, resource) for resource in run.resources],
         },
     }
 

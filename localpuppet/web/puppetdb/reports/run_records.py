@@ -117,7 +117,7 @@ class RunRecords:
         if not digits <= self._nodes_by_digits.keys():
             known = {*report_queries.nodes(connection), *(row.node for row in list(self.nodes()))}
             self._nodes_by_digits = {node_digits(node): node for node in known}
-        named = frozenset(self._nodes_by_digits.get(one, "") for one in digits)
+        named = frozenset(self._nodes_by_digits.get(digit, "") for digit in digits)
         return named if names is None else named & names
 
     def _state(
@@ -133,15 +133,17 @@ class RunRecords:
         needed = names
         if not latest and LATEST not in hint.columns | hint.equal.keys():
             needed = frozenset(row.node for row in rows)
-        runs = {one.node: one for one in report_queries.latest(connection, needed)}
+        runs = {
+            candidate.node: candidate for candidate in report_queries.latest(connection, needed)
+        }
         profiles = {
             number: profile_row(run) for number, run in report_queries.profiles(connection).items()
         }
         missing = {}
         for row in rows:
-            one = runs.get(row.node)
-            failed = one is not None and profiles[one.profile]["status"] == FAILED
-            last = None if one is None else LastReport(ended=one.ended, failed=failed)
+            item = runs.get(row.node)
+            failed = item is not None and profiles[item.profile]["status"] == FAILED
+            last = None if item is None else LastReport(ended=item.ended, failed=failed)
             report = missing_report(row, last, now=now)
             if report is not None:
                 missing[row.node] = report

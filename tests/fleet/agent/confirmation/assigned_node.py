@@ -159,7 +159,7 @@ class Node:
     async def tell(self) -> None:
         """Have the presence on the bus, as the agent does when something changed."""
         self.kv.store.away = False
-        status = {"node": str(B), "state": "idle", "confirmation": self.confirming.told()}
+        status = {"node": str(B), "state": "idle", "confirmation": self.confirming.report()}
         payload = json.dumps({"schema": 1, **status}).encode()
         token = self.me.signer.sign(payload, MessageKind.PRESENCE)
         await announce(self.kv, B, token, ttl=1e6)
@@ -178,7 +178,7 @@ class Node:
 
     def confirms(self, **more: Any) -> Any:
         """Have the rollout's caller confirm; return what it is told."""
-        told = self.confirming.told()
+        told = self.confirming.report()
         assert told is not None
         args = Deploy(
             release=R2,

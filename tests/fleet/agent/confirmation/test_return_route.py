@@ -45,7 +45,7 @@ async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pause
         begun = rolled.clock.monotonic()
         assert await rolled.look(5) is Stage.ROLLING_BACK
         assert f"its run of app/tags/r1 failed, try {number + 1} of {TRIES} in " in why(rolled)
-        assert str(rolled.confirming.told()["reason"]) == why(rolled)  # type: ignore[index]
+        assert str(rolled.confirming.report()["reason"]) == why(rolled)  # type: ignore[index]
         while len(rolled.rig.ids()) == number:
             await rolled.look(5)
         pauses.append(rolled.clock.monotonic() - begun)

@@ -39,7 +39,7 @@ async def test_by_hand_the_own_words_that_come_back_confirm_it(by_hand: Node) ->
     assert await by_hand.look(5) is Stage.PENDING  # what is there was said before the nonce
     await by_hand.tell()
     assert await by_hand.look(5) is Stage.CONFIRMED
-    assert by_hand.confirming.told() == {
+    assert by_hand.confirming.report() == {
         "serial": 3,
         "release": R2,
         "rollout": "",
@@ -80,7 +80,7 @@ async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
     rolled.network.answers = False
     rolled.ran()
     assert await rolled.look(50) is Stage.PENDING
-    assert rolled.confirming.told()["nonce"] == ""  # type: ignore[index]
+    assert rolled.confirming.report()["nonce"] == ""  # type: ignore[index]
     nonce = rolled.memory.read().nonce  # type: ignore[union-attr]
     assert "new connection" in rolled.confirms(nonce=nonce)
     assert await rolled.look(WITHIN) is Stage.PENDING
@@ -109,7 +109,7 @@ async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
     )
     assert node.late == [True]
     assert node.rig.log.text.count("is not cut off; waiting") == 1
-    told = node.confirming.told()
+    told = node.confirming.report()
     assert told is not None
     assert told["reason"] == "the bus does not answer any node, so this node is not cut off"
     node.network.up = True
@@ -153,7 +153,7 @@ async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None
     assert await by_hand.look(60) is Stage.ROLLING_BACK
     by_hand.ran(R1, serial=0)
     assert await by_hand.look(5) is Stage.ROLLED_BACK
-    assert by_hand.confirming.told()["stage"] == "rolled back"  # type: ignore[index]
+    assert by_hand.confirming.report()["stage"] == "rolled back"  # type: ignore[index]
     assert len(by_hand.retreats) == 1
 
 
@@ -251,7 +251,7 @@ async def test_a_command_is_asked_before_it_goes_back(tmp_path: Path, *, connect
     assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.ROLLING_BACK)
     if connected:
         assert len(node.holds.active()) == 1
-        assert node.confirming.told()["nonce"] == ""  # type: ignore[index]
+        assert node.confirming.report()["nonce"] == ""  # type: ignore[index]
         await node.look(10 * WITHIN, every=30)
         assert len(asked) == 1
 
@@ -274,7 +274,7 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     await rolled.look(WITHIN + 30)
     await rolled.run(RetreatOrder(left=rolled.assignment, because="alice"))  # type: ignore[arg-type]
     assert await rolled.look(5) is Stage.SUPERSEDED
-    assert rolled.confirming.told()["reason"] == "rolled back by alice"  # type: ignore[index]
+    assert rolled.confirming.report()["reason"] == "rolled back by alice"  # type: ignore[index]
     assert rolled.assignment is not None
     rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
     assert await rolled.look(5) is Stage.SUPERSEDED
@@ -308,7 +308,7 @@ async def test_where_nobody_waits_for_it_nothing_is_looked_at(by_hand: Node) -> 
     by_hand.ran()
     assert await by_hand.look(100) is None
     assert by_hand.network.looked == 0
-    assert by_hand.confirming.told() is None
+    assert by_hand.confirming.report() is None
 
 
 async def test_a_disk_that_refuses_is_said_once_and_ends_nothing(by_hand: Node) -> None:
@@ -317,7 +317,7 @@ async def test_a_disk_that_refuses_is_said_once_and_ends_nothing(by_hand: Node) 
     for _ in range(3):
         assert await by_hand.confirming.step() == 30.0
     assert by_hand.rig.log.text.count("the confirmation of a release") == 1
-    assert by_hand.confirming.told() is None
+    assert by_hand.confirming.report() is None
 
 
 async def test_an_agent_that_ends_does_not_wait_for_a_look(by_hand: Node) -> None:

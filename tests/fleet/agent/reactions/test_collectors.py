@@ -44,10 +44,10 @@ async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
     for condition in (None, ["tag", "==", "web"]):
         await collect(rig, condition)
     asked = source(rig)
-    for one in asked.told(rig.run.id):
+    for one in asked.dependencies_of(rig.run.id):
         now = asked.ask(one.key)
         assert (now.digest, now.parts) == (one.answer.digest, one.answer.parts)
-    every, web = asked.told(rig.run.id)
+    every, web = asked.dependencies_of(rig.run.id)
     assert web.text == "Host <<| tag == 'web' |>>"
     assert {node: set(about) for node, about in web.answer.parts.items()} == {
         A: {"Host[x]"},
@@ -59,7 +59,7 @@ async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
 async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> None:
     await collect(rig, ["tag", "==", "web"])
     asked = source(rig)
-    (before,) = asked.told(rig.run.id)
+    (before,) = asked.dependencies_of(rig.run.id)
     rig.held.hold(A, "2", [resource("Host", "x", "web", ip="10.0.0.1", path="/other")])
     assert asked.ask(before.key).digest == before.answer.digest  # what does not count
     rig.held.hold(A, "3", [resource("Host", "x", "web", ip="10.0.0.2")])
@@ -73,12 +73,12 @@ async def test_a_collector_that_was_refused_is_nothing_to_depend_on(rig: Rig) ->
     rig.policy.write_text("")
     with pytest.raises(InvalidInputError):
         await collect(rig, None)
-    assert source(rig).told(rig.run.id) == []
+    assert source(rig).dependencies_of(rig.run.id) == []
 
 
 async def test_what_cannot_be_told_today_is_an_error(rig: Rig) -> None:
     await collect(rig, None)
-    (one,) = source(rig).told(rig.run.id)
+    (one,) = source(rig).dependencies_of(rig.run.id)
     with pytest.raises(UnavailableError):
         source(rig, age=61).ask(one.key)
     rig.policy.write_text("")

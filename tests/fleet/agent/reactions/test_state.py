@@ -57,7 +57,7 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, damage: str) -> No
 
 def test_a_good_run_replaces_what_is_watched() -> None:
     before = replace(STATE, queries=(replace(WATCHED, answered_digests=("d1",), tried=True),))
-    run = FinishedRun(run="2", good=True, told=(asked("d2", "k"), asked("d3", "new")))
+    run = FinishedRun(run="2", good=True, dependencies=(asked("d2", "k"), asked("d3", "new")))
     after = before.after(run)
     assert after.run == "2"
     assert [
@@ -70,7 +70,7 @@ def test_a_good_run_replaces_what_is_watched() -> None:
 
 
 def test_a_failed_run_was_told_its_answers_too() -> None:
-    run = FinishedRun(run="2", good=False, told=(asked("d2", "k"), asked("d3", "new")))
+    run = FinishedRun(run="2", good=False, dependencies=(asked("d2", "k"), asked("d3", "new")))
     (one,) = STATE.after(run).queries
     assert (one.base_digest, one.question.answer.digest, one.answered_digests) == (
         "d0",

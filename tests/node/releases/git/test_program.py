@@ -80,7 +80,7 @@ def test_a_tag_of_any_size_is_not_held(tmp_path: Path, forge: Forge) -> None:
     put_tag(up, "r1", payload(up, "r1", "words " * MEGABYTE))
     git(tmp_path).fetch([(up.url, "r1")], refresh=True)
     with pytest.raises(IntegrityError, match=f"printed more than {MEGABYTE} bytes"):
-        git(tmp_path, limits=GitLimits(said=MEGABYTE)).tag(up.url, "r1")
+        git(tmp_path, limits=GitLimits(output=MEGABYTE)).tag(up.url, "r1")
 
 
 def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Forge) -> None:

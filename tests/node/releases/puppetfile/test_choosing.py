@@ -103,7 +103,7 @@ def test_left_with_the_reason(text: str, why: str) -> None:
 
 
 def test_without_an_answer_a_name_is_what_it_looks_like() -> None:
-    assert chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'").said == "tag v1.2.0"
+    assert chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'").pinned_by == "tag v1.2.0"
     unsure = chosen(f"mod 'ntp', git: '{URL}', ref: 'stable'")
     assert (unsure.left, unsure.module) == ("", None)
     assert unsure.notes == ("its repository was not asked what that is",)

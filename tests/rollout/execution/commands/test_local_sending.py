@@ -15,7 +15,7 @@ from localpuppet.rollout.execution.commands.command import (
     identify_pause,
     meaning,
 )
-from localpuppet.rollout.execution.commands.local_sending import say_here
+from localpuppet.rollout.execution.commands.local_sending import send_here
 from localpuppet.rollout.execution.events import (
     Event,
     RolloutEnded,
@@ -51,10 +51,10 @@ def said_while(journal: JournalWriter, later: Callable[[], None]) -> None:
     """Say it, while something happens a second later."""
 
     async def work() -> None:
-        saying = asyncio.create_task(say_here(journal, GO_ON))
+        saying = asyncio.create_task(send_here(journal, GO_ON))
         await asyncio.sleep(1)
         assert not saying.done()
-        assert [one[1:] for one in journal.said(0)] == [
+        assert [one[1:] for one in journal.commands_after(0)] == [
             (RolloutCommand.CONTINUE, "choria=alice", ABOUT)
         ]
         later()
@@ -80,7 +80,7 @@ def test_a_pause_is_recorded_with_the_time_that_the_controller_adds(tmp_path: Pa
     assert isinstance(paused, RolloutPaused)
 
     async def work() -> None:
-        saying = asyncio.create_task(say_here(journal, pause))
+        saying = asyncio.create_task(send_here(journal, pause))
         await asyncio.sleep(1)
         journal.append(replace(paused, since=parse_time(AT)), at=AT)
         await saying
@@ -117,10 +117,10 @@ def test_who_does_not_hear_has_not_agreed(journal: JournalWriter) -> None:
 async def ended(journal: JournalWriter) -> None:
     journal.forget_commands()
     journal.close()
-    await say_here(journal, GO_ON)
+    await send_here(journal, GO_ON)
 
 
 async def refused(journal: JournalWriter) -> None:
     journal.append(STOPPED, at=AT)
     with pytest.raises(InvalidInputError, match="is already ending"):
-        await say_here(journal, GO_ON)
+        await send_here(journal, GO_ON)

@@ -56,7 +56,7 @@ class PlayedNode:
     offline: frozenset[str] = frozenset()
 
     async def log(self, name: NodeName, requested: RunId) -> Mapping[str, Json]:
-        """Return the end of the log; see `telling.told_log`."""
+        """Return the end of the log; see `telling.log_reply`."""
         if self.refusal:
             raise LocalpuppetError(self.refusal, where=name)
         assert (name, requested) == ("a", RUNS[1].run)

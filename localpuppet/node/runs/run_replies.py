@@ -22,7 +22,7 @@ from localpuppet.node.runs.log_end import LogEnd, LogExcerpt, weight
 from localpuppet.node.runs.reason import published
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
-from localpuppet.node.runs.told_context import fitting, told_context
+from localpuppet.node.runs.run_context import fitting, run_context
 
 # Of a log the end, of a report what failed before what changed: bytes as JSON.
 MAX_TOLD = 256 * 1024
@@ -40,7 +40,7 @@ TOLD = (
 )
 
 
-def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
+def log_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
     """Return the end of the run's log.
 
     Returns:
@@ -58,19 +58,19 @@ def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
     }
 
 
-def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
+def report_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
     """Return what a run did to which resources.
 
     Returns:
         `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
         and `skipped`: resources, each with `resource`, `file`, `line`, `seconds` and `events`;
         `left_out`: how many resources exceed the limit; `slowest`: those that took longest; and the
-        keys of `told_context`.
+        keys of `run_context`.
 
     Raises:
         StateError: The report is damaged or too large.
     """
-    told: dict[str, Json] = {"run": published(status).to_dict()}
+    document: dict[str, Json] = {"run": published(status).to_dict()}
     try:
         resources: list[ReportedResource] | None = resources_of(report_of(run))
     except FileNotFoundError:
@@ -83,20 +83,20 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
         for resource in resources or ():
             if resource.result is not result:
                 continue
-            one = _resource(resource)
-            needed = weight(one)
+            shown = _resource(resource)
+            needed = weight(shown)
             if size + needed > MAX_TOLD:
                 left_out += 1
                 continue
             size += needed
-            listed.append(one)
-        told[result.value] = listed
-    told["slowest"] = fitting(
-        {key: value for key, value in _resource(one).items() if key != "events"}
-        for one in slowest(resources or [], MAX_SLOWEST)
+            listed.append(shown)
+        document[result.value] = listed
+    document["slowest"] = fitting(
+        {key: value for key, value in _resource(slow).items() if key != "events"}
+        for slow in slowest(resources or [], MAX_SLOWEST)
     )
-    told |= told_context(run)
-    return {**told, "report": resources is not None, "left_out": left_out}
+    document |= run_context(run)
+    return {**document, "report": resources is not None, "left_out": left_out}
 
 
 def report_of(run: RunDirectory) -> dict[str, Any]:

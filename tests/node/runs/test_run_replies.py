@@ -9,7 +9,13 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
-from localpuppet.node.runs.telling import MAX_LINE, MAX_REPORT, MAX_TOLD, told_log, told_report
+from localpuppet.node.runs.run_replies import (
+    MAX_LINE,
+    MAX_REPORT,
+    MAX_TOLD,
+    log_reply,
+    report_reply,
+)
 
 # Bytes of names and counts beside lines and events.
 BESIDE = 32 * 1024
@@ -42,14 +48,14 @@ def report(run: RunDirectory, *resources: dict[str, Any]) -> dict[str, Any]:
     run.report.write_text(
         json.dumps({"resource_statuses": {one["resource"]: one for one in resources}})
     )
-    told: dict[str, Any] = told_report(run, status(run))
+    told: dict[str, Any] = report_reply(run, status(run))
     return told
 
 
 def test_a_log_is_told_without_diffs(run: RunDirectory) -> None:
     source = "Notice: /Stage[main]/Main/File[/x]/content: "
     run.log.write_text(f"Notice: a\n{source}\n--- /x\n+secret\n{source}changed\nλ\n")
-    assert told_log(run, status(run)) == {
+    assert log_reply(run, status(run)) == {
         "run": RUN,
         "state": "finished",
         "lines": ["Notice: a", source, f"{source}changed", "λ"],
@@ -59,7 +65,7 @@ def test_a_log_is_told_without_diffs(run: RunDirectory) -> None:
 
 
 def test_a_log_that_is_not_there_yet(run: RunDirectory) -> None:
-    assert told_log(run, status(run))["lines"] == []
+    assert log_reply(run, status(run))["lines"] == []
 
 
 @pytest.mark.parametrize("line", ['"' * 100, "λ" * 100, "\x01" * 50, "x"])
@@ -67,7 +73,7 @@ def test_of_a_long_log_the_end_is_told_and_fits_into_a_reply(run: RunDirectory, 
     """Whatever the lines are: as JSON a character may take six bytes."""
     count = 2 * MAX_TOLD // len(line)
     run.log.write_text("\n".join(f"{number} {line}" for number in range(count)) + "\n")
-    told: Any = told_log(run, status(run))
+    told: Any = log_reply(run, status(run))
     assert told["lines"][-1] == f"{count - 1} {line}"
     assert told["before"] + len(told["lines"]) == count
     fits(told)
@@ -75,7 +81,7 @@ def test_of_a_long_log_the_end_is_told_and_fits_into_a_reply(run: RunDirectory, 
 
 def test_a_line_without_end_is_cut(run: RunDirectory) -> None:
     run.log.write_text("x" * 10 * MAX_TOLD)
-    told: Any = told_log(run, status(run))
+    told: Any = log_reply(run, status(run))
     assert [len(line) for line in told["lines"]] == [MAX_LINE + 1]
 
 
@@ -105,11 +111,11 @@ def test_of_a_large_report_what_failed_comes_first(run: RunDirectory) -> None:
 
 
 def test_no_report_and_a_damaged_one(run: RunDirectory) -> None:
-    told = told_report(run, status(run))
+    told = report_reply(run, status(run))
     assert (told["report"], told["failed"]) == (False, [])
     run.report.write_text('{"resource_statuses": {"a": []}}')
     with pytest.raises(StateError, match="not a Puppet report"):
-        told_report(run, status(run))
+        report_reply(run, status(run))
 
 
 def fits(told: Any) -> None:
@@ -120,7 +126,7 @@ def fits(told: Any) -> None:
 def test_a_report_that_would_fill_the_agents_memory_is_not_read(run: RunDirectory) -> None:
     report(run, resource("File[/a]", status="changed", changed=True))
     run.report.write_bytes(run.report.read_bytes().ljust(MAX_REPORT))
-    assert told_report(run, status(run))["report"] is True
+    assert report_reply(run, status(run))["report"] is True
     run.report.write_bytes(run.report.read_bytes() + b" ")
     with pytest.raises(StateError, match="is too large to send"):
-        told_report(run, status(run))
+        report_reply(run, status(run))

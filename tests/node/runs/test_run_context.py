@@ -10,7 +10,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.told_context import MAX_LIST, MAX_NAMES, told_context
+from localpuppet.node.runs.run_context import MAX_LIST, MAX_NAMES, run_context
 
 AT = "2026-11-22T11:00:00.000000Z"
 CAUSE = {
@@ -45,7 +45,7 @@ def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
     resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
     collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
     run.collected.write_text(json.dumps({"schema": 1, "collectors": [collected]}))
-    told: dict[str, Any] = told_context(run)
+    told: dict[str, Any] = run_context(run)
     assert told["causes"] == [
         {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
     ]
@@ -73,7 +73,7 @@ def test_where_the_input_is_from_is_told_without_what_may_be_secret(
     given = {"by": "choria=alice", "values": "canary"}
     request = {"schema": 1, "input": place, "input_sha256": "ab" * 32, "assignment": given}
     run.request.write_text(json.dumps(request))
-    assert told_context(run)["origin"] == {
+    assert run_context(run)["origin"] == {
         "input": told,
         "input_sha256": "ab" * 32,
         "by": "choria=alice",
@@ -83,13 +83,13 @@ def test_where_the_input_is_from_is_told_without_what_may_be_secret(
 def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
     origin = {"input": "", "input_sha256": "", "by": ""}
     lists = {"causes": [], "cause_count": 0, "queries": [], "collected": []}
-    assert told_context(run) == {"origin": origin, **lists}
+    assert run_context(run) == {"origin": origin, **lists}
 
 
 def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:
     causes = {"causes": [CAUSE] * 5000, "count": 5000}
     run.request.write_text(json.dumps({"schema": 1, "causes": causes}))
-    told: dict[str, Any] = told_context(run)
+    told: dict[str, Any] = run_context(run)
     assert told["cause_count"] == 5000
     assert 0 < len(compact(told["causes"])) <= MAX_LIST
 
@@ -97,4 +97,4 @@ def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:
 def test_a_damaged_record_is_an_error(run: RunDirectory) -> None:
     run.request.write_text("{")
     with pytest.raises(StateError):
-        told_context(run)
+        run_context(run)

@@ -22,7 +22,7 @@ MAX_NAMES = 20
 MAX_TEXT = 1000
 
 
-def told_context(run: RunDirectory) -> dict[str, Json]:
+def run_context(run: RunDirectory) -> dict[str, Json]:
     """Return the origin of a run, its causes, and its queries.
 
     Returns:
@@ -36,7 +36,9 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
     causes = mapping_of(request.get("causes"))
     listed = causes.get("causes")
     spelt = (
-        [_cause(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        [_cause(item) for item in listed if isinstance(item, dict)]
+        if isinstance(listed, list)
+        else []
     )
     return {
         "origin": {
@@ -90,8 +92,10 @@ def _query(query: RecordedQuery) -> dict[str, Json]:
 
 def _collected(raw: object) -> dict[str, Json]:
     record: Mapping[str, Any] = mapping_of(raw)
-    resources = [one for one in record.get("resources") or () if isinstance(one, dict)]
-    names: dict[Json, None] = dict.fromkeys(_text(one.get("node")) for one in resources)
+    resources = [
+        resource for resource in record.get("resources") or () if isinstance(resource, dict)
+    ]
+    names: dict[Json, None] = dict.fromkeys(_text(resource.get("node")) for resource in resources)
     return {
         "text": _text(record.get("text")),
         "count": len(resources),
@@ -103,14 +107,14 @@ def _collected(raw: object) -> dict[str, Json]:
 
 def fitting(entries: Iterable[dict[str, Json]]) -> list[Json]:
     """Return the first entries, up to the size limit."""
-    found: list[Json] = []
+    fitting_items: list[Json] = []
     size = 0
     for entry in entries:
         size += weight(entry)
         if size > MAX_LIST:
             break
-        found.append(entry)
-    return found
+        fitting_items.append(entry)
+    return fitting_items
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of a file
