@@ -20,6 +20,7 @@ from tests.doubles.certificates import Ca, pem, write
 from tests.rigs.member import read_line
 from tests.rigs.node import Node
 
+pytestmark = pytest.mark.server
 STRANGER = pwd.getpwnam("daemon").pw_uid
 VERSION = "/pdb/meta/v1/version"
 _AS_STRANGER = f"""
