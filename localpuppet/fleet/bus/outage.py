@@ -5,7 +5,7 @@ a store cannot be closed.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
@@ -13,6 +13,8 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 
 Result = TypeVar("Result")
+# Seconds after which a task that continues despite its cancellation is cancelled again.
+CANCEL_AGAIN = 1.0
 
 
 async def ours(work: Awaitable[Result]) -> Result:
@@ -28,6 +30,24 @@ async def ours(work: Awaitable[Result]) -> Result:
         if task is None or task.cancelling():
             raise
         raise UnavailableError("the connection was lost", where="bus") from error
+
+
+async def cancel_all(
+    tasks: Collection["asyncio.Task[None]"], *, again: float = CANCEL_AGAIN
+) -> None:
+    """Cancel tasks until they end.
+
+    A cancellation is lost if a connection fails at the same moment: `asyncio.wait_for` and task
+    groups of Python 3.11 then raise the connection's error only, and the task tries again.
+
+    Args:
+        tasks: The tasks.
+        again: Seconds after which tasks that continue are cancelled again.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=again)
 
 
 def is_outage(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.bus.outage import close, ours
+from localpuppet.fleet.bus.outage import cancel_all, close, ours
 from localpuppet.fleet.history.following import HistoryBoard
 from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
@@ -110,8 +110,7 @@ class FleetFeeder:
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(task()) for task in tasks]
             await leave.wait()
-            for item in working:
-                item.cancel()
+            await cancel_all(working)
         await self._write_once()
         self.memory.close()
 

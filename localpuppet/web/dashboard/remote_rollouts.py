@@ -20,6 +20,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     entries,
 )
+from localpuppet.fleet.bus.outage import cancel_all
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.report import ELSEWHERE, RolloutReport
@@ -63,7 +64,7 @@ class RemoteRollouts:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow(store, changed))
             await leave.wait()
-            following.cancel()
+            await cancel_all([following])
 
     async def _follow(
         self, store: Callable[[], Awaitable[KeyValue]], changed: Callable[[], None]
