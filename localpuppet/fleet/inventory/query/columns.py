@@ -77,10 +77,16 @@ _RESULT_ONLY: Mapping[Entity, tuple[str, ...]] = {
     Entity.REPORTS: ("metrics", "logs", "resource_events"),
     Entity.CATALOGS: ("resources", "edges"),
 }
+# Columns that are null in each row: a condition on one would look like an empty answer.
+_UNKNOWN: Mapping[Entity, tuple[str, ...]] = {
+    Entity.EVENTS: _names(
+        "property name old_value new_value message containment_path containing_class"
+    ),
+}
 # Columns with JSON values, which dotted fields may enter.
 NESTED = frozenset({"facts", "trusted", "parameters"})
 # Columns with lists, whose elements conditions compare.
-LISTS = frozenset({"tags", "containment_path"})
+LISTS = frozenset({"tags"})
 # Columns with times in the form of `show_epoch`. The change of a time is not a new answer.
 TIMES = frozenset(
     _names(
@@ -133,8 +139,13 @@ def check_in_condition(entity: Entity, column: str) -> None:
     """Reject a column that conditions cannot use.
 
     Raises:
-        InvalidInputError: It is for results only.
+        InvalidInputError: It is for results only, or its values are not known.
     """
+    if column in _UNKNOWN.get(entity, ()):
+        raise InvalidInputError(
+            f"a condition on the field {column} of {entity.value} is not supported: run summaries"
+            " do not have it"
+        )
     if column in _RESULT_ONLY.get(entity, ()):
         raise InvalidInputError(f"the field {column} of {entity.value} is for results only")
 

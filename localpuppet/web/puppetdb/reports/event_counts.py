@@ -1,4 +1,4 @@
-"""Event counts: the events that a query selects, counted by node, resource or class.
+"""Event counts: the events that a query selects, counted by node or resource.
 
 - A query of events that counts them by subject and status comes first; a source can do that without
   reading events. This module makes the answer of its groups.
@@ -30,7 +30,6 @@ from localpuppet.fleet.inventory.query.tree import (
 
 _SUBJECTS = {
     "certname": {"title": "certname"},
-    "containing_class": {"title": "containing_class"},
     "resource": {"type": "resource_type", "title": "resource_title"},
 }
 _COUNTED = {"failure": "failures", "success": "successes", "noop": "noops", "skipped": "skips"}
@@ -50,8 +49,7 @@ class EventCounting:
     """How events are counted.
 
     Attributes:
-        by: What is counted, one of `certname`, `containing_class` and `resource`; several only in
-            an aggregate.
+        by: What is counted, `certname` or `resource`; both only in an aggregate.
         nodes: Whether nodes are counted, and not events.
         aggregate: Whether the answer has the number of subjects instead of the subjects.
         holds: Whether the counts of a subject are in the answer.
@@ -79,6 +77,10 @@ class EventCounting:
         by = parameters.get("summarize_by")
         names = by.split(",") if isinstance(by, str) and aggregate else [by]
         for name in names:
+            if name == "containing_class":
+                raise InvalidInputError(
+                    "'summarize_by=containing_class' is not supported: run summaries do not have it"
+                )
             if name not in _SUBJECTS:
                 raise InvalidInputError(f"Unsupported value for 'summarize_by': '{name}'")
         count_by = parameters.get("count_by", "resource")
