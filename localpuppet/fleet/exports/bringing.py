@@ -172,13 +172,13 @@ class ExportsFollower:
         return (last and self._write(waiting)) or held
 
     def _write(self, waiting: list[NodeExports]) -> bool:
-        waiting[:] = [step for step in waiting if step.node not in self._gone]
+        waiting[:] = [pending for pending in waiting if pending.node not in self._gone]
         if not waiting:
             return False
         left = self.held.hold_all(waiting)
         for exports in left:
             self._refuse(exports.node, exports.digest, InvalidInputError(NO_ROOM))
-        for node in {step.node for step in waiting} - {item.node for item in left}:
+        for node in {pending.node for pending in waiting} - {item.node for item in left}:
             self._logged_reasons.pop(node, None)
         progressed = len(left) < len(waiting)
         waiting.clear()

@@ -92,9 +92,7 @@ class Turns:
         """Give free turns to the clients with the fewest, and whose last turn is the oldest."""
         limits = self._limits
         while self._running.total() < limits.running:
-            free = [
-                cause for cause in self._waiting if self._running[cause] < limits.running_of_one
-            ]
+            free = [name for name in self._waiting if self._running[name] < limits.running_of_one]
             if not free:
                 return
             client = min(free, key=lambda item: (self._running[item], self._last.get(item, 0)))

@@ -280,7 +280,7 @@ class _StreamKeys:
             listed.add((message.entry,))
             newest[message.entry.key] = message
         entries = sorted(
-            (rollout.entry for rollout in newest.values() if self._stream.alive(rollout)),
+            (known.entry for known in newest.values() if self._stream.alive(known)),
             key=lambda entry: entry.key,
         )
         last = max((entry.revision for entry in listed.entries), default=0)

@@ -139,9 +139,9 @@ class Evaluation:
             return QueryAnswer(texts=texts, names=sorted(names - {""}), watched=rows)
         room = AnswerBudget(self._limits.size)
         kept: list[ShownRow] = []
-        for entry in self._page(select, scan):
-            room.take(entry.text)
-            kept.append(entry)
+        for row in self._page(select, scan):
+            room.take(row.text)
+            kept.append(row)
             self._budget.check_rows(len(kept))
         owners = [row.name for row in kept if row.name]
         return QueryAnswer(
@@ -217,7 +217,7 @@ class Evaluation:
             rows = (tuple(key(row[field.text]) for field in fields) for row in grouped)
         elif select.limit is not None or select.offset:
             page = self._page(select, scan)
-            rows = (tuple(key(entry.shown[field.text]) for field in fields) for entry in page)
+            rows = (tuple(key(row.shown[field.text]) for field in fields) for row in page)
         else:
             rows = (tuple(key(value_at(hit.row, field)) for field in fields) for hit in scan.hits)
         keys: set[tuple[str, ...]] = set()

@@ -81,7 +81,7 @@ def chosen(
     selected = [
         row
         for row in standing.some(smallest)
-        if all(row.node in other_one for other_one in others) and asked.name in row.node
+        if all(row.node in names_of_filter for names_of_filter in others) and asked.name in row.node
     ]
     return sort_rows(selected, asked.sort, down=asked.down, now=now)
 

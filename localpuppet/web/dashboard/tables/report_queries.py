@@ -192,7 +192,7 @@ def events(
             values,
         )
         while some := rows.fetchmany(_TOGETHER):
-            keys = [RunKey(*candidate[:3]) for candidate in some]
+            keys = [RunKey(*event[:3]) for event in some]
             known = {key: known[key] for key in {*keys} & known.keys()}
             new = list(dict.fromkeys(key for key in keys if key not in known))
             known |= zip(new, _of_keys(connection, new), strict=True)
@@ -340,11 +340,7 @@ def with_resources(connection: Connection, all_: Iterable[RunResult]) -> Iterato
             " ON resources.day = chosen.value ->> 0 AND moment = chosen.value ->> 1"
             " AND node = (SELECT id FROM texts WHERE texts.text = chosen.value ->> 2)"
             " JOIN texts ON texts.id = resource ORDER BY chosen.key, number",
-            (
-                json.dumps(
-                    [(*parts_of(RunId(candidate.run)), candidate.node) for candidate in some]
-                ),
-            ),
+            (json.dumps([(*parts_of(RunId(run.run)), run.node) for run in some]),),
         )
         listed: dict[int, list[RunResource]] = {}
         for place, text, result in rows:

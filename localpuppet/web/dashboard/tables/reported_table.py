@@ -75,9 +75,7 @@ def all_(connection: Connection, *, now: float) -> list[ReportedRollout]:
         known = by_rollout.get((rollout, caller))
         by_rollout[rollout, caller] = new if known is None else _both(known, new)
     likely: dict[str, ReportedRollout] = {}
-    for item in sorted(
-        by_rollout.values(), key=lambda candidate: (candidate.nodes, -candidate.first)
-    ):
+    for item in sorted(by_rollout.values(), key=lambda reported: (reported.nodes, -reported.first)):
         likely[item.rollout] = item
     return [likely[rollout] for rollout in sorted(likely, reverse=True)[:MOST_LISTED]]
 

@@ -133,9 +133,7 @@ class RunRecords:
         needed = names
         if not latest and LATEST not in hint.columns | hint.equal.keys():
             needed = frozenset(row.node for row in rows)
-        runs = {
-            candidate.node: candidate for candidate in report_queries.latest(connection, needed)
-        }
+        runs = {newest.node: newest for newest in report_queries.latest(connection, needed)}
         profiles = {
             number: profile_row(run) for number, run in report_queries.profiles(connection).items()
         }
