@@ -245,7 +245,7 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
     network = f"{place('agent')}: agent.network"
     if "network" in merged.get("agent", {}):
         require_server_bus(fleet.bus, where=network)
-    _check_sockets(fleet.agent.sides, where=network)
+        _check_sockets(fleet.agent.sides, where=network)
     with errors_at(f"{place('agent')}: agent.keyprefix"):
         check_key(fleet.agent.keyprefix)
     return fleet

@@ -46,3 +46,15 @@ def test_check_refuses_what_the_settings_or_the_socket_show(node: Node) -> None:
     done = node.run("check")
     assert done.code == 2
     assert f"agent.network: {PROBLEM}" in done.err
+
+
+def test_the_names_of_its_sockets_count_only_if_it_has_two_processes(tmp_path: Path) -> None:
+    root = tmp_path / ("x" * 100)
+    root.mkdir()
+    (root / "localpuppet.yaml").write_text(
+        json.dumps({"bus": "nats", "buses": {"nats": {"servers": ["nats://localhost"]}}})
+    )
+    fleet_settings(NodeWiring(str(root)))
+    (root / "localpuppet-agent.yaml").write_text(json.dumps({"agent": TWO_PROCESSES}))
+    with pytest.raises(InvalidInputError, match="has more than 107 bytes"):
+        fleet_settings(NodeWiring(str(root)))
