@@ -16,7 +16,9 @@ def newest(api: Api, name: str, reason: str) -> dict[str, Any]:
     query = ["and", ["=", "latest_report?", True], ["=", "certname", name]]
 
     def found() -> list[dict[str, Any]]:
-        reports: list[dict[str, Any]] = api.ask("reports", query)[1]
+        code, reports = api.ask("reports", query)
+        if code != 200:  # the view is not read yet
+            return []
         return [one for one in reports if reason in one["logs"]["data"][0]["message"]]
 
     wait_until(lambda: bool(found()), lambda: str(api.ask("reports", query)))

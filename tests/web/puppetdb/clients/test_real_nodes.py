@@ -94,6 +94,8 @@ def test_octocatalog_diff_compares_the_catalog_of_a_node_with_one_of_its_facts(
 ) -> None:
     """It compiles with the facts of the API, and compares with the catalog of the API."""
     root = clients / "octocatalog-diff"
+    if not any(root.iterdir()):
+        pytest.skip("this Debian does not have octocatalog-diff")
     gems = subprocess.run(
         ["ruby", "-e", "puts Gem.path.join(':')"], capture_output=True, text=True, check=True
     ).stdout.strip()
