@@ -99,7 +99,7 @@ class CatalogKeeper:
         header = self._known()
         return NodeCatalog(node=node, header=header, packed=self.outbox.read(header.digest))
 
-    def told(self, args: CatalogArguments) -> dict[str, Json]:
+    def reply(self, args: CatalogArguments) -> dict[str, Json]:
         """Return the result of a request: the header and one chunk in base64.
 
         Raises:

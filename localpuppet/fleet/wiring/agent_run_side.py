@@ -288,7 +288,7 @@ def _actions(
         last_run=describer.last_run,
         report=describer.report,
         log=describer.log,
-        catalog=asked.catalog.told,
+        catalog=asked.catalog.reply,
         changes=changes,
         run=run,
         changed=agent.recheck,

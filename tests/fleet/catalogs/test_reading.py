@@ -47,7 +47,7 @@ class Nodes(RequestClient):
         assert isinstance(args, CatalogArguments)
         self.asked.append(args)
         try:
-            told: Mapping[str, Any] | str = self.change(self.keeper.told(args))
+            told: Mapping[str, Any] | str = self.change(self.keeper.reply(args))
         except (InvalidInputError, StateError) as error:
             told = str(error)
         ok = not isinstance(told, str)
