@@ -14,8 +14,7 @@ from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, Node
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables.dated import run_of
-
-_MILLI = 1000
+from localpuppet.web.dashboard.tables.run_table import MILLI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +49,14 @@ def missing_report(row: NodeRow, last: LastReport | None, *, now: float) -> RunR
     at, outcome, reason = missing
     if row.run and at == row.finished_at:
         return RunResult.of(row)  # the memory has it in a second
-    ended = round(at * _MILLI)
+    ended = round(at * MILLI)
     if last is not None:
         ended = max(ended, last.ended + 1)
-    day, rest = divmod(ended, round(DAY) * _MILLI)
+    day, rest = divmod(ended, round(DAY) * MILLI)
     return RunResult(
         node=row.node,
-        run=run_of(day, rest * _MILLI << 16),
-        at=ended / _MILLI,
+        run=run_of(day, rest * MILLI << 16),
+        at=ended / MILLI,
         outcome=outcome,
         release=row.release,
         reason=reason,
@@ -70,7 +69,7 @@ def _missing(
     """Return from when a report is missing, its result and the reason."""
     seen = row.received_at
     if row.state == NOT_TRUSTED and seen is not None:
-        since = seen if last is None else last.ended / _MILLI  # each status has another time
+        since = seen if last is None else last.ended / MILLI  # each status has another time
         return since, Kind.INTERRUPTED, f"the node's status is not trusted: {row.reason}"
     if row.state == UNRESPONSIVE and seen is not None:
         return (
@@ -82,6 +81,6 @@ def _missing(
         reason = f"the node is overdue: its last run ended at {show_epoch(row.finished_at or 0.0)}"
         return row.late_from, Kind.INTERRUPTED, reason
     if row.outcome.bad and row.finished_at is not None:
-        known = last is not None and (last.failed or last.ended >= row.finished_at * _MILLI)
+        known = last is not None and (last.failed or last.ended >= row.finished_at * MILLI)
         return None if known else (row.finished_at, row.outcome, row.reason or row.error)
     return None

@@ -21,6 +21,7 @@ from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import report_queries
 from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.report_queries import LatestRun, ReportFilter
+from localpuppet.web.dashboard.tables.run_table import MILLI
 from localpuppet.web.puppetdb.reports.report_hash import parse_hash
 from localpuppet.web.puppetdb.reports.report_rows import (
     EVENT_STATUS,
@@ -30,7 +31,6 @@ from localpuppet.web.puppetdb.reports.report_rows import (
     report_row,
 )
 
-_MILLI = 1000
 # Columns with the end of a run, and columns with its beginning.
 _ENDS = frozenset(
     (
@@ -201,7 +201,7 @@ class ReportPlan:
         """Yield the missing reports that the filter selects."""
         asked = self._filter
         for run in self._state.missing.values():
-            ended = round(run.at * _MILLI)
+            ended = round(run.at * MILLI)
             early = asked.since is not None and ended < asked.since
             late = asked.until is not None and ended > asked.until
             if not early and not late and self._has(profile_row(run)):

@@ -15,6 +15,7 @@ from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import report_queries
 from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.report_queries import LatestRun
+from localpuppet.web.dashboard.tables.run_table import MILLI
 from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
 from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
 from localpuppet.web.puppetdb.reports.report_plan import (
@@ -24,8 +25,6 @@ from localpuppet.web.puppetdb.reports.report_plan import (
     names_in,
 )
 from localpuppet.web.puppetdb.reports.report_rows import FAILED, Row, node_columns, profile_row
-
-_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,7 @@ class RunRecords:
             run = next(ReportPlan(Entity.REPORTS, hint, state).named(), None)
         if run is None:
             return None
-        recorded = run.run in {row.run for row in list(self.nodes()) if row.node == run.node}
+        recorded = run.run in {row.run for row in self.nodes() if row.node == run.node}
         is_missing = state.missing.get(run.node) == run and not recorded
         return FoundReport(run=run, is_missing=is_missing)
 
@@ -86,7 +85,7 @@ class RunRecords:
     def _nodes(self, hint: RecordHint) -> Iterator[Row]:
         with self.snapshot() as connection:
             state = self._state(connection, hint, latest=True)
-        for node in sorted({row.node for row in list(self.nodes())}):
+        for node in sorted({row.node for row in self.nodes()}):
             if node in state.missing:
                 missing = state.missing[node]
                 hash_ = hash_of(node, *parts_of(RunId(missing.run)))
@@ -102,7 +101,7 @@ class RunRecords:
         if len(self._rows) > 2 * len(state.latest):
             self._rows.clear()
         hash_ = hash_of(latest.node, latest.day, latest.moment)
-        end = show_epoch(latest.ended / _MILLI)
+        end = show_epoch(latest.ended / MILLI)
         profile = state.profiles[latest.profile]
         row = {"certname": latest.node, **node_columns(profile, hash_, end)}
         self._rows[latest] = row
@@ -115,7 +114,7 @@ class RunRecords:
             return names
         digits = {parsed[1] for parsed in map(parse_hash, hashes) if parsed is not None}
         if not digits <= self._nodes_by_digits.keys():
-            known = {*report_queries.nodes(connection), *(row.node for row in list(self.nodes()))}
+            known = {*report_queries.nodes(connection), *(row.node for row in self.nodes())}
             self._nodes_by_digits = {node_digits(node): node for node in known}
         named = frozenset(self._nodes_by_digits.get(digit, "") for digit in digits)
         return named if names is None else named & names
@@ -127,7 +126,7 @@ class RunRecords:
         names, now = self._names(connection, hint), self.now()
         rows = [
             row
-            for row in list(self.nodes())
+            for row in self.nodes()
             if (names is None or row.node in names) and may_miss(row, now)
         ]
         needed = names
