@@ -1,0 +1,4 @@
+"""What a change of a release does to every node: catalogs before and after it, without a fleet.
+
+values and ports: `ports`.
+"""

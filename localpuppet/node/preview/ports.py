@@ -1,0 +1,140 @@
+"""Requests to compile a catalog, their results, and the port of the engine that compiles them.
+
+- A name is a path relative to the release, as `Release.directories` makes it: `manifests/site.pp`,
+  `modules/apache/manifests/init.pp`. Files of localpuppet's own modules start with `OWN_PREFIX`,
+  the site manifest of a root with `SITE_PREFIX`, those of `Release.base` with `/`. The release
+  itself is `.`; no name ends with a slash.
+- A node's name, environment and classes count for each of its catalogs, so no read names them.
+- What Puppet caches from one node to the next is part of the reads of each node that uses it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from localpuppet.base.formats.values import Json
+from localpuppet.node.puppet.catalog import CanonicalCatalog
+from localpuppet.node.releases.release import Release
+
+OWN_PREFIX = "@localpuppet/"
+SITE_PREFIX = "@site/"
+
+# A path into facts or trusted facts: `("os", "family")`; empty for all of them.
+FactPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedQuery:
+    """A query function's answer in a node's last good run.
+
+    Attributes:
+        function: The function, without `localpuppet::`.
+        arguments: Its arguments.
+        answer: What it returned.
+    """
+
+    function: str
+    arguments: tuple[Json, ...]
+    answer: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """A catalog to compile.
+
+    Attributes:
+        node: The node's name.
+        facts: Its facts.
+        trusted: Its trusted facts; empty for those that Puppet makes of the name.
+        parameters: The top-scope parameters of its final node document.
+        classes: The classes of the document with their parameters.
+        environment: Puppet's environment.
+        queries: The answers to query functions.
+    """
+
+    node: str
+    facts: Mapping[str, Json]
+    trusted: Mapping[str, Json] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
+    classes: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    environment: str = "production"
+    queries: tuple[CapturedQuery, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFailure:
+    """Why a catalog did not compile.
+
+    Attributes:
+        message: One line, with file names relative to the release.
+        file: The file that Puppet names, relative to the release; `None` if it names none.
+        line: The line; `None` if Puppet names none.
+    """
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawReads:
+    """What a compile read, without the contents; all lists are sorted and unique.
+
+    Attributes:
+        files: Files whose whole content counts.
+        absent: Paths that did not exist.
+        present: Paths that existed, whose kind counts (file, directory), but not the content.
+        listed: Directories whose names of entries count. `**/x` after a directory (`data/**`)
+            means the names of everything below it.
+        keys: Data file → its root keys that Hiera looked up, whether the file has them or not.
+        facts: Paths of facts.
+        trusted: Paths of trusted facts.
+        parameters: Top-scope variables that were looked up, except `facts` and `trusted`: legacy
+            facts, parameters of the node document, undefined ones.
+        queries: Query functions that were called, with arguments, and the answers they had.
+        impure: Why the same reads may give another catalog; such a compile is always repeated.
+        types: Custom types and providers of the release that were loaded: `type/NAME`,
+            `provider/TYPE/NAME`.
+    """
+
+    files: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    facts: tuple[FactPath, ...] = ()
+    trusted: tuple[FactPath, ...] = ()
+    parameters: tuple[str, ...] = ()
+    queries: tuple[CapturedQuery, ...] = ()
+    impure: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileResult:
+    """The result of one request: a catalog or a failure, and what the compile read.
+
+    A failure without reads (`impure` says why) is one of the machine, such as a time limit.
+    """
+
+    node: str
+    catalog: CanonicalCatalog | None
+    failure: CompileFailure | None
+    reads: RawReads
+
+
+class CompileEngine(Protocol):
+    """Compiles catalogs."""
+
+    def compile(
+        self, release: Release, requests: Iterable[CompileRequest]
+    ) -> Iterator[CompileResult]:
+        """Yield exactly one result for each request, in any order.
+
+        A node's failure ends nothing else.
+
+        Raises:
+            PuppetMissingError: Puppet is not installed.
+            StateError: The compiler cannot be started, or cannot be isolated.
+        """
+        ...
