@@ -94,6 +94,10 @@ class Fields:
                 raise error.at(at(place, index)) from error
         return tuple(items)
 
+    def value(self, key: str) -> Json:
+        """Return a value of any type."""
+        return self._required(key)
+
     def values(self, key: str) -> list[Json]:
         """Return a list with elements of any type."""
         value = self._required(key)

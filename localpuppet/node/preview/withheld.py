@@ -1,0 +1,145 @@
+"""Values that a capture does not contain: typed placeholders, and what Puppet gets instead.
+
+- `{"__ptype": "Withheld", "type": "String"}` replaces a value that may be secret. Mappings and
+  lists keep their form, because code branches on it; only the values in them are replaced.
+- A value is withheld if a key on its path matches a pattern, at any depth, or if its text shows
+  that it is a secret: a private key, or an address with a password.
+- True, false, null and empty texts stay: code branches on them, and they are no secrets.
+- For Puppet, a placeholder becomes a value of its type. The value depends on the path only, so that
+  two compilations of a node get the same one, and two secrets of a node different ones.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import translate
+from functools import lru_cache
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.values import Json, at
+
+TYPE_KEY, WITHHELD = "__ptype", "Withheld"
+# Patterns of keys in lower case and without '_' and '-'.
+DEFAULT_PATTERNS = (
+    "*password*",
+    "*passwd*",
+    "*passphrase*",
+    "*secret*",
+    "*credential*",
+    "*token*",
+    "*key",
+    "*keys",
+    "*keydata*",
+    "*privatekey*",
+    "*cert*key*",
+    "pw",
+    "*pwd*",
+    "*psk*",
+    "pin",
+    "*salt*",
+    "*cookie*",
+    "*auth",
+    "*community*",
+    "*userdata*",
+    "*customdata*",
+    "*startupscript*",
+    "*kubeconfig*",
+    "*htpasswd*",
+    "*vault*",
+)
+_SEPARATORS = str.maketrans("", "", "_-")
+_SECRET_TEXT = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|AGE-SECRET-KEY-1|[a-z]://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE
+)
+_NUMBERS = {"Integer": 4096, "Float": 4096.5}
+TYPES = ("String", *_NUMBERS)
+
+
+def withhold(value: Json, patterns: tuple[str, ...]) -> Json:
+    """Return a value with placeholders for all that may be secret in it.
+
+    Args:
+        value: The value.
+        patterns: Patterns of keys, as in `DEFAULT_PATTERNS`.
+    """
+    if isinstance(value, dict):
+        if value.get(TYPE_KEY) == WITHHELD:
+            return value
+        return {
+            key: withhold_all(item)
+            if is_withheld_key(key, patterns) or key == "__pvalue"
+            else withhold(item, patterns)
+            for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [withhold(item, patterns) for item in value]
+    if isinstance(value, str) and _SECRET_TEXT.search(value):
+        return withhold_all(value)
+    return value
+
+
+def withhold_all(value: Json) -> Json:
+    """Return a value with placeholders for all values in it that can be a secret."""
+    if isinstance(value, dict):
+        if value.get(TYPE_KEY) == WITHHELD:
+            return value
+        # The name of a rich data type stays: it is Puppet's.
+        return {key: item if key == TYPE_KEY else withhold_all(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [withhold_all(item) for item in value]
+    if value is None or value is True or value is False or value == "":
+        return value
+    kinds = {int: "Integer", float: "Float", str: "String"}
+    return {TYPE_KEY: WITHHELD, "type": kinds[type(value)]}
+
+
+@lru_cache(maxsize=8192)
+def is_withheld_key(key: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether a key, in any spelling, matches one of the patterns."""
+    return _pattern(patterns).match(key.lower().translate(_SEPARATORS)) is not None
+
+
+@lru_cache(maxsize=8)
+def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    # Without patterns nothing matches: an empty expression would match everything.
+    return re.compile("|".join(map(translate, patterns)) or r"(?!)")
+
+
+def with_stand_ins(value: Json, *, where: str) -> Json:
+    """Return a value for Puppet: each placeholder becomes a value of its type.
+
+    Args:
+        value: The value.
+        where: Its path, on which the values depend.
+
+    Raises:
+        InvalidInputError: A placeholder names no type of a value.
+    """
+    return _mapped(value, where, _stand_in)
+
+
+def check_placeholders(value: Json, *, where: str) -> None:
+    """Check all placeholders in a value; see `with_stand_ins`."""
+    _mapped(value, where, _stand_in)
+
+
+def _stand_in(placeholder: Mapping[str, Json], where: str) -> Json:
+    kind = placeholder.get("type")
+    if kind not in TYPES or len(placeholder) != 2:
+        raise InvalidInputError(
+            f"is a placeholder without a known type, which is one of {', '.join(TYPES)}",
+            where=where,
+        )
+    if kind in _NUMBERS:
+        return _NUMBERS[str(kind)]
+    return f"withheld-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+
+def _mapped(value: Json, where: str, change: Callable[[Mapping[str, Json], str], Json]) -> Json:
+    if isinstance(value, dict):
+        if value.get(TYPE_KEY) == WITHHELD:
+            return change(value, where)
+        return {key: _mapped(item, at(where, key), change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mapped(item, at(where, index), change) for index, item in enumerate(value)]
+    return value
