@@ -17,8 +17,9 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json, at, wrong_type
+from localpuppet.base.formats.values import Json, at, field_values, wrong_type
 from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
+from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import check_placeholders, with_stand_ins
 
 SCHEMA = 1
@@ -31,39 +32,6 @@ _KEYS = (
     *("schema", "node", "captured", "release", "layers", "classes", "parameters", "environment"),
     *("facts", "trusted", "queries"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedQuery:
-    """A query about other nodes, and the answer that the last good run got.
-
-    Attributes:
-        function: The Puppet function.
-        arguments: Its arguments.
-        answer: The answer.
-    """
-
-    function: str
-    arguments: tuple[Json, ...]
-    answer: Json
-
-    @classmethod
-    def read(cls, fields: Fields) -> "CapturedQuery":
-        """Read the query from JSON fields; raise `InvalidInputError` if they are invalid."""
-        fields.only(("function", "arguments", "answer"))
-        return cls(
-            function=fields.text("function"),
-            arguments=tuple(fields.values("arguments")),
-            answer=fields.value("answer"),
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "function": self.function,
-            "arguments": list(self.arguments),
-            "answer": self.answer,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +97,7 @@ class NodeCapture:
             if "layers" in fields
             else (),
             data=data,
-            queries=tuple(
-                map(CapturedQuery.read, fields.inner_list("queries", maximum=MAX_QUERIES))
-            )
+            queries=tuple(map(_query, fields.inner_list("queries", maximum=MAX_QUERIES)))
             if "queries" in fields
             else (),
             captured=fields.text_or_none("captured") or "",
@@ -152,7 +118,7 @@ class NodeCapture:
             **({} if data.environment is None else {"environment": str(data.environment)}),
             "facts": dict(self.facts),
             "trusted": dict(self.trusted),
-            "queries": [query.to_dict() for query in self.queries],
+            "queries": [field_values(query) for query in self.queries],
         }
 
     def to_bytes(self) -> bytes:
@@ -199,6 +165,15 @@ class NodeCapture:
         with errors_at(f"node document of {self.node}", LocalpuppetError):
             layers = release_enc.select(self.layers)
             return classify([*layers, self.values_for_puppet().data])
+
+
+def _query(fields: Fields) -> CapturedQuery:
+    fields.only(("function", "arguments", "answer"))
+    return CapturedQuery(
+        function=fields.text("function"),
+        arguments=tuple(fields.values("arguments")),
+        answer=fields.value("answer"),
+    )
 
 
 def _for_puppet(values: Mapping[str, Json], where: str) -> dict[str, Json]:

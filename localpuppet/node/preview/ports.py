@@ -25,12 +25,14 @@ FactPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedQuery:
-    """A query function's answer in a node's last good run.
+    """An answer of the agent to the catalog of a node's last good run.
 
     Attributes:
-        function: The function, without `localpuppet::`.
-        arguments: Its arguments.
-        answer: What it returned.
+        function: A query function, without `localpuppet::`; `collect` for a collector; `leader`.
+        arguments: The arguments of the call: of `collect` the type and the filter, of `leader` the
+            lease and its TTL.
+        answer: What the function returned: of `collect` the list `resources` of the agent's answer,
+            of `leader` the name of the holder, or null.
     """
 
     function: str
