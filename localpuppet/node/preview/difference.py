@@ -1,0 +1,312 @@
+"""The difference between two catalogs of one node, as the owner of the node sees it.
+
+- Compared are classes, resources with their parameters, and relationships. Tags, files, lines and
+  the order of resources are no difference.
+- A relationship counts once, however the code writes it: `before`, `require` and `->` are one
+  relationship, and so are `notify`, `subscribe` and `~>`. Relationships of a resource that only one
+  catalog has are part of that resource.
+- A parameter without a value is `None`: Puppet does not distinguish it from one that is not set.
+- `{"__ptype": "Sensitive"}` is a secret. If two secrets have different marks
+  (`{"__ptype": "Sensitive", "mark": "…"}`), the parameter changes; renderers show no mark.
+
+Example: `not difference(catalog, catalog)`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.patterns import ResourcePattern
+from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
+from localpuppet.node.releases.difference import unified
+
+ADDED: Literal["added"] = "added"
+REMOVED: Literal["removed"] = "removed"
+CHANGED: Literal["changed"] = "changed"
+Action = Literal["added", "removed", "changed"]
+_OPPOSITE: Mapping[Action, Action] = {ADDED: REMOVED, REMOVED: ADDED, CHANGED: CHANGED}
+
+# The relationship of a canonical edge → its meaning.
+_MEANING = {
+    "contains": "contains",
+    "before": "before",
+    "required-by": "before",
+    "notifies": "notifies",
+    "subscription-of": "notifies",
+}
+_RELATIONS = frozenset(("before", "require", "notify", "subscribe"))
+_EXPORTED = "(exported)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterChange:
+    """A parameter whose value differs.
+
+    Attributes:
+        name: The parameter.
+        before: Its value; `None` if it is not set.
+        after: Its value; `None` if it is not set.
+    """
+
+    name: str
+    before: Json
+    after: Json
+
+    @property
+    def text(self) -> str | None:
+        """Return the unified lines of two texts of several lines, without a head; else `None`."""
+        both = "" if self.before is None else self.before, "" if self.after is None else self.after
+        first, second = both
+        if not isinstance(first, str) or not isinstance(second, str):
+            return None
+        if "\n" not in first.rstrip("\n") and "\n" not in second.rstrip("\n"):
+            return None
+        data = [text.encode("utf-8", "surrogatepass") for text in (first, second)]
+        lines = unified(data[0], data[1], labels=("before", "after"))
+        return lines.split("\n", 2)[2] if lines.startswith("--- ") else lines
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {"name": self.name, "before": self.before, "after": self.after, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    """A resource that differs.
+
+    Attributes:
+        action: `ADDED`, `REMOVED` or `CHANGED`.
+        type: The type as Puppet writes it.
+        title: The title.
+        parameters: The parameters that differ, sorted by name; all of an added or removed resource.
+    """
+
+    action: Action
+    type: str
+    title: str
+    parameters: tuple[ParameterChange, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        """Return `File[/etc/motd]`."""
+        return f"{self.type}[{self.title}]"
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "action": self.action,
+            "type": self.type,
+            "title": self.title,
+            "parameters": [change.to_dict() for change in self.parameters],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RelationshipChange:
+    """A relationship between two resources that exist before and after.
+
+    Attributes:
+        action: `ADDED` or `REMOVED`.
+        source: The reference of the resource that Puppet manages first, or of the container.
+        relationship: `contains`, `before` or `notifies`.
+        target: The reference of the other resource.
+    """
+
+    action: Action
+    source: str
+    relationship: str
+    target: str
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "action": self.action,
+            "source": self.source,
+            "relationship": self.relationship,
+            "target": self.target,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogDifference:
+    """The difference between two catalogs.
+
+    Attributes:
+        classes_added: Names of classes that only the second has, sorted.
+        classes_removed: Names of classes that only the first has, sorted.
+        resources: The resources that differ, sorted by type and title; no classes.
+        relationships: The relationships that differ, sorted.
+    """
+
+    classes_added: tuple[str, ...] = ()
+    classes_removed: tuple[str, ...] = ()
+    resources: tuple[ResourceChange, ...] = ()
+    relationships: tuple[RelationshipChange, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Return whether there is any difference."""
+        return bool(
+            self.classes_added or self.classes_removed or self.resources or self.relationships
+        )
+
+    def with_resources(self, changes: Iterable[ResourceChange]) -> "CatalogDifference":
+        """Return the difference with further changed resources, such as contents of `source`.
+
+        A resource that differs anyway gets the further parameters.
+        """
+        merged = {(change.type, change.title): change for change in self.resources}
+        for change in changes:
+            own = merged.get((change.type, change.title))
+            if own is not None:
+                parameters = (*own.parameters, *change.parameters)
+                change = replace(own, parameters=tuple(sorted(parameters, key=_name)))
+            merged[change.type, change.title] = change
+        return replace(self, resources=tuple(merged[key] for key in sorted(merged)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "classes_added": list(self.classes_added),
+            "classes_removed": list(self.classes_removed),
+            "resources": [change.to_dict() for change in self.resources],
+            "relationships": [change.to_dict() for change in self.relationships],
+        }
+
+
+def difference(
+    before: CanonicalCatalog,
+    after: CanonicalCatalog,
+    *,
+    ignore: Iterable[ResourcePattern] = (),
+) -> CatalogDifference:
+    """Compare two catalogs.
+
+    Args:
+        before: The first catalog.
+        after: The second.
+        ignore: Resources and parameters that are left out.
+    """
+    patterns = tuple(ignore)
+    first, second = ({item.reference: item for item in side.resources} for side in (before, after))
+    shared = first.keys() & second.keys()
+    changes = [
+        change
+        for reference in sorted(first.keys() | second.keys())
+        if (change := _compared(first.get(reference), second.get(reference), patterns)) is not None
+    ]
+    hidden = {reference for reference in shared if any(item.hides(*reference) for item in patterns)}
+    edges, others = (_edges(side.edges, shared - hidden) for side in (before, after))
+    own, new = (
+        {
+            name
+            for name in side.classes
+            if not any(item.hides("Class", class_title(name)) for item in patterns)
+        }
+        for side in (before, after)
+    )
+    return CatalogDifference(
+        classes_added=tuple(sorted(new - own)),
+        classes_removed=tuple(sorted(own - new)),
+        resources=tuple(changes),
+        relationships=tuple(
+            sorted(
+                RelationshipChange(action=action, source=one, relationship=kind, target=other)
+                for action, only in ((ADDED, others - edges), (REMOVED, edges - others))
+                for one, kind, other in only
+            )
+        ),
+    )
+
+
+def class_title(name: str) -> str:
+    """Return the title of a class's resource: `Ntp::Config` for `ntp::config`."""
+    return "::".join(f"{part[:1].upper()}{part[1:]}" for part in name.split("::"))
+
+
+def same(first: Json, second: Json) -> bool:
+    """Return whether two values are equal for Puppet: `1`, `1.0`, `true` and `'1'` are not."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            same(value, second[key]) for key, value in first.items()
+        )
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return first == second
+
+
+def _compared(
+    first: CatalogResource | None,
+    second: CatalogResource | None,
+    patterns: tuple[ResourcePattern, ...],
+) -> ResourceChange | None:
+    either = first or second
+    if either is None or first is second:
+        return None
+    kind, title = either.reference
+    patterns = tuple(item for item in patterns if item.fits(kind, title))
+    if any(item.parameter is None for item in patterns):
+        return None
+    action = CHANGED if first and second else ADDED if second else REMOVED
+    if kind == "Class" and action != CHANGED:
+        return None  # in the lists of classes
+    edges_tell = action == CHANGED and not (
+        (first and first.exported) or (second and second.exported)
+    )
+    own, new = (dict(_parameters(side, edges_tell=edges_tell)) for side in (first, second))
+    parameters = tuple(
+        ParameterChange(name=name, before=own.get(name), after=new.get(name))
+        for name in sorted(own.keys() | new.keys())
+        if not same(own.get(name), new.get(name))
+        and not any(item.fits_parameter(name) for item in patterns)
+    )
+    if not parameters and action == CHANGED:
+        return None
+    return ResourceChange(action=action, type=kind, title=title, parameters=parameters)
+
+
+def _parameters(
+    resource: CatalogResource | None, *, edges_tell: bool
+) -> Iterator[tuple[str, Json]]:
+    """Yield the parameters that are compared.
+
+    Args:
+        resource: The resource; `None` for a missing one.
+        edges_tell: Whether the relationships of the catalog replace those of metaparameters.
+    """
+    if resource is None:
+        return
+    for name, value in resource.parameters.items():
+        if name not in _RELATIONS:
+            yield name, value
+        elif not edges_tell:
+            yield name, [*sorted(_flat(value))]
+    if resource.exported:
+        yield _EXPORTED, True
+
+
+def _flat(value: Json) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield str(value)
+
+
+def _edges(edges: Iterable[CatalogEdge], among: set[tuple[str, str]]) -> set[tuple[str, str, str]]:
+    return {
+        (
+            f"{edge.source_type}[{edge.source_title}]",
+            _MEANING[edge.relationship],
+            f"{edge.target_type}[{edge.target_title}]",
+        )
+        for edge in edges
+        if (edge.source_type, edge.source_title) in among
+        and (edge.target_type, edge.target_title) in among
+    }
+
+
+def _name(change: ParameterChange) -> str:
+    return change.name

@@ -1,0 +1,233 @@
+"""What a preview found: groups of equal differences, failures, and what it cannot see.
+
+A node is in exactly one of these sets: unaffected, changed (in one group), failed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from localpuppet.base.formats.values import Json, field_values
+from localpuppet.node.preview.difference import CatalogDifference
+
+SCHEMA = 1
+
+# Which of the two revisions fails to compile.
+NEW: Literal["new"] = "new"  # only HEAD
+BOTH: Literal["both"] = "both"
+FIXED: Literal["fixed"] = "fixed"  # only BASE
+FailureKind = Literal["new", "both", "fixed"]
+
+OK, FAILED, DIFFERENT, CANNOT_TELL = 0, 1, 4, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRevision:
+    """A revision that a preview compiled.
+
+    Attributes:
+        name: What the user wrote: `main`; `work tree` for the files as they are.
+        commit: The commit; `None` for a work tree.
+    """
+
+    name: str
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeGroup:
+    """Nodes whose catalogs differ in the same way.
+
+    Attributes:
+        difference: The difference, with placeholders for names and addresses: `⟨hostname⟩`.
+        nodes: The nodes, sorted.
+        roles: The roles of these nodes, sorted; empty if they have none.
+    """
+
+    difference: CatalogDifference
+    nodes: tuple[str, ...]
+    roles: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "nodes": list(self.nodes),
+            "roles": list(self.roles),
+            "difference": self.difference.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailure:
+    """A node whose catalog does not compile.
+
+    Attributes:
+        node: The node.
+        kind: `NEW`, `BOTH` or `FIXED`.
+        message: Puppet's error in one line.
+        file: The file in the release; `None` if unknown.
+        line: The line; `None` if unknown.
+    """
+
+    node: str
+    kind: FailureKind
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlindSpot:
+    """A change whose effect compiling cannot show.
+
+    Attributes:
+        file: The file in the release that changed: `modules/x/lib/facter/role.rb`.
+        reason: Why: `a custom fact changed`.
+        nodes: The nodes that it concerns, sorted.
+    """
+
+    file: str
+    reason: str
+    nodes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImpureNode:
+    """A node whose catalog depends on more than its capture and the release.
+
+    Attributes:
+        node: The node.
+        reasons: What the compilation used: `Time.now`, sorted.
+    """
+
+    node: str
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForbiddenDifference:
+    """A difference that `--fail-on` forbids.
+
+    Attributes:
+        rule: The option's text.
+        reference: The resource, with placeholders for names and addresses.
+        nodes: The nodes, sorted.
+    """
+
+    rule: str
+    reference: str
+    nodes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewStatistics:
+    """What a preview did.
+
+    Attributes:
+        compiled: How many catalogs it compiled.
+        cached: How many catalogs it took from the cache.
+        seconds: How long it took.
+    """
+
+    compiled: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return field_values(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewResult:
+    """The result of a preview.
+
+    Attributes:
+        base: The revision before the change.
+        head: The revision after the change.
+        nodes: How many nodes were compared.
+        groups: Groups of nodes with equal differences, the largest first.
+        failures: Nodes that do not compile: new failures first, then by name.
+        violations: Differences that the user forbids.
+        blind_spots: Changes whose effect is unknown, sorted by file.
+        impure: Nodes whose catalogs depend on more than their input, sorted.
+        statistics: What the preview did.
+        notes: What else the user should know, as lines: modules of `main` that are not pinned.
+        shard: Which part of the nodes: `2/8`; `None` for all.
+    """
+
+    base: PreviewRevision
+    head: PreviewRevision
+    nodes: int
+    groups: Sequence[ChangeGroup] = ()
+    failures: Sequence[NodeFailure] = ()
+    violations: Sequence[ForbiddenDifference] = ()
+    blind_spots: Sequence[BlindSpot] = ()
+    impure: Sequence[ImpureNode] = ()
+    statistics: PreviewStatistics = field(default_factory=PreviewStatistics)
+    notes: Sequence[str] = ()
+    shard: str | None = None
+
+    @property
+    def changed(self) -> int:
+        """Return how many nodes change."""
+        return sum(len(group.nodes) for group in self.groups)
+
+    @property
+    def failing(self) -> int:
+        """Return how many nodes fail to compile with the head."""
+        return sum(failure.kind != FIXED for failure in self.failures)
+
+    @property
+    def unaffected(self) -> int:
+        """Return how many nodes compile to the same catalog."""
+        return self.nodes - self.changed - len(self.failures)
+
+    def exit_code(self, *, detailed: bool) -> int:
+        """Return the exit code of the command.
+
+        Args:
+            detailed: Whether differences and blind spots have codes of their own.
+        """
+        if self.failing or self.violations:
+            return FAILED
+        if not detailed:
+            return OK
+        if self.blind_spots:
+            return CANNOT_TELL
+        return DIFFERENT if self.groups else OK
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "schema": SCHEMA,
+            "base": field_values(self.base),
+            "head": field_values(self.head),
+            "shard": self.shard,
+            "nodes": self.nodes,
+            "unaffected": self.unaffected,
+            "changed": self.changed,
+            "groups": [group.to_dict() for group in self.groups],
+            "failures": [failure.to_dict() for failure in self.failures],
+            "violations": [violation.to_dict() for violation in self.violations],
+            "blind_spots": [spot.to_dict() for spot in self.blind_spots],
+            "impure": [node.to_dict() for node in self.impure],
+            "statistics": self.statistics.to_dict(),
+            "notes": list(self.notes),
+        }
