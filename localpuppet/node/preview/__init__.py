@@ -2,5 +2,6 @@
 
 values and ports: `capture`, `ports`, `result`, `withheld`.
 decides: `difference`, `grouping`, `patterns`, `placeholders`.
-acts: `nodes_directory`.
+acts: `nodes_directory`, `release_index`.
+private: `data_keys`, `read_set`.
 """

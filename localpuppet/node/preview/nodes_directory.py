@@ -106,6 +106,14 @@ class NodesDirectory:
             )
         return NodeCapture.from_dict(raw, node=file.node, where=where), digest
 
+    def digest(self, file: NodeFile) -> str:
+        """Return the SHA-256 of a file's bytes, hexadecimal, without parsing them.
+
+        Raises:
+            InvalidInputError: The file is unreadable or too large.
+        """
+        return hashlib.sha256(_read(file.path)).hexdigest()
+
     def _listed(self) -> Iterator[NodeFile]:
         with input_errors(self.path):
             entries = sorted(os.scandir(self.path), key=lambda entry: entry.name)

@@ -1,0 +1,250 @@
+"""The read-set of a catalog: what its compile read, with the digests of it.
+
+A stored catalog is used for another release or capture only if everything in its read-set has the
+same digest there. *This is the whole rule*: see docs/adr/0060-read-sets.md.
+
+- A read-set consists of parts, which many nodes share: the reads of one directory
+  (`DirectoryReads`), the keys of one data file (`DataFileReads`), what the node itself gave
+  (`NodeReads`).
+- A part tells whether it holds for a release (`problem`): the first name that differs, or empty.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.ports import (
+    OWN_PREFIX,
+    CapturedQuery,
+    CompileRequest,
+    FactPath,
+    RawReads,
+)
+from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseIndex
+
+# The state of a file of which only the kind counts.
+_SOME_FILE = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryReads:
+    """What was read of one directory of a release.
+
+    Attributes:
+        states: Name → state (see `release_index`), `"file"` for any file, `None` for a missing
+            name.
+        listings: Directory → digest of its names.
+    """
+
+    states: Mapping[str, str | None]
+    listings: Mapping[str, str | None]
+
+    def problem(self, index: ReleaseIndex) -> str:
+        """Return the first name that differs in a release, or empty."""
+        for name, state in self.states.items():
+            if _kind(index.state(name), state) != state:
+                return name
+        for directory, listing in self.listings.items():
+            if index.listing(directory) != listing:
+                return directory
+        return ""
+
+    def form(self) -> Json:
+        """Return the JSON form."""
+        return {"states": {**self.states}, "listings": {**self.listings}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileReads:
+    """What was looked up in one data file.
+
+    Attributes:
+        file: The file.
+        state: Its state.
+        keys: The root keys that were looked up; `None` if the whole file counts.
+        values: The digest of their values.
+    """
+
+    file: str
+    state: str
+    keys: tuple[str, ...] | None
+    values: str
+
+    @classmethod
+    def of(cls, file: str, keys: Iterable[str], index: ReleaseIndex) -> "DataFileReads | None":
+        """Return what was looked up in a file of a release; `None` if it has no such file."""
+        state = index.state(file)
+        if state in (None, DIRECTORY, BROKEN):
+            return None
+        have = index.keys(file)
+        if have is None:
+            return cls(file=file, state=str(state), keys=None, values="")
+        looked_up = tuple(sorted(keys))
+        return cls(
+            file=file, state=str(state), keys=looked_up, values=_values_digest(have, looked_up)
+        )
+
+    def problem(self, index: ReleaseIndex) -> str:
+        """Return the file if a key that was looked up differs in a release, or empty."""
+        if index.state(self.file) == self.state:
+            return ""
+        have = index.keys(self.file) if self.keys is not None else None
+        if have is None or self.keys is None:
+            return self.file
+        return "" if _values_digest(have, self.keys) == self.values else self.file
+
+    def form(self) -> Json:
+        """Return the JSON form, without the keys, which more files share."""
+        return {"file": self.file, "state": self.state, "values": self.values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReads:
+    """What the compile read of the node itself; its classes and environment always count.
+
+    Attributes:
+        facts: Paths of facts; an empty path means all.
+        trusted: Paths of trusted facts.
+        parameters: Top-scope variables: facts and parameters of the node document.
+        queries: Query functions with their arguments, as JSON.
+    """
+
+    facts: tuple[FactPath, ...]
+    trusted: tuple[FactPath, ...]
+    parameters: tuple[str, ...]
+    queries: tuple[str, ...]
+
+    def values(self, request: CompileRequest) -> str:
+        """Return the digest of what a node gives at these paths."""
+        answers = {_call(query): query.answer for query in request.queries}
+        return _digest(
+            [
+                {name: {**body} for name, body in request.classes.items()},
+                request.environment,
+                [_at(request.facts, path) for path in self.facts],
+                [_at(request.trusted, path) for path in self.trusted],
+                [
+                    [_at(request.facts, (name,)), _at(request.parameters, (name,))]
+                    for name in self.parameters
+                ],
+                [_at(answers, (query,)) for query in self.queries],
+            ]
+        )
+
+    def form(self) -> Json:
+        """Return the JSON form."""
+        return {
+            "facts": [[*path] for path in self.facts],
+            "trusted": [[*path] for path in self.trusted],
+            "parameters": [*self.parameters],
+            "queries": [*self.queries],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSet:
+    """What one compile read.
+
+    Attributes:
+        directories: The reads of each directory, by its name.
+        data: The reads of each data file.
+        node: What was read of the node.
+        values: The digest of what was read of the node.
+        types: The custom types and providers that were loaded, as in `RawReads`.
+    """
+
+    directories: Mapping[str, DirectoryReads]
+    data: tuple[DataFileReads, ...]
+    node: NodeReads
+    values: str
+    types: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reads: RawReads, request: CompileRequest, index: ReleaseIndex) -> "ReadSet | str":
+        """Return the read-set of a compile, or a reason why its result must not be kept.
+
+        Args:
+            reads: What the compile read.
+            request: What it was asked.
+            index: The release that it read.
+        """
+        states: dict[str, str | None] = {}
+        expected = ((reads.absent, False), (reads.present, True), (reads.files, True))
+        for names, exists in expected:
+            for name in names:
+                state = index.state(name)
+                if (state not in (None, BROKEN)) != exists and not name.startswith(OWN_PREFIX):
+                    return f"{name} changed while it was read, or is not a file of the release"
+                states[name] = _kind(state, _SOME_FILE) if names is reads.present else state
+        listings = {name: index.listing(name) for name in reads.listed}
+        data = []
+        for file, keys in sorted(reads.keys.items()):
+            part = DataFileReads.of(file, keys, index)
+            if part is None:
+                return f"{file} changed while it was read, or is not a file of the release"
+            data.append(part)
+        node = NodeReads(
+            facts=tuple(sorted(reads.facts)),
+            trusted=tuple(sorted(reads.trusted)),
+            parameters=tuple(sorted(reads.parameters)),
+            queries=tuple(sorted({_call(query) for query in reads.queries})),
+        )
+        return cls(
+            directories=_by_directory(states, listings),
+            data=tuple(data),
+            node=node,
+            values=node.values(request),
+            types=tuple(sorted(reads.types)),
+        )
+
+
+def _by_directory(
+    states: Mapping[str, str | None], listings: Mapping[str, str | None]
+) -> dict[str, DirectoryReads]:
+    grouped: dict[str, tuple[dict[str, str | None], dict[str, str | None]]] = {}
+    for name in sorted(states):
+        grouped.setdefault(name.rpartition("/")[0], ({}, {}))[0][name] = states[name]
+    for name in sorted(listings):
+        grouped.setdefault(name, ({}, {}))[1][name] = listings[name]
+    return {
+        directory: DirectoryReads(states=inner, listings=listed)
+        for directory, (inner, listed) in grouped.items()
+        if not directory.startswith(OWN_PREFIX)
+    }
+
+
+def _kind(state: str | None, expected: str | None) -> str | None:
+    """Return a state, reduced to `file` if only that is expected of a file."""
+    is_file = state not in (None, DIRECTORY, BROKEN)
+    return _SOME_FILE if expected == _SOME_FILE and is_file else state
+
+
+def _values_digest(have: Mapping[str, str], keys: Iterable[str]) -> str:
+    return _digest([have.get(key) for key in keys])
+
+
+def _call(query: CapturedQuery) -> str:
+    return json.dumps([query.function, [*query.arguments]], sort_keys=True)
+
+
+def _at(values: Mapping[str, Json], path: FactPath) -> list[Json]:
+    """Return the value at a path in a list, or an empty list if a mapping lacks a key of it.
+
+    What is no mapping on the way counts as a whole: Puppet reads elements of lists and texts, too.
+    """
+    value: Json = {**values}
+    for key in path:
+        if not isinstance(value, dict):
+            break
+        if key not in value:
+            return []
+        value = value[key]
+    return [value]
+
+
+def _digest(value: object) -> str:
+    # The order of keys counts: Puppet iterates in it.
+    data = json.dumps(value, separators=(",", ":")).encode()
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,260 @@
+"""The contents of a release by name: what a catalog read of one release holds for another or not.
+
+- A state is the SHA-256 of a file's bytes, `DIRECTORY`, or `None` for a missing name.
+- A listing is the digest of the names in a directory with their kinds; `data/**` means everything
+  below `data`.
+- A link counts as what it leads to; one that leads nowhere is `BROKEN`.
+- Names are those of `ports.RawReads`.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import input_errors
+from localpuppet.node.preview.data_keys import MAX_BYTES, key_digests
+from localpuppet.node.preview.ports import SITE_PREFIX
+from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
+from localpuppet.node.releases.release import Release
+
+DIRECTORY, BROKEN = "directory", "broken"
+# Data files whose keys stay in memory. A file of one node is read for that node only.
+_DATA_FILES = 512
+_EVERYTHING = "/**"
+_CHUNK = 1024 * 1024
+
+States = Mapping[str, str]
+
+
+class TreeStates:
+    """Remembers the states of trees that never change, by the name of their digest."""
+
+    def get(self, tree: str) -> States | None:
+        """Return the states of a tree; `None` if they are unknown."""
+        return None
+
+    def put(self, tree: str, states: States) -> None:
+        """Remember the states of a tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexRoot:
+    """A directory or file of a release.
+
+    Attributes:
+        prefix: What its names start with: empty, or a name.
+        path: Its path.
+        digest: The digest of a tree that never changes; empty for any other.
+    """
+
+    prefix: str
+    path: Path
+    digest: str = ""
+
+
+class ReleaseIndex:
+    """The states of all names of a release.
+
+    Args:
+        states: Name → state.
+        read: Returns the bytes of a file by its name.
+    """
+
+    def __init__(self, states: dict[str, str], read: Callable[[str], bytes]) -> None:
+        self.states = states
+        self._read = read
+        self._children: dict[str, list[str]] = {}
+        for name in states:
+            self._children.setdefault(name.rpartition("/")[0] or ".", []).append(name)
+        self._listings: dict[str, str | None] = {}
+        self._keys = lru_cache(_DATA_FILES)(self._parse_keys)
+
+    @classmethod
+    def of(cls, roots: Sequence[IndexRoot], known: TreeStates) -> "ReleaseIndex":
+        """Return the index of a release on this machine.
+
+        Args:
+            roots: Its directories; a later one hides names of an earlier one.
+            known: Remembers the states of trees that never change.
+
+        Raises:
+            InvalidInputError: A file cannot be read, or there are too many.
+        """
+        states: dict[str, str] = {".": DIRECTORY}
+        paths = {root.prefix: root.path for root in roots}
+        for root in roots:
+            inner = known.get(root.digest) if root.digest else None
+            if inner is None:
+                inner = _walk(root.path)
+                if root.digest:
+                    known.put(root.digest, inner)
+            start = f"{root.prefix}/" if root.prefix else ""
+            for name, state in inner.items():
+                states[f"{start}{name}" if name != "." else root.prefix or "."] = state
+            for parent in _parents(root.prefix):
+                states.setdefault(parent, DIRECTORY)
+
+        def read(name: str) -> bytes:
+            for parent in (name, *_parents(name), ""):
+                if parent in paths:
+                    rest = name[len(parent) :].lstrip("/")
+                    path = paths[parent] / rest if rest else paths[parent]
+                    with input_errors(path), path.open("rb") as file:
+                        return file.read(MAX_BYTES + 1)
+            raise InvalidInputError("is not a file of the release", where=name)
+
+        return cls(states, read)
+
+    def state(self, name: str) -> str | None:
+        """Return the state of a name; outside of the release, of the path on this machine."""
+        if name.startswith("/"):
+            return _outside(name)
+        return self.states.get(name)
+
+    def listing(self, directory: str) -> str | None:
+        """Return the digest of the names in a directory; `None` if it is not one."""
+        if directory not in self._listings:
+            self._listings[directory] = self._list(directory)
+        return self._listings[directory]
+
+    def keys(self, file: str) -> Mapping[str, str] | None:
+        """Return root key → digest of a data file; `None` if it counts as a whole, or is missing.
+
+        Raises:
+            InvalidInputError: The file cannot be read.
+        """
+        return self._keys(file) if self.states.get(file) not in (None, DIRECTORY, BROKEN) else None
+
+    def _parse_keys(self, file: str) -> Mapping[str, str] | None:
+        return key_digests(file, self._read(file))
+
+    def _list(self, directory: str) -> str | None:
+        deep = directory.endswith(_EVERYTHING) or directory == "**"
+        top = directory.removesuffix("**").rstrip("/") or "."
+        if top.startswith("/"):
+            return _outside_listing(top, deep=deep)
+        if self.states.get(top) != DIRECTORY:
+            return None
+        names = sorted(self._below(top) if deep else self._children.get(top, ()))
+        return _listing_digest((name, self.states[name]) for name in names if name != ".")
+
+    def _below(self, top: str) -> Iterator[str]:
+        waiting = [top]
+        while waiting:
+            for name in self._children.get(waiting.pop(), ()):
+                if name != ".":
+                    yield name
+                    waiting.append(name)
+
+
+def index_roots(release: Release, site_manifest: Path) -> list[IndexRoot]:
+    """Return the directories of a release whose contents catalogs depend on.
+
+    Args:
+        release: The release.
+        site_manifest: The site manifest of the root, for a release that has none.
+    """
+    roots = [
+        IndexRoot(prefix=start, path=tree, digest=_store_digest(tree))
+        for start, tree in sorted(release.trees.items())
+    ]
+    if release.site_manifest is None and site_manifest.exists():
+        prefix = f"{SITE_PREFIX}{site_manifest.name}"
+        roots.append(IndexRoot(prefix=prefix, path=site_manifest))
+    return roots
+
+
+def _store_digest(tree: Path) -> str:
+    """Return the digest by which the content store names a tree; empty for any other tree."""
+    real = tree.resolve()
+    is_object = real.parent.name == "objects" and len(real.name) == 64
+    return f"{real.name}" if is_object else ""
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
+
+
+def _walk(top: Path) -> dict[str, str]:
+    """Return the states of everything in a directory, or of a file, by the name relative to it."""
+    with input_errors(top):
+        status = top.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            return {".": _file_state(str(top))}
+        states = {".": DIRECTORY}
+        _add(str(top.resolve()), "", states, ())
+    return states
+
+
+def _add(path: str, start: str, states: dict[str, str], above: tuple[str, ...]) -> None:
+    """Add the states of everything in a directory, whose path has no link."""
+    if path in above or len(above) > MAX_DEPTH:
+        raise InvalidInputError("has a link to a directory that it is in", where=path)
+    above = (*above, path)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name == ".git":
+                continue
+            name, inner = f"{start}{entry.name}", entry.path
+            if entry.is_symlink():
+                inner = os.path.realpath(inner)
+                if not os.path.exists(inner):  # noqa: PTH110 - as in _file_state
+                    states[name] = BROKEN
+                    continue
+                if os.path.commonpath((inner, above[0])) != above[0]:
+                    raise InvalidInputError(
+                        "is a link that leads out of its tree", where=entry.path
+                    )
+            if len(states) > LIMITS.members:
+                raise InvalidInputError(f"has more than {LIMITS.members} members", where=above[0])
+            if entry.is_dir():
+                states[name] = DIRECTORY
+                _add(inner, f"{name}/", states, above)
+            else:
+                states[name] = _file_state(inner)
+
+
+def _file_state(path: str) -> str:
+    # A path object for each file costs twice the time.
+    form = hashlib.sha256()
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise InvalidInputError("is not a regular file", where=path)
+        while data := file.read(_CHUNK):
+            form.update(data)
+    return form.hexdigest()
+
+
+def _outside(name: str) -> str | None:
+    """Return the state of a path outside of the release."""
+    path = Path(name)
+    with input_errors(path):
+        if path.is_dir():
+            return DIRECTORY
+        return _file_state(name) if path.exists() else None
+
+
+def _outside_listing(top: str, *, deep: bool) -> str | None:
+    path = Path(top)
+    if not path.is_dir():
+        return None
+    with input_errors(path):
+        names = path.rglob("*") if deep else path.iterdir()
+        states = {str(name): DIRECTORY if name.is_dir() else "" for name in names}
+    return _listing_digest(sorted(states.items()))
+
+
+def _listing_digest(entries: Iterable[tuple[str, str]]) -> str:
+    form = hashlib.sha256()
+    for name, state in entries:
+        kind = state if state in (DIRECTORY, BROKEN) else "file"
+        form.update(f"{kind} {name}\0".encode("utf-8", "surrogateescape"))
+    return form.hexdigest()
