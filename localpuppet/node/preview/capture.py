@@ -76,19 +76,23 @@ class NodeCapture:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, node: NodeName, where: str) -> "NodeCapture":
         """Return the capture in `raw`; see `parse`."""
-        fields = Fields(raw, where=where)
+        with errors_at(where, LocalpuppetError):
+            return cls._read(raw, node)
+
+    @classmethod
+    def _read(cls, raw: Mapping[str, Json], node: NodeName) -> "NodeCapture":
+        fields = Fields(raw, where="")
         fields.only(_KEYS)
         if "schema" in fields:
             fields.schema(SCHEMA)
         named = fields.text_or_none("node")
         if named not in (None, node):
-            raise InvalidInputError(f"must be {node}", where=at(where, "node"))
+            raise InvalidInputError(f"must be {node}", where="node")
         facts = fields.mapping("facts")
         trusted = fields.mapping("trusted") if "trusted" in fields else {}
-        with errors_at(where, LocalpuppetError):
-            data = EncData.from_dict(_checked_data(raw))
-            for name in ("facts", "trusted", "classes", "parameters"):
-                check_placeholders(raw.get(name), where=name)
+        data = EncData.from_dict(_checked_data(raw))
+        for name in ("facts", "trusted", "classes", "parameters", "queries"):
+            check_placeholders(raw.get(name), where=name)
         return cls(
             node=node,
             facts=facts,

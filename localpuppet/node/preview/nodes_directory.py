@@ -123,11 +123,16 @@ class NodesDirectory:
                     continue
                 if entry.is_dir() and re.fullmatch(r"[0-9]+(\.[0-9]+)*", name):
                     for inner in sorted(path.glob(f"*{_FACTS}")):
-                        yield _file(inner, f"{inner.stem}.facter{name}".replace("_", "-"))
+                        yield _file(inner, f"{_system(inner)}.facter{name}")
                 elif path.suffix in (_JSON, *_YAML):
                     yield _file(path, path.stem)
                 elif path.suffix == _FACTS:
-                    yield _file(path, path.stem.replace("_", "-"))
+                    yield _file(path, _system(path))
+
+
+def _system(path: Path) -> str:
+    """Return a node's name for the name of a system: `windows-2012 r2-x86_64`."""
+    return re.sub("[^a-z0-9.-]+", "-", path.stem.lower())
 
 
 def _file(path: Path, name: str) -> NodeFile:
@@ -135,7 +140,8 @@ def _file(path: Path, name: str) -> NodeFile:
         node = NodeName.parse(name)
     except InvalidInputError as error:
         raise error.at(str(path)) from error
-    status = path.stat()
+    with input_errors(path):
+        status = path.stat()
     return NodeFile(
         node=node,
         path=path,

@@ -1,0 +1,115 @@
+"""A directory of captures: files of nodes, files of persons, facterdb's layout."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.preview.nodes_directory import NodesDirectory
+
+HAND_WRITTEN = """
+facts:
+  os: {family: Debian}
+  networking: {fqdn: db1.example.org}
+classes: [app, ntp]
+parameters:
+  role: db
+layers: [db]
+"""
+
+
+def problem(directory: Path) -> str:
+    nodes = NodesDirectory(directory)
+    with pytest.raises(InvalidInputError) as caught:
+        for file in nodes.files():
+            nodes.read(file)
+    return str(caught.value)
+
+
+def test_each_file_is_a_node_whatever_its_form(tmp_path: Path) -> None:
+    (tmp_path / "web1.example.org.json").write_text('{"facts": {"kernel": "Linux"}}')
+    (tmp_path / "db1.yaml").write_text(HAND_WRITTEN)
+    (tmp_path / "db2.example.org.yml").write_text("facts: {}\n")
+    (tmp_path / "4.2").mkdir()
+    (tmp_path / "4.2" / "windows-2012 r2-x86_64.facts").write_text('{"kernel": "windows"}')
+    (tmp_path / "debian-12-x86_64.facts").write_text('{"kernel": "Linux"}')
+    for ignored in ("README.md", ".hidden.json", "notes/x.json", "x/y.facts"):
+        (tmp_path / ignored).parent.mkdir(exist_ok=True)
+        (tmp_path / ignored).write_text("?")
+    nodes = NodesDirectory(tmp_path)
+    files = nodes.files()
+    assert [file.node for file in files] == [
+        "db1",
+        "db2.example.org",
+        "debian-12-x86-64",
+        "web1.example.org",
+        "windows-2012-r2-x86-64.facter4.2",
+    ]
+    captures = {file.node: nodes.read(file) for file in files}
+    db1, digest = captures[files[0].node]
+    assert digest == hashlib.sha256((tmp_path / "db1.yaml").read_bytes()).hexdigest()
+    assert db1.layers == ("db",)
+    assert (db1.facts["os"], db1.data.parameters) == ({"family": "Debian"}, {"role": "db"})
+    assert set(db1.data.classes) == {"app", "ntp"}
+    assert captures[files[4].node][0].facts == {"kernel": "windows"}
+    assert files[3].size == (tmp_path / "web1.example.org.json").stat().st_size
+
+
+def test_two_files_of_a_node_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "web1.json").write_text('{"facts": {}}')
+    (tmp_path / "web1.yaml").write_text("facts: {}")
+    assert problem(tmp_path) == f"{tmp_path}/web1.yaml: is of the same node as web1.json"
+
+
+@pytest.mark.parametrize("name", ["Web1.json", "a_b.json", "-x.yaml", "a..b.json", "x y.json"])
+def test_a_name_that_is_no_node_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"facts": {}}')
+    assert problem(tmp_path).startswith(f"{tmp_path}/{name}: node name")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("web1.json", '{"kernel": "Linux", "os": {}}', "write them below 'facts'"),
+        ("web1.json", '{"facts": {}, "node": "web2"}', "must be web1"),
+        ("web1.json", "{", "is not JSON"),
+        ("web1.yaml", "facts: []", "facts: must be a mapping, not a list"),
+        ("web1.yaml", "classes: {}", "the key 'facts' is missing"),
+        ("web1.yaml", "facts: &a {b: *a}", "web1.yaml"),
+        ("web1.yaml", "facts: {}\nfoo: 1", "unknown key 'foo'"),
+        ("web1.facts", "[]", "not a JSON object"),
+    ],
+)
+def test_a_message_names_the_file_and_shows_no_value(
+    tmp_path: Path, name: str, text: str, words: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    message = problem(tmp_path)
+    assert message.startswith(f"{tmp_path}/{name}: ")
+    assert words in message
+
+
+def test_what_is_no_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "web1.json")
+    assert problem(tmp_path) == f"{tmp_path}/web1.json: is not a regular file"
+    (tmp_path / "web1.json").unlink()
+    (tmp_path / "web1.json").mkdir()
+    assert "is not a regular file" in problem(tmp_path) or "Is a directory" in problem(tmp_path)
+    (tmp_path / "web1.json").rmdir()
+    (tmp_path / "web1.json").symlink_to("/nowhere")
+    assert "web1.json: cannot be read: No such file" in problem(tmp_path)
+
+
+def test_an_empty_or_missing_directory_names_the_cure(tmp_path: Path) -> None:
+    assert "has no files of nodes (run 'localpuppet capture'" in problem(tmp_path)
+    assert "cannot be read: No such file or directory" in problem(tmp_path / "none")
+
+
+def test_a_file_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localpuppet.node.preview.nodes_directory.MAX_BYTES", 100)
+    (tmp_path / "web1.json").write_text('{"facts": {"a": "' + "x" * 100 + '"}}')
+    assert problem(tmp_path) == f"{tmp_path}/web1.json: is too large: the limit is 100 bytes"
