@@ -1,0 +1,293 @@
+"""The difference between two catalogs: what Puppet would treat otherwise, and nothing else."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.node.preview.difference import (
+    ADDED,
+    CHANGED,
+    REMOVED,
+    CatalogDifference,
+    ParameterChange,
+    ResourceChange,
+    difference,
+    same,
+)
+from localpuppet.node.preview.patterns import ResourcePattern
+from localpuppet.node.puppet.catalog import CanonicalCatalog
+
+NAMES = ("a", "b", "c", "web1", "é")
+scalars = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(0, 2) | st.sampled_from(NAMES)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner),
+    max_leaves=6,
+)
+KINDS = ("File", "Service", "Concat::Fragment")
+
+
+@st.composite
+def raw_catalogs(draw: st.DrawFn) -> dict[str, Any]:
+    references = draw(
+        st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(NAMES)), unique=True, max_size=8)
+    )
+    resources = [
+        {
+            "type": kind,
+            "title": title,
+            "exported": draw(st.booleans()),
+            "tags": draw(st.lists(st.sampled_from(NAMES), max_size=2)),
+            "file": draw(st.none() | st.just("/x/manifests/init.pp")),
+            "line": draw(st.integers(1, 9)),
+            "parameters": {
+                **draw(st.dictionaries(st.sampled_from(("mode", "content")), values)),
+                **{
+                    relation: [f"{kind}[{title}]" for kind, title in targets]
+                    for relation in draw(st.sets(st.sampled_from(("require", "notify"))))
+                    if (targets := draw(st.lists(st.sampled_from(references), max_size=2)))
+                },
+            },
+        }
+        for kind, title in references
+    ]
+    edges = (
+        [
+            {"source": f"{one[0]}[{one[1]}]", "target": f"{two[0]}[{two[1]}]"}
+            for one, two in draw(
+                st.lists(st.permutations(references).map(lambda x: x[:2]), max_size=3)
+            )
+            if references[1:]
+        ]
+        if references[1:]
+        else []
+    )
+    classes = draw(st.lists(st.sampled_from(("ntp", "ntp::config", "web"))))
+    return {
+        "name": "web1",
+        "environment": "production",
+        "classes": classes,
+        "resources": resources,
+        "edges": edges,
+    }
+
+
+catalogs = raw_catalogs().map(CanonicalCatalog.of)
+
+
+@given(catalogs)
+def test_a_catalog_does_not_differ_from_itself(catalog: CanonicalCatalog) -> None:
+    again = CanonicalCatalog.parse(catalog.to_bytes(), where="catalog")
+    assert not difference(catalog, again)
+
+
+@given(raw_catalogs(), st.randoms(use_true_random=False))
+def test_the_order_of_resources_edges_and_relations_is_no_difference(
+    raw: dict[str, Any], shuffled: random.Random
+) -> None:
+    def other(items: list[Any]) -> list[Any]:
+        return shuffled.sample(items, len(items))
+
+    resources = [
+        {
+            **item,
+            "tags": other(item["tags"]),
+            "file": None,
+            "line": None,
+            "parameters": {
+                name: other(value) if name in ("require", "notify") else value
+                for name, value in other([*item["parameters"].items()])
+            },
+        }
+        for item in other(raw["resources"])
+    ]
+    mixed = {
+        **raw,
+        "resources": resources,
+        "edges": other(raw["edges"]),
+        "classes": other(raw["classes"]),
+    }
+    assert not difference(CanonicalCatalog.of(raw), CanonicalCatalog.of(mixed))
+
+
+def mirrored(changes: CatalogDifference) -> CatalogDifference:
+    opposite = {ADDED: REMOVED, REMOVED: ADDED, CHANGED: CHANGED}
+    return CatalogDifference(
+        classes_added=changes.classes_removed,
+        classes_removed=changes.classes_added,
+        resources=tuple(
+            replace(
+                change,
+                action=opposite[change.action],
+                parameters=tuple(
+                    replace(item, before=item.after, after=item.before)
+                    for item in change.parameters
+                ),
+            )
+            for change in changes.resources
+        ),
+        relationships=tuple(
+            sorted(
+                replace(change, action=opposite[change.action]) for change in changes.relationships
+            )
+        ),
+    )
+
+
+@given(catalogs, catalogs)
+def test_the_way_back_is_the_mirror_image(
+    before: CanonicalCatalog, after: CanonicalCatalog
+) -> None:
+    assert difference(after, before) == mirrored(difference(before, after))
+
+
+@given(catalogs, catalogs)
+def test_no_difference_means_equal_resources(
+    before: CanonicalCatalog, after: CanonicalCatalog
+) -> None:
+    if difference(before, after):
+        return
+    first, second = (
+        {item.reference: item.parameters for item in side.resources} for side in (before, after)
+    )
+    assert first.keys() == second.keys()
+    assert before.classes == after.classes
+    for reference, parameters in first.items():
+        for name in ("mode", "content"):
+            assert same(parameters.get(name), second[reference].get(name))
+
+
+@given(catalogs, catalogs)
+def test_what_is_ignored_is_in_no_difference(
+    before: CanonicalCatalog, after: CanonicalCatalog
+) -> None:
+    ignore = [ResourcePattern.parse(text) for text in ("File", "*[web?]", "Service[*]::mode")]
+    changes = difference(before, after, ignore=ignore)
+    for change in changes.resources:
+        assert change.type != "File"
+        assert change.title != "web1"
+        if change.action == CHANGED and change.type == "Service":
+            assert "mode" not in [item.name for item in change.parameters]
+    for relation in changes.relationships:
+        assert "File[" not in relation.source + relation.target
+
+
+def catalog(*resources: dict[str, Any], **more: Any) -> CanonicalCatalog:
+    raw = {"name": "web1", "environment": "production", "classes": [], "edges": []}
+    return CanonicalCatalog.of({**raw, "resources": [*resources], **more})
+
+
+def file(title: str, **parameters: Any) -> dict[str, Any]:
+    return {"type": "File", "title": title, "tags": [], "parameters": parameters}
+
+
+def test_a_text_of_several_lines_is_shown_as_a_unified_diff() -> None:
+    lines = [f"line {number}\n" for number in range(20)]
+    before, after = "".join(lines), "".join([*lines[:10], "new\n", *lines[11:]])
+    (change,) = difference(
+        catalog(file("/a", content=before)), catalog(file("/a", content=after))
+    ).resources
+    (parameter,) = change.parameters
+    assert parameter.text is not None
+    assert parameter.text.splitlines()[:1] == ["@@ -8,7 +8,7 @@"]
+    assert "-line 10\n+new\n" in parameter.text
+    assert ParameterChange(name="mode", before="0644", after="0600").text is None
+    added = ParameterChange(name="content", before=None, after="a\nb\n")
+    assert added.text == "@@ -0,0 +1,2 @@\n+a\n+b"
+
+
+def test_two_spellings_of_a_relationship_are_one() -> None:
+    both = file("/a"), file("/b")
+    required = catalog(both[0], file("/b", require="File[/a]"))
+    listed = catalog(both[0], file("/b", require=["File[/a]"]))
+    before = catalog(file("/a", before=["File[/b]"]), both[1])
+    assert not difference(required, listed)
+    assert not difference(required, before)
+    (relation,) = difference(catalog(*both), before).relationships
+    assert (relation.action, relation.source, relation.relationship, relation.target) == (
+        ADDED,
+        "File[/a]",
+        "before",
+        "File[/b]",
+    )
+    notified = catalog(file("/a", notify="File[/b]"), both[1])
+    assert [item.relationship for item in difference(before, notified).relationships] == [
+        "notifies",
+        "before",
+    ]
+
+
+def test_a_resource_of_one_catalog_brings_its_relationships_itself() -> None:
+    changes = difference(
+        catalog(file("/a")),
+        catalog(file("/a"), file("/b", require="File[/a]", mode="0600")),
+    )
+    assert changes == CatalogDifference(
+        resources=(
+            ResourceChange(
+                action=ADDED,
+                type="File",
+                title="/b",
+                parameters=(
+                    ParameterChange(name="mode", before=None, after="0600"),
+                    ParameterChange(name="require", before=None, after=["File[/a]"]),
+                ),
+            ),
+        )
+    )
+
+
+def test_values_of_other_types_differ() -> None:
+    kinds: list[Any] = [1, "1", True, 1.0, [1], ["1"], {"a": 1}, {"a": True}]
+    for one in kinds:
+        for two in kinds:
+            assert same(one, two) == (one is two)
+            changes = difference(catalog(file("/a", x=one)), catalog(file("/a", x=two)))
+            assert bool(changes) == (one is not two)
+
+
+def test_secrets_differ_by_their_marks() -> None:
+    first, second = ({"__ptype": "Sensitive", "mark": mark} for mark in ("aa", "bb"))
+    before, after = catalog(file("/a")), catalog(file("/a"))
+    one, two, three = (
+        replace(side, resources=(replace(side.resources[0], parameters={"content": value}),))
+        for side, value in ((before, first), (after, second), (after, dict(first)))
+    )
+    assert difference(one, two)
+    assert not difference(one, three)
+
+
+def test_an_exported_resource_keeps_its_relationships() -> None:
+    plain = {**file("/a"), "exported": True, "virtual": True}
+    related = {**file("/a", require="File[/b]"), "exported": True, "virtual": True}
+    (change,) = difference(catalog(plain), catalog(related)).resources
+    assert [item.name for item in change.parameters] == ["require"]
+    (change,) = difference(catalog(file("/a")), catalog(plain)).resources
+    assert [item.name for item in change.parameters] == ["(exported)"]
+
+
+def test_a_class_is_listed_by_name_and_its_parameters_as_a_resource() -> None:
+    ntp = {"type": "Class", "title": "Ntp", "tags": [], "parameters": {"servers": ["a"]}}
+    with_ntp = catalog(ntp, classes=["ntp"])
+    assert difference(catalog(), with_ntp) == CatalogDifference(classes_added=("ntp",))
+    changed = catalog({**ntp, "parameters": {"servers": ["b"]}}, classes=["ntp"])
+    (change,) = difference(with_ntp, changed).resources
+    assert change.reference == "Class[Ntp]"
+    ignore = [ResourcePattern.parse("Class[Ntp]")]
+    assert not difference(catalog(), with_ntp, ignore=ignore)
+
+
+def test_served_contents_join_the_difference_of_their_resource() -> None:
+    changes = difference(catalog(file("/a", mode="1")), catalog(file("/a", mode="2")))
+    served = ParameterChange(name="content of source", before="old\n", after="new\n")
+    with_contents = changes.with_resources(
+        ResourceChange(action=CHANGED, type="File", title=title, parameters=(served,))
+        for title in ("/b", "/a")
+    )
+    assert [
+        (item.reference, [parameter.name for parameter in item.parameters])
+        for item in with_contents.resources
+    ] == [("File[/a]", ["content of source", "mode"]), ("File[/b]", ["content of source"])]
