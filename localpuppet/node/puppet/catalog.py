@@ -7,6 +7,7 @@ with which Puppet Server sends it (`puppet/lib/puppet/indirector/catalog/puppetd
 - Secrets first: `{"__ptype": "Sensitive"}` replaces each Sensitive value and each parameter that
   Puppet marks as sensitive, at any depth. A Deferred call becomes `{"__ptype": "Deferred"}`: its
   arguments may be a secret. PuppetDB drops the former and stores the latter with its arguments.
+  In a preview, `mark` is a keyed digest: two catalogs show whether a secret differs.
 - Resources are sorted by type and title. Their tags and the metaparameters without an order
   (`before`, `require`, …) are sorted, too. A metaparameter exists only if the catalog sets it.
 - `alias` has all other names of a resource, including the value of its namevar.
@@ -36,7 +37,7 @@ SCHEMA = 1
 MAX_BYTES = 32 * 1024 * 1024  # as canonical JSON
 MAX_VALUES = 1_000_000
 
-TYPE_KEY = "__ptype"
+TYPE_KEY, MARK_KEY = "__ptype", "mark"
 SENSITIVE, DEFERRED = "Sensitive", "Deferred"
 _UNORDERED = ("alias", "audit", "before", "check", "notify", "require", "subscribe", "tag")
 # A metaparameter → whether its resource is the source of the edge, and the name of the edge.
@@ -48,6 +49,8 @@ _RELATIONSHIPS = {
 }
 RELATIONSHIPS = ("contains", *(name for _, name in _RELATIONSHIPS.values()))
 _REFERENCE = re.compile(r"([^\[\]]+)\[(.+)\]", re.DOTALL)
+
+_MARK = re.compile("[0-9a-f]{32}")
 
 Reference = tuple[str, str]
 
@@ -197,14 +200,16 @@ def without_secrets(value: Json) -> Json:
     if not isinstance(value, dict):
         return value
     if value.get(TYPE_KEY) in (SENSITIVE, DEFERRED):
-        return {TYPE_KEY: value[TYPE_KEY]}
+        mark = value.get(MARK_KEY)
+        is_mark = isinstance(mark, str) and _MARK.fullmatch(mark) is not None
+        return {TYPE_KEY: value[TYPE_KEY], **({MARK_KEY: mark} if is_mark else {})}
     return {key: without_secrets(item) for key, item in value.items()}
 
 
 def _resource(raw: Mapping[str, Any]) -> CatalogResource:
     secret = raw.get("sensitive_parameters", ())
     parameters: dict[str, Json] = {
-        name: {TYPE_KEY: SENSITIVE} if name in secret else without_secrets(value)
+        name: _secret(value) if name in secret else without_secrets(value)
         for name, value in raw.get("parameters", {}).items()
     }
     if raw.get("aliases") and "alias" not in secret:
@@ -222,6 +227,12 @@ def _resource(raw: Mapping[str, Any]) -> CatalogResource:
         tags=tuple(sorted(raw.get("tags", ()))),
         parameters=parameters,
     )
+
+
+def _secret(value: Json) -> Json:
+    """Return the placeholder of a parameter that Puppet marks as sensitive."""
+    hides = isinstance(value, dict) and value.get(TYPE_KEY) == SENSITIVE
+    return without_secrets(value) if hides else {TYPE_KEY: SENSITIVE}
 
 
 def _synthesised(

@@ -108,3 +108,15 @@ def test_what_another_node_sends_is_checked(damage: dict[str, Any]) -> None:
 def test_what_is_not_a_catalog_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="not a catalog of Puppet"):
         CanonicalCatalog.of({"resources": [{"title": "x"}]})
+
+
+def test_a_mark_of_a_placeholder_stays_if_it_is_a_digest() -> None:
+    secret = {"__ptype": "Sensitive", "mark": "0a" * 16, "__pvalue": "CANARY"}
+    forged = {"__ptype": "Deferred", "mark": "CANARY"}
+    found = catalog(
+        resource("App", "a", parameters={"a": secret, "b": [secret, forged]}),
+        resource("App", "b", parameters={"a": secret}, sensitive_parameters=["a"]),
+    )
+    marked = {"__ptype": "Sensitive", "mark": "0a" * 16}
+    assert found.resources[0].parameters == {"a": marked, "b": [marked, {"__ptype": "Deferred"}]}
+    assert found.resources[1].parameters == {"a": marked}

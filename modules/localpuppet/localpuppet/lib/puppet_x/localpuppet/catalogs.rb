@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require 'json'
+require 'openssl'
 require_relative 'agent'
 
 module PuppetX
@@ -12,10 +13,11 @@ module PuppetX
     #
     # A Sensitive value, a parameter that Puppet marks as sensitive, a Deferred call and every value
     # of a type that is not listed here become a placeholder with the name of the type. So the
-    # arguments of a Deferred call, which may be a secret, are never written.
+    # arguments of a Deferred call, which may be a secret, are never written. A preview compares
+    # catalogs: with its key, a placeholder has a keyed digest of what it hides.
     module Catalogs
       FILE = 'catalog.json'
-      SENSITIVE = { '__ptype' => 'Sensitive' }.freeze
+      MARK_DIGITS = 32
       # Types whose text has only the value itself.
       SHOWN = [Puppet::Pops::Types::PBinaryType::Binary, Puppet::Pops::Time::TimeData,
                Puppet::Pops::Types::PAnyType, SemanticPuppet::Version, SemanticPuppet::VersionRange, URI].freeze
@@ -34,17 +36,18 @@ module PuppetX
         Puppet.warning("the catalog of this run is not recorded: #{Program.line(e.message)}")
       end
 
+      # @param key [String, nil] key of the marks of placeholders; nil for placeholders without marks
       # @return [Hash] the catalog as data
-      def self.described(catalog)
+      def self.described(catalog, key = nil)
         {
           'name' => catalog.name, 'version' => catalog.version.to_s, 'environment' => catalog.environment.to_s,
           'classes' => catalog.classes,
-          'resources' => catalog.resources.map { |resource| described_resource(resource) },
+          'resources' => catalog.resources.map { |resource| described_resource(resource, key) },
           'edges' => catalog.edges.map { |edge| { 'source' => edge.source.ref, 'target' => edge.target.ref } }
         }
       end
 
-      def self.described_resource(resource)
+      def self.described_resource(resource, key)
         secret = resource.sensitive_parameters
         named = resource.send(:namevar)
         parameters = {}
@@ -52,7 +55,7 @@ module PuppetX
           # Puppet adds a name that only repeats the title.
           next if name == named && value == resource.title
 
-          parameters[name.to_s] = secret.include?(name) ? SENSITIVE : data(value)
+          parameters[name.to_s] = secret.include?(name) ? hidden('Sensitive', value, key) : data(value, key)
         end
         {
           'type' => resource.type, 'title' => resource.title.to_s, 'tags' => resource.tags.to_a,
@@ -79,23 +82,36 @@ module PuppetX
       end
       private_class_method :aliases
 
-      def self.data(value)
+      def self.data(value, key = nil)
         case value
         when String then text(value)
         when :undef then nil
         when nil, true, false, Integer, Float then value
         when Symbol then value.to_s
-        when Array then value.map { |item| data(item) }
-        when Hash then value.to_h { |key, item| [key.is_a?(String) ? text(key) : key_text(key), data(item)] }
+        when Array then value.map { |item| data(item, key) }
+        when Hash then value.to_h { |name, item| [key_text(name), data(item, key)] }
         when Puppet::Resource then value.ref
         when Regexp then text(value.inspect)
         when *SHOWN then text(value.to_s)
-        else { '__ptype' => kind(value) }
+        else hidden(kind(value), value, key)
         end
       end
       private_class_method :data
 
+      def self.hidden(kind, value, key)
+        return { '__ptype' => kind } if key.nil?
+
+        inner = value.respond_to?(:unwrap) ? value.unwrap : value
+        inner = inner._pcore_init_hash if inner.respond_to?(:_pcore_init_hash)
+        inner = inner.to_s if inner.equal?(value) && kind != 'Sensitive'
+        digest = OpenSSL::HMAC.hexdigest('SHA256', key, JSON.generate(data(inner, key)))
+        { '__ptype' => kind, 'mark' => digest[0, MARK_DIGITS] }
+      end
+      private_class_method :hidden
+
       def self.key_text(key)
+        return text(key) if key.is_a?(String)
+
         found = data(key)
         found.is_a?(Hash) || found.is_a?(Array) ? kind(key) : found.to_s
       end
