@@ -92,7 +92,9 @@ def test_text_that_looks_like_a_placeholder_is_none() -> None:
 
 def test_a_node_without_facts_has_a_name() -> None:
     assert NodePlaceholders.of("web1.x", {}).text("web1.x web1") == "⟨fqdn⟩ ⟨hostname⟩"
-    odd = {"networking": {"ip": "", "mac": "00:00:00:00:00:00", "interfaces": [], "ip6": 7}}
+    odd: dict[str, Any] = {
+        "networking": {"ip": "", "mac": "00:00:00:00:00:00", "interfaces": [], "ip6": 7}
+    }
     assert NodePlaceholders.of("a", odd).text(" 00:00:00:00:00:00 7") == " 00:00:00:00:00:00 7"
 
 
