@@ -72,6 +72,8 @@ def public_reason(status: Status) -> str:
         return f"noop: {_counted(resources.out_of_sync if resources else 0)} would change"
     text = _WORDS.get(why, f"{_counted(resources.failed if resources else 0)} failed")
     cause = status.failure_cause or {}
+    if why is Category.NO_REPORT and cause.get("error") and not cause.get("resource"):
+        text = "compile failed"
     for key, form in (("resource", ": {}"), ("place", " ({})"), ("error", ": {}")):
         text += form.format(cause[key]) if cause.get(key) else ""
     return shortened(text, MAX_PUBLIC_REASON)

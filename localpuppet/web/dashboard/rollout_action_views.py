@@ -4,6 +4,7 @@ Confirming that a rollout continues ends only the pause that the confirmation sh
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -68,9 +69,10 @@ class RolloutActionViews:
         groups: Groups = ()
         selection = {key: words[key] for key in ("query", "role") if words.get(key, "").strip()}
         names = [NodeName.parse(word) for key, word in form if key == "node"]
+        left_out: Sequence[str] = ()
         RolloutStart.read(words, names)  # an invalid option is reported before the plan
         if words.get("older"):
-            names = self._running_older(words["older"])
+            names, left_out = self._running_older(words["older"])
         if names:
             selection = {"nodes": ",".join(names)}
         elif not (selection or words.get("all")):
@@ -92,7 +94,7 @@ class RolloutActionViews:
                 label="Start a rollout",
                 subject="1 node" if len(names) == 1 else f"{len(names)} nodes",
                 back="/rollouts",
-                will=start.consequences(groups),
+                will=start.consequences(groups, left_out),
                 read=lambda _: (str(start), lambda: self._actor.start(start)),
                 about=start.digest,
                 rows=[row(name) or NodeRow(node=name) for name in names],
@@ -102,13 +104,13 @@ class RolloutActionViews:
             form,
         )
 
-    def _running_older(self, release: str) -> list[NodeName]:
-        """Return the nodes with a running agent whose last run applied an older release."""
+    def _running_older(self, release: str) -> tuple[list[NodeName], Sequence[str]]:
+        """Return the nodes whose last run applied an older release: with an agent, and without."""
         standing = self._context.fleet.standing
-        older = set(standing.older(release)) - set(standing.unresponsive)
-        if not older:
+        older, without = {*standing.older(release)}, {*standing.unresponsive}
+        if not older - without:
             raise InvalidInputError("no node with a running agent is behind it", where=release)
-        return sorted(map(NodeName.parse, older))
+        return sorted(map(NodeName.parse, older - without)), sorted(older & without)
 
     async def _course(self, report: RolloutReport, course: RolloutAction, about: str) -> str:
         rollout = report.state.began.id

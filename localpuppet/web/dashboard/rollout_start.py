@@ -64,8 +64,13 @@ class RolloutStart:
         """Identifies nodes and options."""
         return sha256("\n".join(self.words).encode()).hexdigest()
 
-    def consequences(self, groups: Groups) -> tuple[str, ...]:
-        """Return the consequences, sentence by sentence, with the plan if it is given."""
+    def consequences(self, groups: Groups, left_out: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the consequences, sentence by sentence, with the plan if it is given.
+
+        Args:
+            groups: The plan.
+            left_out: The nodes behind that have no running agent.
+        """
         release = self.options.get("release")
         runs = f"take {release} and run it" if release else "run the release that they have"
         nodes = "1 node will" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes will"
@@ -77,6 +82,11 @@ class RolloutStart:
         return (
             f"{nodes} {runs}{', with ' if limits else ''}{', '.join(limits)}.",
             *(f"Group {number}: {shown_names(names)}." for number, names in enumerate(groups, 1)),
+            *(
+                (f"Left out, without a running agent: {shown_names(left_out)}.",)
+                if left_out
+                else ()
+            ),
             "A separate process controls the rollout on this machine, in your name, even if this"
             " dashboard ends. You can pause and stop it.",
             "The policies of the nodes decide. If a node is not ready, no node runs.",

@@ -28,7 +28,7 @@ def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
     (last,) = [node["last_run"] for node in nodes.json["nodes"] if node["node"] == b.name]
     assert last["category"] == "no_report"
     assert last["failure_cause"]["error"].startswith("…: parameter … expects a match for")
-    assert last["reason"].startswith("Puppet wrote no report")
+    assert last["reason"].startswith("compile failed")
     assert last["failure_cause"]["error"][:20] in last["reason"], "a rollout shows it"
     assert last["run"] == b.node.runs()[-1]
     told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", b.name)]

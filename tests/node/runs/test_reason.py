@@ -67,13 +67,13 @@ def test_puppets_words_are_not_in_what_is_published(outcome: Outcome | None) -> 
     [
         (
             {"error": "Could not find class …", "resource": "", "place": "web/manifests/init.pp:3"},
-            "Puppet wrote no report (web/manifests/init.pp:3): Could not find class …",
+            "compile failed (web/manifests/init.pp:3): Could not find class …",
         ),
         (
             {"error": "… returned …", "resource": "Exec[a]", "place": "init.pp:3"},
             "Puppet wrote no report: Exec[a] (init.pp:3): … returned …",
         ),
-        ({"error": "… denied", "resource": "", "place": ""}, "Puppet wrote no report: … denied"),
+        ({"error": "… denied", "resource": "", "place": ""}, "compile failed: … denied"),
     ],
 )
 def test_the_published_reason_has_the_failure_cause(cause: dict[str, str], sentence: str) -> None:

@@ -1,5 +1,6 @@
 """The views, as a browser without a script gets them."""
 
+import html
 import json
 import re
 from functools import partial
@@ -34,10 +35,12 @@ def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None
 def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: TestClient) -> None:
     now = site.now()
     site.tell(status("x1", now - 7200, last_run={"release": "web/tags/r6", "outcome": "changed"}))
-    site.tell(status("x1", now - 60, last_run={"release": "web/tags/r7", "outcome": "failed"}))
+    failed = {"error": "x", "resource": "", "place": "web/manifests/init.pp:3"}
+    last = {"release": "web/tags/r7", "outcome": "failed", "failure_cause": failed}
+    site.tell(status("x1", now - 60, last_run=last))
     site.tell(status("x2", now - 7200, last_run={"outcome": "changed"}))
     site.tell(status("x2", now - 60, last_run={"outcome": "failed", "reason": "disk full"}))
-    link = "/releases/difference?from=web/tags/r6&amp;to=web/tags/r7"
+    link = "/releases/difference?from=web/tags/r6&amp;to=web/tags/r7#file-web/manifests/init.pp"
     for url in ("/", "/failures", "/nodes/x1"):
         assert link in text(visitor, url), url
     assert "with the same release" in re.sub(r"\s+", " ", text(visitor, "/nodes/x2"))
@@ -54,6 +57,8 @@ def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestC
     assert "shop/tags/r10 newest 2 nodes 1 failed in use since" in words
     assert "shop/tags/r9 1 behind x1 last run" in words
     assert "(1 hour ago)" in words
+    (link,) = re.findall(r'href="(/nodes\?[^"]*older=[^"]*)"', text(visitor, "/"))
+    assert listed(text(visitor, html.unescape(link))) == ["x1"]
 
 
 def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(

@@ -12,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.cli.rollout_run import run_command
 from localpuppet.web.dashboard.rollout_start import RolloutStart
-from tests.web.dashboard.site import NAME, PlayedActor, Site, status, text
+from tests.web.dashboard.site import NAME, PlayedActor, Site, staged, status, text
 
 NODES = (NodeName.parse("db01"), NodeName.parse("web01"))
 FORM = {"release": "shop/tags/r7", "canary": "1", "window": "2", "max_failures": "10%"}
@@ -108,7 +108,10 @@ def test_a_plan_and_an_old_release_start_a_rollout(
     site.tell(status("x3", now - 60, last_run={"release": "shop/tags/r7"}))
     site.leave("x2")
     (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*older=[^"]*)"', text(visitor, "/"))
-    assert "take shop/tags/r7 and run it, with canary 1" in text(visitor, html.unescape(link))
+    plan = text(visitor, html.unescape(link))
+    assert "take shop/tags/r7 and run it, with canary 1" in plan
+    assert "Left out, without a running agent: x2." in plan
+    assert re.search(r'class="path"><a href="/rollouts">Rollouts</a>', plan)
     assert actor.words == ["plan {'nodes': 'x1'}"]
     site.leave("x1")
     assert "no node with a running agent" in text(visitor, html.unescape(link), 400)
@@ -118,6 +121,16 @@ def test_a_plan_and_an_old_release_start_a_rollout(
     (link,) = re.findall(r'href="(/rollouts/do/start\?[^"]*)"', text(visitor, "/plan"))
     text(visitor, html.unescape(link))
     assert actor.words == ["plan {'query': 'role=web'}", "plan {}"]
+
+
+def test_a_release_without_nodes_behind_is_not_rolled_out_to_them(
+    site: Site, visitor: TestClient
+) -> None:
+    tags = [f"shop/tags/r{number}" for number in (9, 10, 11)]
+    site.staged = [staged(tag, "a" * 64) for tag in (*tags, "web/tags/r99")]
+    site.tell(status("x1", site.now() - 60, last_run={"release": "shop/tags/r9"}))
+    links = re.findall(r'href="/rollouts/do/start\?[^"]*older=([^"]*)"', text(visitor, "/releases"))
+    assert sorted(links) == ["shop/tags/r10", "shop/tags/r11", "web/tags/r99"]
 
 
 def test_a_selection_without_nodes_or_with_an_invalid_option_starts_nothing(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
-from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, tag_order
+from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, is_older, tag_order
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.lists.list_query import ListQuery
@@ -30,6 +30,7 @@ class ReleaseRow:
         signed: Its signers; empty if no signature is required.
         subject: The first line of its tag message; empty if not requested.
         previous: The staged release before it, or empty.
+        has_older: Whether nodes ran an older tag of its source last.
     """
 
     release: str
@@ -44,6 +45,7 @@ class ReleaseRow:
     signed: str = ""
     subject: str = ""
     previous: str = ""
+    has_older: bool = False
 
     @property
     def bad(self) -> int:
@@ -101,7 +103,7 @@ def sources_in_use(standing: NodeStandings, names: Collection[str] | None) -> li
     sources: dict[str, list[str]] = {}
     for release in tallies:
         if TAGS in release:
-            sources.setdefault(release.partition(TAGS)[0], []).append(release)
+            sources.setdefault(_source(release), []).append(release)
     in_use = []
     for releases in sources.values():
         newest, *older = sorted(releases, key=tag_order, reverse=True)
@@ -126,6 +128,10 @@ def releases(
     """
     tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
     odd = Counter(standing.rows[name].release for name in _odd(standing, ground.names))
+    oldest = {
+        _source(release): release
+        for release in sorted(standing.tallies, key=tag_order, reverse=True)
+    }
     here = {str(staged.release): staged for staged in ground.staged}
     apps = tallies.keys() | (here.keys() if ground.names is None else set())
     rows = [
@@ -138,6 +144,7 @@ def releases(
             row,
             signed=ground.signed.get(row.release, ""),
             previous=ground.previous.get(row.release, ""),
+            has_older=is_older(oldest.get(_source(row.release), ""), row.release),
         )
         for row in rows
     ]
@@ -169,6 +176,10 @@ def _tallies(rows: Iterable[NodeRow]) -> Mapping[str, Tally]:
 def _odd(standing: NodeStandings, names: Collection[str] | None) -> Iterable[str]:
     odd = standing.wrong_releases().keys()
     return odd if names is None else odd & names
+
+
+def _source(release: str) -> str:
+    return release.partition(TAGS)[0]
 
 
 def _release(app: str, tally: Tally, staged: StagedRelease | None, odd: int) -> ReleaseRow:

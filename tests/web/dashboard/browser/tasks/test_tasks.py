@@ -27,7 +27,13 @@ def test_an_unresponsive_node_with_its_last_release_takes_no_click(operator: Ope
 def test_nodes_on_an_old_release_take_no_click(operator: Operator) -> None:
     operator.reads("#releases", "site/tags/r2", "newest", "4 nodes", "in use since")
     operator.reads("#releases", "site/tags/r1", "2 behind", "mon01.example.com", "last run")
+    operator.reads("#counts", "2 older than site/tags/r2")
     assert operator.clicks == 0
+    operator.follow("older than site/tags/r2")
+    operator.reads("h1", "older than site/tags/r2")
+    assert operator.clicks == 1
+    operator.reads("#list", "1 to 2 of 2", "mon01.example.com", "site/tags/r1")
+    operator.begins()
     operator.follow("Nodes")
     operator.types("input[name='older']", "r2")
     operator.follow("Show")
@@ -42,8 +48,8 @@ def test_a_late_node_takes_no_click(operator: Operator) -> None:
 
 def test_the_change_that_broke_a_node_takes_one_click(operator: Operator) -> None:
     operator.reads("#failed", "lb01.example.com worked", "with site/tags/r1")
-    operator.follow("compare with r2")
-    operator.reads("#texts", "site/manifests/lb.pp", "-  file", "+  include site::tls")
+    operator.click("a[href*='difference'][href$='lb.pp']")
+    operator.reads("pre:target", "-  file", "+  include site::tls")
     assert operator.clicks == 1
 
 
