@@ -51,7 +51,7 @@ class DirectoryReads:
                 return directory
         return ""
 
-    def form(self) -> Json:
+    def form(self) -> dict[str, Json]:
         """Return the JSON form."""
         return {"states": {**self.states}, "listings": {**self.listings}}
 
@@ -95,7 +95,7 @@ class DataFileReads:
             return self.file
         return "" if _values_digest(have, self.keys) == self.values else self.file
 
-    def form(self) -> Json:
+    def form(self) -> dict[str, Json]:
         """Return the JSON form, without the keys, which more files share."""
         return {"file": self.file, "state": self.state, "values": self.values}
 
@@ -133,7 +133,7 @@ class NodeReads:
             ]
         )
 
-    def form(self) -> Json:
+    def form(self) -> dict[str, Json]:
         """Return the JSON form."""
         return {
             "facts": [[*path] for path in self.facts],

@@ -62,12 +62,16 @@ class ReleaseIndex:
 
     Args:
         states: Name → state.
-        read: Returns the bytes of a file by its name.
+        read: Returns the first bytes of a file by its name, `MAX_BYTES` and one.
+
+    Attributes:
+        states: Name → state.
+        read: Returns the first bytes of a file by its name.
     """
 
     def __init__(self, states: dict[str, str], read: Callable[[str], bytes]) -> None:
         self.states = states
-        self._read = read
+        self.read = read
         self._children: dict[str, list[str]] = {}
         for name in states:
             self._children.setdefault(name.rpartition("/")[0] or ".", []).append(name)
@@ -131,7 +135,7 @@ class ReleaseIndex:
         return self._keys(file) if self.states.get(file) not in (None, DIRECTORY, BROKEN) else None
 
     def _parse_keys(self, file: str) -> Mapping[str, str] | None:
-        return key_digests(file, self._read(file))
+        return key_digests(file, self.read(file))
 
     def _list(self, directory: str) -> str | None:
         deep = directory.endswith(_EVERYTHING) or directory == "**"
@@ -140,10 +144,11 @@ class ReleaseIndex:
             return _outside_listing(top, deep=deep)
         if self.states.get(top) != DIRECTORY:
             return None
-        names = sorted(self._below(top) if deep else self._children.get(top, ()))
+        names = sorted(self.below(top) if deep else self._children.get(top, ()))
         return _listing_digest((name, self.states[name]) for name in names if name != ".")
 
-    def _below(self, top: str) -> Iterator[str]:
+    def below(self, top: str) -> Iterator[str]:
+        """Yield the names of everything below a directory."""
         waiting = [top]
         while waiting:
             for name in self._children.get(waiting.pop(), ()):

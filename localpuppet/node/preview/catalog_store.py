@@ -1,0 +1,276 @@
+"""Stores catalogs so that nodes share resources.
+
+A resource that was seen before in this process becomes a shared item; until then it is one of the
+catalog's own, which are compressed together. So a resource of one node costs no row and no index.
+"""
+
+import hashlib
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.node.preview.cache_file import CacheFile, DamagedEntryError, pack, unpack
+from localpuppet.node.preview.catalog_items import (
+    CatalogHead,
+    catalog_digest,
+    catalog_of,
+    digest,
+    items_of,
+    packed,
+    with_ends,
+)
+from localpuppet.node.puppet.catalog import CanonicalCatalog
+
+# Bits of the filter that remembers which resources were seen: 4 MiB for some three million.
+_SEEN_BITS = 25
+_PROBES = 3
+# Numbers of items that stay in memory.
+_NUMBERS = 200_000
+_VARIABLES = 500  # of one statement
+
+
+class _SeenFilter:
+    """A Bloom filter: an item that it does not know was never added."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray(1 << (_SEEN_BITS - 3))
+
+    def add(self, name: bytes) -> bool:
+        """Add a digest; return whether it was added before, or another looks like it."""
+        known = True
+        for probe in range(_PROBES):
+            bit = int.from_bytes(name[probe * 4 : probe * 4 + 4]) & ((1 << _SEEN_BITS) - 1)
+            if not self._bits[bit >> 3] & (1 << (bit & 7)):
+                known = False
+                self._bits[bit >> 3] |= 1 << (bit & 7)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredCatalog:
+    """A catalog in the file: its items by digest, own ones with their bytes."""
+
+    own_head: bytes
+    head: bytes
+    own: Mapping[bytes, bytes]
+    shared: Mapping[bytes, int]
+
+
+class CatalogStore:
+    """The catalogs of a cache.
+
+    Args:
+        file: The file of the cache.
+    """
+
+    def __init__(self, file: CacheFile) -> None:
+        self._file = file
+        self._seen = _SeenFilter()
+        self._numbers: dict[bytes, int] = {}
+        self._digests: dict[int, bytes] = {}
+
+    def forget_numbers(self) -> None:
+        """Forget what is in memory: another process may have removed items."""
+        self._numbers.clear()
+        self._digests.clear()
+
+    def add(self, connection: sqlite3.Connection, catalog: CanonicalCatalog) -> bytes:
+        """Store a catalog within a transaction; return its digest."""
+        own_head, shared_head = CatalogHead.of(catalog).parts()
+        head = add_blob(connection, shared_head)
+        items = {digest(item): item for item in items_of(catalog)}
+        name = catalog_digest(own_head, head, [*items])
+        if connection.execute("SELECT 1 FROM catalogs WHERE digest = ?", (name,)).fetchone():
+            return name
+        shared = array("I")
+        own: list[str] = []
+        for key, item in items.items():
+            number = self._number(connection, key, item if self._seen.add(key) else None)
+            if number is None:
+                own.append(item.decode())
+            else:
+                shared.append(number)
+        inside = packed([own_head.decode(), *own])
+        connection.execute(
+            "INSERT INTO catalogs (digest, own, head, shared) VALUES (?, ?, ?, ?)",
+            (name, pack(inside), head, _delta(shared)),
+        )
+        return name
+
+    def _number(self, connection: sqlite3.Connection, key: bytes, item: bytes | None) -> int | None:
+        """Return the number of a shared item; add it if its bytes are given."""
+        number = self._numbers.get(key)
+        if number is None:
+            row = connection.execute("SELECT id FROM items WHERE digest = ?", (key,)).fetchone()
+            if row is None and item is not None:
+                row = connection.execute(
+                    "INSERT INTO items (digest, data) VALUES (?, ?) RETURNING id", (key, pack(item))
+                ).fetchone()
+            if row is None:
+                return None
+            number = int(row[0])
+            if len(self._numbers) >= _NUMBERS:
+                self._numbers.clear()
+            self._numbers[key] = number
+        return number
+
+    def head(self, name: bytes) -> CatalogHead:
+        """Return the head of a catalog.
+
+        Raises:
+            DamagedEntryError: It is damaged or missing.
+        """
+        with self._file.reading() as connection:
+            stored = self._stored(connection, name)
+            return _head(connection, stored)
+
+    def catalog(self, name: bytes) -> CanonicalCatalog:
+        """Return a catalog.
+
+        Raises:
+            DamagedEntryError: It is damaged or missing.
+        """
+        return self._part(name, but=frozenset())[0]
+
+    def differing(self, before: bytes, after: bytes) -> tuple[CanonicalCatalog, CanonicalCatalog]:
+        """Return the parts of two catalogs that differ, whose difference is that of the wholes.
+
+        Raises:
+            DamagedEntryError: One is damaged or missing.
+        """
+        with self._file.reading() as connection:
+            first, second = (self._stored(connection, name) for name in (before, after))
+        both = frozenset((*first.own, *first.shared)) & {*second.own, *second.shared}
+        return with_ends(self._part(before, but=both)[0], self._part(after, but=both)[0])
+
+    def _part(
+        self, name: bytes, *, but: frozenset[bytes]
+    ) -> tuple[CanonicalCatalog, _StoredCatalog]:
+        with self._file.reading() as connection:
+            stored = self._stored(connection, name)
+            wanted = {number for key, number in stored.shared.items() if key not in but}
+            items = [item for key, item in stored.own.items() if key not in but]
+            for _, key, data in _rows(connection, "id, digest, data", wanted):
+                item = unpack(data)
+                if digest(item) != key:
+                    raise DamagedEntryError("an item has another digest")
+                items.append(item)
+            head = _head(connection, stored)
+        try:
+            return catalog_of(head, items), stored
+        except (ValueError, TypeError) as error:
+            raise DamagedEntryError(str(error)) from error
+
+    def _stored(self, connection: sqlite3.Connection, name: bytes) -> _StoredCatalog:
+        """Return a catalog whose digest was verified, except for the bytes of shared items."""
+        row = connection.execute(
+            "SELECT own, head, shared FROM catalogs WHERE digest = ?", (name,)
+        ).fetchone()
+        if row is None:
+            raise DamagedEntryError("no such catalog")
+        try:
+            own_head, *own = (str(text).encode() for text in loads_again(unpack(row[0])))
+            numbers = shared_numbers(row[2])
+        except (ValueError, TypeError) as error:
+            raise DamagedEntryError(str(error)) from error
+        stored = _StoredCatalog(
+            own_head=own_head,
+            head=bytes(row[1]),
+            own={digest(item): item for item in own},
+            shared=self._digests_of(connection, numbers),
+        )
+        keys = [*stored.own, *stored.shared]
+        if catalog_digest(own_head, stored.head, keys) != name:
+            raise DamagedEntryError("a catalog has another digest")
+        return stored
+
+    def _digests_of(
+        self, connection: sqlite3.Connection, numbers: Iterable[int]
+    ) -> dict[bytes, int]:
+        missing = {number for number in numbers if number not in self._digests}
+        if len(self._digests) + len(missing) > _NUMBERS:
+            self._digests.clear()
+            missing = {*numbers}
+        for number, key in _rows(connection, "id, digest", missing):
+            self._digests[number] = bytes(key)
+        try:
+            return {self._digests[number]: number for number in numbers}
+        except KeyError as error:
+            raise DamagedEntryError("an item is missing") from error
+
+
+def add_blob(connection: sqlite3.Connection, data: bytes) -> bytes:
+    """Store bytes within a transaction; return their digest."""
+    name = digest(data)
+    if not connection.execute("SELECT 1 FROM blobs WHERE digest = ?", (name,)).fetchone():
+        connection.execute("INSERT INTO blobs (digest, data) VALUES (?, ?)", (name, pack(data)))
+    return name
+
+
+def read_blob(connection: sqlite3.Connection, name: bytes) -> bytes:
+    """Return the bytes of a digest.
+
+    Raises:
+        DamagedEntryError: They are damaged or missing.
+    """
+    row = connection.execute("SELECT data FROM blobs WHERE digest = ?", (name,)).fetchone()
+    if row is None:
+        raise DamagedEntryError("no such blob")
+    data = unpack(row[0])
+    if digest(data) != name:
+        raise DamagedEntryError("a blob has another digest")
+    return data
+
+
+def _head(connection: sqlite3.Connection, stored: _StoredCatalog) -> CatalogHead:
+    try:
+        return CatalogHead.parse(stored.own_head, read_blob(connection, stored.head))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DamagedEntryError(str(error)) from error
+
+
+def _rows(connection: sqlite3.Connection, columns: str, numbers: Iterable[int]) -> Iterator[Any]:
+    waiting = sorted(numbers)
+    for start in range(0, len(waiting), _VARIABLES):
+        some = waiting[start : start + _VARIABLES]
+        marks = ",".join("?" * len(some))
+        query = f"SELECT {columns} FROM items WHERE id IN ({marks})"  # noqa: S608 - no text from outside
+        yield from connection.execute(query, some)
+
+
+def _delta(numbers: "array[int]") -> bytes:
+    """Return numbers as their differences, compressed."""
+    ordered = sorted(numbers)
+    steps = array(
+        "I", (number - last for number, last in zip(ordered, [0, *ordered], strict=False))
+    )
+    return pack(steps.tobytes())
+
+
+def shared_numbers(data: object) -> list[int]:
+    """Return the numbers of a catalog's shared items.
+
+    Raises:
+        DamagedEntryError: They are damaged.
+    """
+    steps = array("I")
+    try:
+        steps.frombytes(unpack(data))
+    except ValueError as error:
+        raise DamagedEntryError(str(error)) from error
+    numbers, last = [], 0
+    for step in steps:
+        last += step
+        numbers.append(last)
+    return numbers
+
+
+def checksum(*parts: bytes) -> bytes:
+    """Return the checksum of a row: no two lists of parts have the same."""
+    form = hashlib.sha256()
+    for part in parts:
+        form.update(len(part).to_bytes(8) + part)
+    return form.digest()[:16]

@@ -1,0 +1,281 @@
+"""Compares the catalogs of nodes before and after a change.
+
+    look for stored results  ->  compile what is missing  ->  compare  ->  PreviewResult
+
+- Each result is stored as it arrives, so a preview that was stopped resumes there.
+- Two equal catalogs, by their digest, are not read. Of two others, only what differs is.
+- A stored catalog that is damaged is compiled again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from zlib import crc32
+
+from localpuppet.base.formats.values import mapping_of
+from localpuppet.base.machine.ports import Clock, Progress
+from localpuppet.node.preview.blind_spots import blind_changes, blind_spots
+from localpuppet.node.preview.cache import CompileOutcome, PreviewCache
+from localpuppet.node.preview.cache_file import DamagedEntryError
+from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.catalog_items import CatalogHead
+from localpuppet.node.preview.difference import CatalogDifference, difference
+from localpuppet.node.preview.filling import CacheFiller, NodeCompile
+from localpuppet.node.preview.finding import CacheHit, CacheSearch, CapturedNode, PreviewSide
+from localpuppet.node.preview.grouping import DifferenceGrouping
+from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
+from localpuppet.node.preview.placeholders import NodePlaceholders
+from localpuppet.node.preview.ports import CompileEngine
+from localpuppet.node.preview.result import (
+    BOTH,
+    FIXED,
+    NEW,
+    ImpureNode,
+    NodeFailure,
+    PreviewResult,
+    PreviewStatistics,
+)
+from localpuppet.node.preview.served_files import ServedFiles
+
+# Nodes that are compiled with both releases in memory, because the cache lost them.
+_AT_A_TIME = 32
+_BEFORE, _AFTER = 0, 1
+_ROLE = "role::"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewOptions:
+    """What a user asked for.
+
+    Attributes:
+        ignore: Resources and parameters that are no difference.
+        forbidden: Differences that fail the preview.
+        shard: The part of the nodes that was chosen, for the result: `2/8`.
+        notes: What else the user should know.
+    """
+
+    ignore: Sequence[ResourcePattern] = ()
+    forbidden: Sequence[ForbiddenChange] = ()
+    shard: str | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewPorts:
+    """What a preview works with.
+
+    Attributes:
+        cache: Stored results.
+        engine: Compiles.
+        clock: The time.
+        progress: Shows progress.
+    """
+
+    cache: PreviewCache
+    engine: CompileEngine
+    clock: Clock
+    progress: Progress
+
+
+def preview(
+    sides: tuple[PreviewSide, PreviewSide],
+    nodes: Sequence[CapturedNode],
+    ports: PreviewPorts,
+    options: PreviewOptions = PreviewOptions(),
+) -> PreviewResult:
+    """Compare the catalogs of nodes.
+
+    Args:
+        sides: The releases before and after the change.
+        nodes: The nodes.
+        ports: The cache, the engine and the like.
+        options: What the user asked for.
+
+    Raises:
+        InvalidInputError: A file of a node cannot be read.
+        StateError: The disk is full, or the engine cannot work.
+        PuppetMissingError: Puppet is not installed.
+    """
+    return _Preview(sides, nodes, ports, options).result()
+
+
+def choose_shard(names: Iterable[str], number: int, count: int) -> set[str]:
+    """Return the nodes of one part of several, each of which always has the same nodes."""
+    return {name for name in names if crc32(name.encode()) % count == number - 1}
+
+
+class _Preview:
+    """One preview."""
+
+    def __init__(
+        self,
+        sides: tuple[PreviewSide, PreviewSide],
+        nodes: Sequence[CapturedNode],
+        ports: PreviewPorts,
+        options: PreviewOptions,
+    ) -> None:
+        self._sides, self._nodes, self._ports, self._options = sides, nodes, ports, options
+        self._begun = ports.clock.monotonic()
+        self._outcomes: dict[str, list[CompileOutcome | None]] = {}
+        self._types: dict[str, set[str]] = {}
+        self._impure: dict[str, set[str]] = {}
+        self._lost: list[CapturedNode] = []
+        self._compiled = self._cached = 0
+        self._grouping = DifferenceGrouping(forbidden=options.forbidden)
+        self._failures: list[NodeFailure] = []
+        self._served = ServedFiles(*sides)
+        self._blind = blind_changes(sides[_BEFORE].index, sides[_AFTER].index)
+        self._filler = CacheFiller(cache=ports.cache, engine=ports.engine, advance=self._advance)
+
+    def result(self) -> PreviewResult:
+        """Do it, and return the result."""
+        self._find(self._nodes, (_BEFORE, _AFTER))
+        new = [node for node in self._nodes if self._lacks(node, _BEFORE)]
+        self._compile(new, _BEFORE)
+        # What was compiled just now may hold for the other release.
+        self._find([node for node in new if self._lacks(node, _AFTER)], (_AFTER,))
+        self._compile([node for node in self._nodes if self._lacks(node, _AFTER)], _AFTER)
+        for number, node in enumerate(self._nodes):
+            self._ports.progress.count(number, len(self._nodes), "nodes compared")
+            self._compare(node)
+        waiting = iter(self._lost)
+        while some := [*islice(waiting, _AT_A_TIME)]:
+            self._compare_again(some)
+        base, head = (side.revision for side in self._sides)
+        return PreviewResult(
+            base=base,
+            head=head,
+            nodes=len(self._nodes),
+            groups=self._grouping.groups(),
+            failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
+            violations=self._grouping.violations(),
+            blind_spots=tuple(
+                blind_spots(
+                    self._blind, {node: frozenset(kinds) for node, kinds in self._types.items()}
+                )
+            ),
+            impure=tuple(
+                ImpureNode(node=node, reasons=tuple(sorted(reasons)))
+                for node, reasons in sorted(self._impure.items())
+            ),
+            statistics=PreviewStatistics(
+                compiled=self._compiled,
+                cached=self._cached,
+                seconds=self._ports.clock.monotonic() - self._begun,
+            ),
+            notes=self._options.notes,
+            shard=self._options.shard,
+        )
+
+    def _lacks(self, node: CapturedNode, side: int) -> bool:
+        return self._outcomes[node.name][side] is None
+
+    def _find(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
+        search = CacheSearch(self._ports.cache, [self._sides[number] for number in numbers])
+        for done, node in enumerate(nodes):
+            self._ports.progress.count(done, len(nodes), "nodes looked up")
+            outcomes = self._outcomes.setdefault(node.name, [None, None])
+            for number, answer in zip(numbers, search.find(node), strict=True):
+                if isinstance(answer, CacheHit):
+                    outcomes[number] = answer.outcome
+                    self._cached += 1
+
+    def _compile(self, nodes: Sequence[CapturedNode], side: int) -> None:
+        self._compiling = len(nodes)
+        self._done = 0
+        if not nodes:
+            return
+        for compiled in self._filler.compile(self._sides[side], nodes):
+            self._outcomes[compiled.node][side] = compiled.outcome
+            self._note(compiled)
+
+    def _advance(self) -> None:
+        self._done += 1
+        self._ports.progress.count(self._done, self._compiling, "catalogs")
+
+    def _note(self, compiled: NodeCompile) -> None:
+        self._compiled += 1
+        if compiled.impure:
+            self._impure.setdefault(compiled.node, set()).update(compiled.impure)
+
+    def _compare(self, node: CapturedNode) -> None:
+        before, after = self._outcomes[node.name]
+        if before is None or after is None:
+            raise ValueError(f"{node.name} was not compiled")
+        if before.catalog is None or after.catalog is None:
+            self._fail(node.name, before, after)
+            return
+        catalogs = self._ports.cache.catalogs
+        try:
+            differs = CatalogDifference()
+            if before.catalog != after.catalog:
+                pair = catalogs.differing(before.catalog, after.catalog)
+                differs = difference(*pair, ignore=self._options.ignore)
+            if differs or self._served or self._blind:
+                heads = catalogs.head(before.catalog), catalogs.head(after.catalog)
+                self._add(node, differs, heads)
+        except DamagedEntryError:
+            self._ports.cache.discard(node.name)
+            self._lost.append(node)
+
+    def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
+        """Compile nodes with both releases and compare what is in memory."""
+        results: dict[str, list[NodeCompile]] = {node.name: [] for node in nodes}
+        for side in self._sides:
+            self._done, self._compiling = 0, len(nodes)
+            for compiled in self._filler.compile(side, nodes):
+                results[compiled.node].append(compiled)
+                self._note(compiled)
+        for node in nodes:
+            before, after = results[node.name]
+            first, second = before.result.catalog, after.result.catalog
+            if first is None or second is None:
+                self._fail(node.name, before.outcome, after.outcome)
+                continue
+            heads = CatalogHead.of(first), CatalogHead.of(second)
+            self._add(node, difference(first, second, ignore=self._options.ignore), heads)
+
+    def _add(
+        self, node: CapturedNode, differs: CatalogDifference, heads: tuple[CatalogHead, CatalogHead]
+    ) -> None:
+        if self._blind:
+            self._types[node.name] = {kind for head in heads for kind in head.types}
+        if self._served:
+            differs = differs.with_resources(self._served.changes(*heads))
+        if differs:
+            capture = node.load()
+            self._grouping.add(
+                node.name,
+                differs,
+                NodePlaceholders.of(node.name, capture.facts),
+                role=_role(capture, heads[_AFTER]),
+            )
+
+    def _fail(self, node: str, before: CompileOutcome, after: CompileOutcome) -> None:
+        failure = after.failure or before.failure
+        if failure is None:
+            raise ValueError(f"{node} has neither a catalog nor a failure")
+        kind = FIXED if after.failure is None else NEW if before.failure is None else BOTH
+        self._failures.append(
+            NodeFailure(
+                node=node,
+                kind=kind,
+                message=failure.message,
+                file=failure.file,
+                line=failure.line,
+            )
+        )
+
+
+def _role(capture: NodeCapture, head: CatalogHead) -> str | None:
+    """Return the role of a node: as its parameters, facts or certificate have it, or its class."""
+    extensions = mapping_of(capture.trusted.get("extensions"))
+    for value in (
+        capture.data.parameters.get("role"),
+        capture.facts.get("role"),
+        extensions.get("pp_role"),
+    ):
+        if isinstance(value, str) and value:
+            return value
+    roles = [name.removeprefix(_ROLE) for name in head.classes if name.startswith(_ROLE)]
+    return roles[0] if len(roles) == 1 else None
