@@ -1,0 +1,100 @@
+"""Small releases and nodes for tests of previews."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from localpuppet.base.formats.documents import Documents
+from localpuppet.node.preview.cache import PreviewCache
+from localpuppet.node.preview.finding import CapturedNode, PreviewSide
+from localpuppet.node.preview.nodes_directory import NodesDirectory
+from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, preview
+from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
+from localpuppet.node.preview.result import PreviewResult, PreviewRevision
+from localpuppet.node.releases.release import Release, read_enc
+from localpuppet.node.runs.observer import SilentObserver
+from tests.doubles.compile_engine import FakeCompileEngine, Program
+from tests.doubles.ports import FakeClock
+
+
+def write_release(directory: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def release_in(directory: Path) -> Release:
+    return Release(
+        name=directory.name,
+        directory=directory,
+        modulepath=tuple(path for path in [directory / "modules"] if path.is_dir()),
+        names=(),
+        enc=read_enc(directory / "enc.yaml", Documents(None)),
+        hiera_config=None,
+        mutable=(),
+        trees={"": directory},
+    )
+
+
+def side(directory: Path, cache: PreviewCache, *, is_stable: bool = True) -> PreviewSide:
+    release = release_in(directory)
+    roots = index_roots(release, directory / "no-site-manifest")
+    return PreviewSide(
+        revision=PreviewRevision(name=directory.name),
+        release=release,
+        index=ReleaseIndex.of(roots, cache),
+        is_stable=is_stable,
+    )
+
+
+def captured(directory: Path) -> list[CapturedNode]:
+    nodes = NodesDirectory(directory)
+    return [
+        CapturedNode(
+            name=file.node,
+            capture=bytes.fromhex(nodes.digest(file)),
+            load=partial(lambda file: nodes.read(file)[0], file),
+        )
+        for file in nodes.files()
+    ]
+
+
+@dataclass(eq=False)
+class PreviewRig:
+    """Previews with one cache and a program."""
+
+    directory: Path
+    program: Program
+    engine: FakeCompileEngine = field(init=False)
+    nodes: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = self.directory / "nodes"
+        self.engine = FakeCompileEngine(self.program)
+
+    def cache(self, *, limit: int = 1 << 30) -> PreviewCache:
+        return PreviewCache(self.directory / "cache", platform="test", limit=limit)
+
+    def preview(
+        self,
+        base: Path,
+        head: Path,
+        *,
+        options: PreviewOptions | None = None,
+        cache: PreviewCache | None = None,
+    ) -> PreviewResult:
+        own = cache or self.cache()
+        self.engine.compiled.clear()
+        ports = PreviewPorts(
+            cache=own, engine=self.engine, clock=FakeClock(), progress=SilentObserver("")
+        )
+        try:
+            sides = side(base, own), side(head, own)
+            return preview(sides, captured(self.nodes), ports, options or PreviewOptions())
+        finally:
+            if cache is None:
+                own.close()

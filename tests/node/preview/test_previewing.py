@@ -1,0 +1,186 @@
+"""A preview compiles what no stored result answers, and compares."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.difference import CHANGED
+from localpuppet.node.preview.previewing import choose_shard
+from localpuppet.node.preview.result import BOTH, FIXED, NEW
+from localpuppet.node.puppet.catalog import CatalogResource
+from tests.doubles.compile_engine import ProgramError, RecordedRelease, resource, write_capture
+from tests.node.preview.rig import PreviewRig, write_release
+
+SITE = {
+    "manifests/site.pp": "v1",
+    "data/common.yaml": "motd: hello\nother: 1\n",
+    "data/web.yaml": "port: 80\n",
+    "modules/x/files/motd": "served\n",
+}
+
+
+def program(view: RecordedRelease) -> Iterator[CatalogResource]:
+    """A node has the motd of the data and, if it is a web server, its port."""
+    text = view.read("manifests/site.pp")
+    if text and "fail" in text and view.fact("role") == "web":
+        raise ProgramError("the web is broken")
+    yield resource("File", "/etc/motd", content=view.lookup("data/common.yaml", "motd"))
+    yield resource("File", "/etc/served", source="puppet:///modules/x/motd")
+    own = view.lookup(f"data/nodes/{view.request.node}.yaml", "own")
+    if own is not None:
+        yield resource("File", "/etc/own", content=own)
+    if view.fact("role") == "web":
+        yield resource("Service", "web", port=view.lookup("data/web.yaml", "port"))
+    if view.fact("clock"):
+        view.impure.add("Time.now")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> PreviewRig:
+    rig = PreviewRig(tmp_path, program)
+    for number in range(4):
+        role = "web" if number % 2 else "db"
+        name = f"n{number}"
+        facts: dict[str, Json] = {"role": role, "uptime": number, "hostname": name}
+        write_capture(rig.nodes, f"{name}.example.com", facts)
+    return rig
+
+
+def releases(rig: PreviewRig, **changes: str | None) -> tuple[Path, Path]:
+    """Return a release, and another one with changed, new (text) and missing (`None`) files."""
+    base = write_release(rig.directory / "base", SITE)
+    after = {**SITE, **{name.replace("__", "/"): text for name, text in changes.items()}}
+    return base, write_release(
+        rig.directory / "head", {name: text for name, text in after.items() if text is not None}
+    )
+
+
+def test_equal_releases_are_compiled_once_for_both(rig: PreviewRig) -> None:
+    result = rig.preview(*releases(rig))
+    assert (result.unaffected, result.statistics.compiled) == (4, 4)
+    assert rig.preview(rig.directory / "base", rig.directory / "head").statistics.compiled == 0
+
+
+def test_only_nodes_that_looked_up_a_changed_key_are_compiled_again(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/web.yaml": "port: 8080\n"})
+    rig.preview(base, base)
+    result = rig.preview(base, head)
+    assert rig.engine.compiled == ["n1.example.com", "n3.example.com"]
+    (group,) = result.groups
+    assert (group.nodes, group.roles) == (("n1.example.com", "n3.example.com"), ("web",))
+    (change,) = group.difference.resources
+    assert (change.reference, change.action) == ("Service[web]", CHANGED)
+    assert [(item.before, item.after) for item in change.parameters] == [(80, 8080)]
+
+
+def test_a_changed_key_that_no_node_looked_up_compiles_nothing(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/common.yaml": "motd: hello\nother: 2\nnew: 1\n"})
+    rig.preview(base, base)
+    assert rig.preview(base, head).statistics.compiled == 0
+
+
+def test_a_new_file_where_none_was_compiles_its_node(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/nodes/n2.example.com.yaml": "own: hi\n"})
+    rig.preview(base, base)
+    result = rig.preview(base, head)
+    assert rig.engine.compiled == ["n2.example.com"]
+    assert [change.reference for change in result.groups[0].difference.resources] == [
+        "File[/etc/own]"
+    ]
+
+
+def test_a_new_capture_compiles_only_nodes_that_read_what_differs(rig: PreviewRig) -> None:
+    base, _ = releases(rig)
+    rig.preview(base, base)
+    write_capture(rig.nodes, "n0.example.com", {"role": "db", "uptime": 99, "hostname": "n0"})
+    write_capture(rig.nodes, "n2.example.com", {"role": "web", "uptime": 2, "hostname": "n2"})
+    rig.preview(base, base)
+    assert rig.engine.compiled == ["n2.example.com"]
+
+
+def test_layers_and_classes_of_the_release_count(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"enc.yaml": "parameters: {a: 1}\n"})
+    rig.preview(base, base)
+    assert rig.preview(base, head).statistics.compiled == 0  # no node read the parameter
+    _, head = releases(rig, **{"enc.yaml": "classes: {ntp: {}}\n"})
+    assert rig.preview(base, head).statistics.compiled == 4
+
+
+def test_failures_are_named_by_side(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"manifests/site.pp": "fail"})
+    for sides, kind in (((base, head), NEW), ((head, base), FIXED), ((head, head), BOTH)):
+        result = rig.preview(*sides)
+        assert [(item.node, item.kind) for item in result.failures] == [
+            ("n1.example.com", kind),
+            ("n3.example.com", kind),
+        ]
+    assert rig.engine.compiled == []  # failures are stored, too
+
+
+def test_a_node_without_a_valid_document_fails_and_others_do_not(rig: PreviewRig) -> None:
+    write_capture(rig.nodes, "n1.example.com", {"role": "web"}, layers=["missing"])
+    result = rig.preview(*releases(rig))
+    assert [(item.node, item.kind) for item in result.failures] == [("n1.example.com", BOTH)]
+    assert "no layer 'missing'" in result.failures[0].message
+
+
+def test_an_impure_result_is_not_used_again(rig: PreviewRig) -> None:
+    write_capture(rig.nodes, "n0.example.com", {"role": "db", "clock": True})
+    base, _ = releases(rig)
+    for _ in range(2):
+        result = rig.preview(base, base)
+        assert [(item.node, item.reasons) for item in result.impure] == [
+            ("n0.example.com", ("Time.now",))
+        ]
+    assert rig.engine.compiled == ["n0.example.com", "n0.example.com"]
+
+
+def test_contents_that_modules_serve_are_compared_as_files(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"modules/x/files/motd": "changed\n"})
+    result = rig.preview(base, head)
+    (group,) = result.groups
+    assert len(group.nodes) == 4
+    (change,) = group.difference.resources
+    assert change.reference == "File[/etc/served]"
+    assert change.parameters[0].to_dict() == {
+        "name": "content of puppet:///modules/x/motd",
+        "before": "served\n",
+        "after": "changed\n",
+        "text": None,
+    }
+
+
+def test_what_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: PreviewRig) -> None:
+    base, head = releases(
+        rig,
+        **{
+            "modules/x/lib/facter/role.rb": "",
+            "modules/x/lib/puppet/provider/service/mine.rb": "",
+            "modules/x/lib/puppet/type/unused.rb": "",
+        },
+    )
+    spots = rig.preview(base, head).blind_spots
+    assert [(spot.file.rpartition("/")[2], len(spot.nodes)) for spot in spots] == [
+        ("role.rb", 4),
+        ("mine.rb", 2),
+    ]
+
+
+def test_shards_are_parts_of_all_nodes() -> None:
+    nodes = {f"n{number}" for number in range(100)}
+    parts = [choose_shard(nodes, number, 3) for number in (1, 2, 3)]
+    assert set.union(*parts) == nodes
+    assert sum(map(len, parts)) == 100
+    assert all(parts)
+
+
+def test_a_preview_is_the_same_whether_results_are_stored_or_not(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/common.yaml": "motd: bye\n", "manifests/site.pp": "fail"})
+    first = rig.preview(base, head).to_dict()
+    again = rig.preview(base, head).to_dict()
+    for result in (first, again):
+        result.pop("statistics")
+    assert json.dumps(first) == json.dumps(again)
