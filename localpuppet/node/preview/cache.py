@@ -46,7 +46,7 @@ class CompileOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeInput:
+class EntryInput:
     """What the node of an entry was compiled from.
 
     Attributes:
@@ -74,7 +74,7 @@ class CacheEntry:
     """
 
     number: int
-    input: NodeInput
+    input: EntryInput
     paths: bytes
     parts: bytes
     own: tuple[bytes, ...]
@@ -82,7 +82,7 @@ class CacheEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult:
+class StoredResult:
     """A result to store.
 
     Attributes:
@@ -94,7 +94,7 @@ class NodeResult:
     """
 
     node: str
-    input: NodeInput
+    input: EntryInput
     reads: ReadSet | None
     catalog: CanonicalCatalog | None
     failure: CompileFailure | None
@@ -190,7 +190,7 @@ class PreviewCache(TreeStates):
         except ValueError as error:
             raise DamagedEntryError(str(error)) from error
 
-    def store(self, results: Sequence[NodeResult]) -> list[CompileOutcome]:
+    def store(self, results: Sequence[StoredResult]) -> list[CompileOutcome]:
         """Store results, all or none; return each with the digest of its catalog.
 
         Raises:
@@ -201,7 +201,7 @@ class PreviewCache(TreeStates):
         except DamagedEntryError:  # the file was removed
             return self._store(results)
 
-    def _store(self, results: Sequence[NodeResult]) -> list[CompileOutcome]:
+    def _store(self, results: Sequence[StoredResult]) -> list[CompileOutcome]:
         with self._file.transaction() as connection:
             version = int(connection.execute("PRAGMA data_version").fetchone()[0])
             if version != self._version:  # another process may have removed items
@@ -219,7 +219,7 @@ class PreviewCache(TreeStates):
             evict(connection, limit=self._limit)
         return outcomes
 
-    def adopt(self, node: str, entry: CacheEntry, own: NodeInput) -> None:
+    def adopt(self, node: str, entry: CacheEntry, own: EntryInput) -> None:
         """Note that an entry holds for another capture, which then needs no second look."""
         sum_ = checksum(node.encode(), *_fields(entry, own))
         with self._file.transaction() as connection:
@@ -266,7 +266,7 @@ class PreviewCache(TreeStates):
 
 
 def _insert(
-    connection: sqlite3.Connection, result: NodeResult, reads: ReadSet, outcome: CompileOutcome
+    connection: sqlite3.Connection, result: StoredResult, reads: ReadSet, outcome: CompileOutcome
 ) -> None:
     shared: list[bytes] = []
     own: list[bytes] = []
@@ -303,7 +303,7 @@ def _insert(
     )
 
 
-def _fields(entry: CacheEntry, own: NodeInput) -> tuple[bytes, ...]:
+def _fields(entry: CacheEntry, own: EntryInput) -> tuple[bytes, ...]:
     """Return the columns of an entry that its checksum covers, the failure last."""
     failure = entry.outcome.failure
     text = b"" if failure is None else packed([failure.message, failure.file, failure.line])
@@ -330,7 +330,7 @@ def _entry(node: str, row: Sequence[Any]) -> CacheEntry:
         stored = CompileFailure(message=message, file=file, line=line)
     return CacheEntry(
         number=number,
-        input=NodeInput(capture=capture, enc=enc, values=values),
+        input=EntryInput(capture=capture, enc=enc, values=values),
         paths=paths,
         parts=parts,
         own=_split(own),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.preview.cache import CompileOutcome, NodeInput, NodeResult, PreviewCache
+from localpuppet.node.preview.cache import CompileOutcome, EntryInput, PreviewCache, StoredResult
 from localpuppet.node.preview.finding import CapturedNode, PreviewSide, request_of
 from localpuppet.node.preview.ports import (
     CompileEngine,
@@ -37,7 +37,7 @@ class NodeCompile:
     outcome: CompileOutcome
     types: tuple[str, ...]
     impure: tuple[str, ...]
-    result: NodeResult
+    result: StoredResult
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -62,9 +62,9 @@ class CacheFiller:
             StateError: The disk is full, or the engine cannot work.
             PuppetMissingError: Puppet is not installed.
         """
-        invalid: list[NodeResult] = []
+        invalid: list[StoredResult] = []
         captures = {node.name: node.capture for node in nodes}
-        batch: list[tuple[NodeResult, NodeReadings]] = []
+        batch: list[tuple[StoredResult, NodeReadings]] = []
         for compiled in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
             request = self._requests.pop(compiled.node)
             batch.append(_stored(side, captures[compiled.node], request, compiled))
@@ -78,7 +78,7 @@ class CacheFiller:
             yield NodeCompile(node=result.node, outcome=outcome, types=(), impure=(), result=result)
 
     def _ask(
-        self, side: PreviewSide, nodes: Sequence[CapturedNode], invalid: list[NodeResult]
+        self, side: PreviewSide, nodes: Sequence[CapturedNode], invalid: list[StoredResult]
     ) -> Iterator[CompileRequest]:
         """Yield the requests; a node without a valid document fails without a compile."""
         for node in nodes:
@@ -86,15 +86,17 @@ class CacheFiller:
                 request = request_of(node.load(), side.enc)
             except InvalidInputError as error:
                 failure = CompileFailure(message=str(error))
-                own = NodeInput(capture=node.capture, enc=b"", values=b"")
+                own = EntryInput(capture=node.capture, enc=b"", values=b"")
                 invalid.append(
-                    NodeResult(node=node.name, input=own, reads=None, catalog=None, failure=failure)
+                    StoredResult(
+                        node=node.name, input=own, reads=None, catalog=None, failure=failure
+                    )
                 )
                 continue
             self._requests[node.name] = request
             yield request
 
-    def _store(self, batch: Sequence[tuple[NodeResult, NodeReadings]]) -> Iterator[NodeCompile]:
+    def _store(self, batch: Sequence[tuple[StoredResult, NodeReadings]]) -> Iterator[NodeCompile]:
         outcomes = self.cache.store([result for result, _ in batch])
         for (result, (types, impure)), outcome in zip(batch, outcomes, strict=True):
             self.advance()
@@ -105,7 +107,7 @@ class CacheFiller:
 
 def _stored(
     side: PreviewSide, capture: bytes, request: CompileRequest, compiled: CompileResult
-) -> tuple[NodeResult, NodeReadings]:
+) -> tuple[StoredResult, NodeReadings]:
     """Return what to store of a compile, its types, and why it is impure."""
     impure = compiled.reads.impure
     reads: ReadSet | None = None
@@ -115,9 +117,9 @@ def _stored(
             impure = (made,)
         else:
             reads = made
-    result = NodeResult(
+    result = StoredResult(
         node=compiled.node,
-        input=NodeInput(
+        input=EntryInput(
             capture=capture,
             enc=side.enc_digest,
             values=b"" if reads is None else bytes.fromhex(reads.values),

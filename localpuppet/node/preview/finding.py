@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.enc.document import ReleaseEnc
-from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, NodeInput, PreviewCache
+from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, EntryInput, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
 from localpuppet.node.preview.capture import NodeCapture
 from localpuppet.node.preview.ports import CompileRequest
@@ -128,7 +128,7 @@ class CacheSearch:
     _paths: dict[bytes, tuple[NodeReads, tuple[str, ...]]] = field(default_factory=dict, init=False)
 
     def find(self, node: CapturedNode) -> list[CacheHit | CacheMiss]:
-        """Return for each release a result that holds, or why there is none."""
+        """Return for each release a result that holds, or the reason why none does."""
         requests = _Requests(node, self.sides)
         answers: list[CacheHit | CacheMiss] = [CacheMiss(reason=NEVER) for _ in self.sides]
         open_ = [*range(len(self.sides))]
@@ -194,10 +194,10 @@ class _Requests:
         self._capture: NodeCapture | None = None
         self._requests: dict[int, CompileRequest | str] = {}
 
-    def problem(self, number: int, entry: CacheEntry, reads: NodeReads) -> tuple[str, NodeInput]:
+    def problem(self, number: int, entry: CacheEntry, reads: NodeReads) -> tuple[str, EntryInput]:
         """Return why an entry does not hold for the node's capture, or empty, and its input."""
         enc = self._sides[number].enc_digest
-        own = NodeInput(capture=self._node.capture, enc=enc, values=entry.input.values)
+        own = EntryInput(capture=self._node.capture, enc=enc, values=entry.input.values)
         if own == entry.input:
             return "", own
         request = self._request(number)

@@ -27,6 +27,7 @@ DIRECTORY, BROKEN = "directory", "broken"
 _DATA_FILES = 512
 _EVERYTHING = "/**"
 _CHUNK = 1024 * 1024
+_TREE_NAME = 64  # of a tree of the content store
 
 States = Mapping[str, str]
 
@@ -49,7 +50,7 @@ class IndexRoot:
     Attributes:
         prefix: What its names start with: empty, or a name.
         path: Its path.
-        digest: The digest of a tree that never changes; empty for any other.
+        digest: The digest or commit of a tree that never changes; empty for any other.
     """
 
     prefix: str
@@ -94,7 +95,7 @@ class ReleaseIndex:
         for root in roots:
             inner = known.get(root.digest) if root.digest else None
             if inner is None:
-                inner = _walk(root.path)
+                inner = tree_states(root.path)
                 if root.digest:
                     known.put(root.digest, inner)
             start = f"{root.prefix}/" if root.prefix else ""
@@ -157,15 +158,16 @@ class ReleaseIndex:
                     waiting.append(name)
 
 
-def index_roots(release: Release, site_manifest: Path) -> list[IndexRoot]:
+def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list[IndexRoot]:
     """Return the directories of a release whose contents catalogs depend on.
 
     Args:
         release: The release.
         site_manifest: The site manifest of the root, for a release that has none.
+        own: The key by which the states of its tree are remembered; empty if they are not.
     """
     roots = [
-        IndexRoot(prefix=start, path=tree, digest=_store_digest(tree))
+        IndexRoot(prefix=start, path=tree, digest=_store_digest(tree) if start else own)
         for start, tree in sorted(release.trees.items())
     ]
     if release.site_manifest is None and site_manifest.exists():
@@ -177,8 +179,7 @@ def index_roots(release: Release, site_manifest: Path) -> list[IndexRoot]:
 def _store_digest(tree: Path) -> str:
     """Return the digest by which the content store names a tree; empty for any other tree."""
     real = tree.resolve()
-    is_object = real.parent.name == "objects" and len(real.name) == 64
-    return f"{real.name}" if is_object else ""
+    return real.name if real.parent.name == "objects" and len(real.name) == _TREE_NAME else ""
 
 
 def _parents(name: str) -> Iterator[str]:
@@ -187,8 +188,12 @@ def _parents(name: str) -> Iterator[str]:
         yield name
 
 
-def _walk(top: Path) -> dict[str, str]:
-    """Return the states of everything in a directory, or of a file, by the name relative to it."""
+def tree_states(top: Path) -> dict[str, str]:
+    """Return the states of everything in a directory, or of a file, by the name relative to it.
+
+    Raises:
+        InvalidInputError: A file cannot be read, a link leads out, or there are too many files.
+    """
     with input_errors(top):
         status = top.stat()
         if not stat.S_ISDIR(status.st_mode):

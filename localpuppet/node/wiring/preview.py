@@ -1,0 +1,179 @@
+"""Builds a preview: its revisions as releases, the cache, the nodes."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.node.preview.finding import CapturedNode, PreviewSide
+from localpuppet.node.preview.previewing import (
+    PreviewOptions,
+    PreviewPorts,
+    choose_shard,
+    preview,
+)
+from localpuppet.node.preview.revisions import Checkouts, RevisionRange
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
+from localpuppet.node.wiring.state import require_puppet
+
+if TYPE_CHECKING:
+    from localpuppet.node.preview.cache import PreviewCache
+    from localpuppet.node.preview.capture import NodeCapture
+    from localpuppet.node.preview.nodes_directory import NodeFile, NodesDirectory
+    from localpuppet.node.preview.ports import CompileEngine
+    from localpuppet.node.preview.result import PreviewResult
+    from localpuppet.node.preview.revisions import RevisionTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewOrder:
+    """What a preview compares.
+
+    Attributes:
+        work_tree: The top of the git work tree.
+        revisions: The revisions.
+        nodes: The directory of captures.
+        cache: The directory of the cache; `None` for the one in the state directory.
+        shard: Number and count of a part of the nodes; `None` for all.
+    """
+
+    work_tree: Path
+    revisions: RevisionRange
+    nodes: Path
+    cache: Path | None = None
+    shard: tuple[int, int] | None = None
+
+
+class PreviewWiring:
+    """The parts of a preview.
+
+    Args:
+        node: The parts of the node; its settings apply, too.
+        engine: Returns the engine that compiles.
+    """
+
+    def __init__(self, node: NodeWiring, engine: "Callable[[NodeWiring], CompileEngine]") -> None:
+        self._node = node.for_makers()
+        self._engine = engine
+        self._releases = ReleaseWiring(self._node)
+
+    def preview(self, order: PreviewOrder, options: PreviewOptions) -> "PreviewResult":
+        """Compare the catalogs of nodes; see `previewing.preview`.
+
+        Raises:
+            LocalpuppetError: A revision, a node's file or the cache cannot be used.
+        """
+        nodes = self.nodes(order.nodes, order.shard)
+        if order.shard is not None:
+            options = replace(options, shard=f"{order.shard[0]}/{order.shard[1]}")
+        progress = self._node.observe("preview")
+        with self.cache(order.cache) as cache:
+            sides = self.sides(order, cache)
+            progress.begin()
+            try:
+                ports = PreviewPorts(
+                    cache=cache,
+                    engine=self._engine(self._node),
+                    clock=self._node.clock,
+                    progress=progress,
+                )
+                return preview(sides, nodes, ports, options)
+            finally:
+                progress.close()
+
+    def cache_directory(self, directory: Path | None) -> Path:
+        """Return the directory of the cache."""
+        return directory or self._node.settings.state / "preview"
+
+    @contextmanager
+    def cache(self, directory: Path | None) -> "Iterator[PreviewCache]":
+        """Yield the cache.
+
+        Raises:
+            InvalidInputError: Another user can write to it.
+            PuppetMissingError: Puppet is not installed.
+        """
+        from localpuppet.node.preview.cache import PreviewCache
+
+        cache = PreviewCache(self.cache_directory(directory), platform=self._platform)
+        try:
+            yield cache
+        finally:
+            cache.close()
+
+    @cached_property
+    def _platform(self) -> str:
+        """The versions of the programs that a catalog depends on."""
+        from localpuppet import __version__
+        from localpuppet.base.share.files import shared_file
+        from localpuppet.node.preview.release_index import tree_states
+
+        installation = require_puppet(self._node)
+        own = hashlib.sha256()
+        for directory in (OWN_MODULES, shared_file("preview").parent):
+            own.update(repr(sorted(tree_states(directory).items())).encode())
+        words = (__version__, installation.version, installation.command, own.hexdigest())
+        return " ".join(words)
+
+    def sides(self, order: PreviewOrder, cache: "PreviewCache") -> tuple[PreviewSide, PreviewSide]:
+        """Return the releases of both revisions, with their modules on this machine.
+
+        Raises:
+            LocalpuppetError: A revision is no release, or a module cannot be fetched.
+        """
+        from localpuppet.node.releases.limits import Budget
+
+        checkouts = Checkouts(
+            work_tree=order.work_tree,
+            directory=self.cache_directory(order.cache),
+            git=self._releases.sources.local_git(),
+            states=cache,
+            budget=Budget,
+        )
+        base, head = checkouts.trees(order.revisions)
+        return self._side(base, cache), self._side(head, cache)
+
+    def _side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
+        from localpuppet.base.errors import LocalpuppetError, errors_at
+        from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
+
+        with errors_at(tree.revision.name, LocalpuppetError):
+            release = self._releases.mutable.work_tree(tree.directory)
+            release = replace(release, name=tree.revision.name)
+            roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
+            return PreviewSide(
+                revision=tree.revision,
+                release=release,
+                index=ReleaseIndex.of(roots, cache),
+                is_stable=all(root.digest for root in roots if root.prefix in release.trees),
+            )
+
+    def nodes(self, directory: Path, shard: tuple[int, int] | None = None) -> list[CapturedNode]:
+        """Return the nodes in a directory, or a part of them.
+
+        Raises:
+            InvalidInputError: The directory, or a file in it, is invalid.
+        """
+        from localpuppet.node.preview.nodes_directory import NodesDirectory
+
+        captures = NodesDirectory(directory)
+        files = captures.files()
+        if shard is not None:
+            chosen = choose_shard((file.node for file in files), *shard)
+            files = [file for file in files if file.node in chosen]
+        return [
+            CapturedNode(
+                name=file.node,
+                capture=bytes.fromhex(captures.digest(file)),
+                load=partial(_capture, captures, file),
+            )
+            for file in files
+        ]
+
+
+def _capture(captures: "NodesDirectory", file: "NodeFile") -> "NodeCapture":
+    return captures.read(file)[0]
