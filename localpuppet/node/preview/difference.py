@@ -14,11 +14,18 @@ Example: `not difference(catalog, catalog)`.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.patterns import ResourcePattern
-from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
+from localpuppet.node.puppet.catalog import (
+    MARK_KEY,
+    TYPE_KEY,
+    CanonicalCatalog,
+    CatalogEdge,
+    CatalogResource,
+)
 from localpuppet.node.releases.difference import unified
 
 ADDED: Literal["added"] = "added"
@@ -56,19 +63,22 @@ class ParameterChange:
     @property
     def text(self) -> str | None:
         """Return the unified lines of two texts of several lines, without a head; else `None`."""
-        both = "" if self.before is None else self.before, "" if self.after is None else self.after
-        first, second = both
-        if not isinstance(first, str) or not isinstance(second, str):
+        before = "" if self.before is None else self.before
+        after = "" if self.after is None else self.after
+        if not isinstance(before, str) or not isinstance(after, str):
             return None
-        if "\n" not in first.rstrip("\n") and "\n" not in second.rstrip("\n"):
+        if "\n" not in before.rstrip("\n") and "\n" not in after.rstrip("\n"):
             return None
-        data = [text.encode("utf-8", "surrogatepass") for text in (first, second)]
-        lines = unified(data[0], data[1], labels=("before", "after"))
-        return lines.split("\n", 2)[2] if lines.startswith("--- ") else lines
+        return _unified(before, after)
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {"name": self.name, "before": self.before, "after": self.after, "text": self.text}
+        return {
+            "name": self.name,
+            "before": without_marks(self.before),
+            "after": without_marks(self.after),
+            "text": self.text,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +229,16 @@ def difference(
     )
 
 
+def without_marks(value: Json) -> Json:
+    """Return a value for people: placeholders of secrets without their marks."""
+    if isinstance(value, list):
+        return [without_marks(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    hides = TYPE_KEY in value
+    return {key: without_marks(item) for key, item in value.items() if not hides or key != MARK_KEY}
+
+
 def class_title(name: str) -> str:
     """Return the title of a class's resource: `Ntp::Config` for `ntp::config`."""
     return "::".join(f"{part[:1].upper()}{part[1:]}" for part in name.split("::"))
@@ -285,6 +305,13 @@ def _parameters(
             yield name, [*sorted(_flat(value))]
     if resource.exported:
         yield _EXPORTED, True
+
+
+@lru_cache(maxsize=1024)
+def _unified(before: str, after: str) -> str:
+    data = [text.encode("utf-8", "surrogatepass") for text in (before, after)]
+    lines = unified(data[0], data[1], labels=("before", "after"))
+    return lines.split("\n", 2)[2] if lines.startswith("--- ") else lines
 
 
 def _flat(value: Json) -> Iterator[str]:

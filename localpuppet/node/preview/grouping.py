@@ -1,11 +1,11 @@
-"""Collects the differences of nodes; equal ones become one group.
+"""Collects the differences and failures of nodes; equal ones become one group.
 
 Memory holds one difference for each group, however many nodes there are.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.formats.values import field_values
@@ -18,12 +18,57 @@ from localpuppet.node.preview.difference import (
 )
 from localpuppet.node.preview.patterns import ForbiddenChange
 from localpuppet.node.preview.placeholders import NodePlaceholders
-from localpuppet.node.preview.result import ChangeGroup, ForbiddenDifference
+from localpuppet.node.preview.result import (
+    ChangeGroup,
+    FailureKind,
+    ForbiddenDifference,
+    NodeFailure,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Nodes that fail with the same error.
+
+    Attributes:
+        kind: `NEW`, `BOTH` or `FIXED`.
+        message: Puppet's error; with placeholders for the name if there are several nodes.
+        file: The file in the release; `None` if unknown.
+        line: The line; `None` if unknown.
+        nodes: The nodes, sorted.
+    """
+
+    kind: FailureKind
+    message: str
+    file: str | None
+    line: int | None
+    nodes: tuple[str, ...]
+
+
+def failure_groups(failures: Iterable[NodeFailure]) -> tuple[FailureGroup, ...]:
+    """Return the failures with equal ones as one group, the largest first."""
+    equal: dict[tuple[FailureKind, str, str | None, int | None], list[NodeFailure]] = {}
+    for failure in failures:
+        message = NodePlaceholders.of(failure.node, {}).text(failure.message)
+        key = failure.kind, message, failure.file, failure.line
+        equal.setdefault(key, []).append(failure)
+    groups = (
+        FailureGroup(
+            kind=kind,
+            message=message if len(members) > 1 else members[0].message,
+            file=file,
+            line=line,
+            nodes=tuple(sorted(failure.node for failure in members)),
+        )
+        for (kind, message, file, line), members in equal.items()
+    )
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.nodes)))
 
 
 @dataclass(slots=True, eq=False)
 class _OpenGroup:
     difference: CatalogDifference
+    first: CatalogDifference
     nodes: list[str] = field(default_factory=list)
     roles: set[str] = field(default_factory=set)
 
@@ -60,7 +105,7 @@ class DifferenceGrouping:
             return
         general = placeholders.difference(difference)
         key = hashlib.sha256(_packed(general)).digest()
-        group = self._groups.setdefault(key, _OpenGroup(general))
+        group = self._groups.setdefault(key, _OpenGroup(general, difference))
         group.nodes.append(node)
         if role:
             group.roles.add(role)
@@ -74,7 +119,7 @@ class DifferenceGrouping:
         """Return the groups, the largest first."""
         groups = (
             ChangeGroup(
-                difference=group.difference,
+                difference=group.difference if len(group.nodes) > 1 else group.first,
                 nodes=tuple(sorted(group.nodes)),
                 roles=tuple(sorted(group.roles)),
             )

@@ -39,7 +39,8 @@ class ChangeGroup:
     """Nodes whose catalogs differ in the same way.
 
     Attributes:
-        difference: The difference, with placeholders for names and addresses: `⟨hostname⟩`.
+        difference: The difference; with placeholders for names and addresses (`⟨hostname⟩`) if
+            there are several nodes.
         nodes: The nodes, sorted.
         roles: The roles of these nodes, sorted; empty if they have none.
     """

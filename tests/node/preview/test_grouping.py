@@ -84,10 +84,14 @@ def test_text_that_looks_like_a_placeholder_is_none() -> None:
     grouping = DifferenceGrouping()
     grouping.add("a", change("/⟨ip⟩"), NodePlaceholders.of("a", {"ipaddress": "10.0.0.1"}))
     grouping.add("b", change("/10.0.0.2"), NodePlaceholders.of("b", {"ipaddress": "10.0.0.2"}))
-    assert [group.difference.resources[0].title for group in grouping.groups()] == [
-        "/⟨⟨ip⟩",
-        "/⟨ip⟩",
-    ]
+    assert len(grouping.groups()) == 2
+    assert NodePlaceholders({}).text("⟨ip⟩") == "⟨⟨ip⟩"
+
+
+def test_the_only_node_of_a_group_keeps_its_names() -> None:
+    grouping = DifferenceGrouping()
+    grouping.add("web1.example.com", change("/etc/web1"), of(1))
+    assert grouping.groups()[0].difference == change("/etc/web1")
 
 
 def test_a_node_without_facts_has_a_name() -> None:

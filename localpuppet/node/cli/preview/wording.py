@@ -1,0 +1,214 @@
+"""What the renderers of a preview have in common: sentences, labels and short values.
+
+Titles, values and messages come from a pull request: each function returns printable text on one
+line, and the renderers escape it for their format.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from localpuppet.base.formats.text import one_line, printable, shortened
+from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.difference import (
+    ADDED,
+    CHANGED,
+    REMOVED,
+    CatalogDifference,
+    ParameterChange,
+    class_title,
+)
+from localpuppet.node.preview.grouping import FailureGroup, failure_groups
+from localpuppet.node.preview.result import (
+    BOTH,
+    FIXED,
+    NEW,
+    ChangeGroup,
+    FailureKind,
+    PreviewResult,
+    PreviewRevision,
+)
+from localpuppet.node.puppet.catalog import TYPE_KEY
+
+SIGNS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
+_FAILURES: Mapping[FailureKind, tuple[str, str]] = {
+    NEW: ("fail", "to compile with the change"),
+    BOTH: ("fail", "to compile, before the change too"),
+    FIXED: ("compile", "again"),
+}
+MAX_TITLE = 300
+MAX_VALUE = 200
+MAX_MESSAGE = 600
+NOT_SET = "(not set)"
+_CONTEXT = 40  # characters before the first difference of long values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLine:
+    """A line for a changed thing, with the parameters that differ.
+
+    Attributes:
+        sign: `+`, `-` or `~`.
+        text: What differs: `File[/etc/motd]`, `Class[Ntp]`, `File[/a] before Service[b]`.
+        parameters: The parameters that differ; empty if one thing is added or removed.
+    """
+
+    sign: str
+    text: str
+    parameters: tuple[ParameterChange, ...] = ()
+
+
+def headline(result: PreviewResult) -> str:
+    """Return `1,204 nodes: 1,171 unaffected, 31 change in 2 ways, 2 fail to compile`."""
+    parts = [f"{result.unaffected:,} unaffected"]
+    if result.groups:
+        ways = f" in {len(result.groups):,} ways" if len(result.groups) > 1 else ""
+        parts.append(f"{result.changed:,} {verb(result.changed, 'change')}{ways}")
+    if result.failing:
+        parts.append(f"{result.failing:,} {verb(result.failing, 'fail')} to compile")
+    repaired = len(result.failures) - result.failing
+    if repaired:
+        parts.append(f"{repaired:,} {verb(repaired, 'compile')} again")
+    return f"{count(result.nodes, 'node')}: {', '.join(parts)}"
+
+
+def revisions(result: PreviewResult) -> str:
+    """Return `main (3f2a1c9d0b1e) → HEAD (8be0c2…)`."""
+    shard = f", part {result.shard} of the nodes" if result.shard else ""
+    return f"{_revision(result.base)} → {_revision(result.head)}{shard}"
+
+
+def _revision(revision: PreviewRevision) -> str:
+    commit = f" ({revision.commit[:12]})" if revision.commit else ""
+    return f"{shortened(revision.name, MAX_TITLE)}{commit}"
+
+
+def statistics(result: PreviewResult) -> str:
+    """Return `12 catalogs compiled, 2,396 from the cache, 3.2 s`."""
+    numbers = result.statistics
+    return (
+        f"{count(numbers.compiled, 'catalog')} compiled, {numbers.cached:,} from the cache, "
+        f"{numbers.seconds:.1f} s"
+    )
+
+
+def group_label(group: ChangeGroup) -> str:
+    """Return `26 nodes (role=web)`."""
+    roles = group.roles[:3]
+    more = ", …" if len(group.roles) > len(roles) else ""
+    label = f" (role={shortened(', '.join(roles), MAX_TITLE)}{more})" if roles else ""
+    return f"{count(len(group.nodes), 'node')}{label}"
+
+
+def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[FailureGroup]]]:
+    """Yield the failures of each kind: `2 nodes fail to compile with the change`, kind, groups."""
+    listed = failure_groups(result.failures)
+    for kind, (plural, rest) in _FAILURES.items():
+        groups = [group for group in listed if group.kind == kind]
+        number = sum(len(group.nodes) for group in groups)
+        if groups:
+            yield f"{count(number, 'node')} {verb(number, plural)} {rest}", kind, groups
+
+
+def failure_place(failure: FailureGroup) -> str:
+    """Return `manifests/site.pp:12`; empty if Puppet names no file."""
+    if failure.file is None:
+        return ""
+    line = "" if failure.line is None else f":{failure.line}"
+    return f"{shortened(failure.file, MAX_TITLE)}{line}"
+
+
+def summary(difference: CatalogDifference, *, most: int) -> list[str]:
+    """Return `~ File[/etc/motd]: content`, `+ Service[x]` of up to `most` changes, and the rest."""
+    texts = []
+    for line in lines(difference):
+        names = ", ".join(shortened(item.name, 80) for item in line.parameters[:5])
+        more = ", …" if len(line.parameters) > 5 else ""
+        colon = f": {names}{more}" if line.sign == "~" and names else ""
+        texts.append(f"{line.sign} {line.text}{colon}")
+    rest = len(texts) - most
+    return [*texts[:most], *([f"and {rest:,} more"] if rest > 0 else [])]
+
+
+def lines(difference: CatalogDifference) -> Iterator[ChangeLine]:
+    """Yield a line for each class, resource and relationship that differs."""
+    for sign, names in (("-", difference.classes_removed), ("+", difference.classes_added)):
+        for name in names:
+            yield ChangeLine(sign=sign, text=shortened(f"Class[{class_title(name)}]", MAX_TITLE))
+    for change in difference.resources:
+        yield ChangeLine(
+            sign=SIGNS[change.action],
+            text=shortened(change.reference, MAX_TITLE),
+            parameters=change.parameters,
+        )
+    for relation in difference.relationships:
+        ends = [shortened(name, MAX_TITLE) for name in (relation.source, relation.target)]
+        yield ChangeLine(
+            sign=SIGNS[relation.action], text=f"{ends[0]} {relation.relationship} {ends[1]}"
+        )
+
+
+def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]:
+    """Return both values in one line, with their first difference: texts as they are.
+
+    Args:
+        change: The parameter.
+        most: The maximum number of characters of a value.
+    """
+    first, second = _line(change.before), _line(change.after)
+    pairs = enumerate(zip(first, second, strict=False))
+    start = next((at for at, (one, two) in pairs if one != two), min(len(first), len(second)))
+    start = 0 if first == second else start
+    if start < most - _CONTEXT:
+        return shortened(first, most), shortened(second, most)
+    start -= _CONTEXT
+    return f"…{shortened(first[start:], most - 1)}", f"…{shortened(second[start:], most - 1)}"
+
+
+def diff_lines(change: ParameterChange, *, most: int) -> list[str]:
+    """Return the printable lines of a text of several lines; empty for other values.
+
+    Args:
+        change: The parameter.
+        most: After this number of lines the rest is counted.
+    """
+    if change.text is None:
+        return []
+    shown = [shortened(printable(line), MAX_VALUE) for line in change.text.split("\n")]
+    rest = len(shown) - most
+    return shown if rest <= 1 else [*shown[:most], f"… {rest:,} more lines"]
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 node`, `1,204 nodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def verb(number: int, plural: str) -> str:
+    """Return the verb for a number: `changes` for one, `change` for several."""
+    return f"{plural}s" if number == 1 else plural
+
+
+def message(text: str) -> str:
+    """Return Puppet's error in one printable line."""
+    return shortened(one_line(text), MAX_MESSAGE)
+
+
+def _line(parameter: Json) -> str:
+    if parameter is None:
+        return NOT_SET
+    plain = _plain(parameter)
+    return (
+        plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, sort_keys=True)
+    )
+
+
+def _plain(parameter: Json) -> Json:
+    """Return a value without placeholders of values that are hidden: `(sensitive)`."""
+    if isinstance(parameter, list):
+        return [_plain(item) for item in parameter]
+    if not isinstance(parameter, dict):
+        return parameter
+    if isinstance(kind := parameter.get(TYPE_KEY), str):
+        return f"({shortened(kind, 40).lower()})"
+    return {key: _plain(item) for key, item in parameter.items()}
