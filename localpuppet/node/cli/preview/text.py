@@ -10,9 +10,9 @@ from localpuppet.node.preview.difference import ParameterChange
 from localpuppet.node.preview.grouping import FailureGroup
 from localpuppet.node.preview.result import FIXED, ChangeGroup, PreviewResult
 
-MAX_GROUPS = 40
-MAX_CHANGES = 25  # of a group
-MAX_LINES = 24  # of a text
+MAX_GROUPS = 25
+MAX_CHANGES = 15  # of a group
+MAX_LINES = 20  # of a text
 MAX_ROWS = 20  # of failures, blind spots and nodes
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 

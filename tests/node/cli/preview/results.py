@@ -45,6 +45,10 @@ def changed(title: str, **values: tuple[Json, Json]) -> ResourceChange:
     )
 
 
+def group(difference: CatalogDifference, *names: str) -> ChangeGroup:
+    return ChangeGroup(difference=difference, nodes=names)
+
+
 def nodes(role: str, number: int) -> tuple[str, ...]:
     return tuple(f"{role}{index:02}.example.com" for index in range(1, number + 1))
 
@@ -162,24 +166,24 @@ def large(*, nodes: int, groups: int) -> PreviewResult:
     return PreviewResult(
         base=BASE,
         head=HEAD,
-        nodes=nodes,
+        nodes=nodes + 100,
         groups=tuple(
             ChangeGroup(
                 difference=CatalogDifference(
                     resources=tuple(
                         changed(
-                            f"/etc/a/long/path/of/group{group:03}/file{number}.conf",
-                            content=(text, text.replace("line 7", f"group {group}")),
+                            f"/etc/a/long/path/of/group{index:03}/file{number}.conf",
+                            content=(text, text.replace("line 7 ", f"group {index} ")),
                         )
                         for number in range(5)
                     )
                 ),
                 nodes=tuple(
-                    f"node{number:05}.sub.example.com" for number in range(group, nodes, groups)
+                    f"node{number:05}.sub.example.com" for number in range(index, nodes, groups)
                 ),
-                roles=(f"role{group}",),
+                roles=(f"role{index}",),
             )
-            for group in range(groups)
+            for index in range(groups)
         ),
         failures=tuple(
             NodeFailure(node=f"bad{number}", kind=NEW, message=f"error {number} " + "x" * 900)

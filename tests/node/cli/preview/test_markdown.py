@@ -1,0 +1,93 @@
+"""A preview as Markdown: bounded, and safe whatever the titles are."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from localpuppet.node.cli.preview.markdown import MAX_BYTES, preview_markdown
+from localpuppet.node.preview.difference import CatalogDifference
+from localpuppet.node.preview.result import NEW, NodeFailure, PreviewResult, PreviewRevision
+from tests.node.cli.preview.markup import ParsedMarkup
+from tests.node.cli.preview.results import HOSTILE, changed, group, hostile, large, usual
+
+OWN = {"h3", "h4", "p", "strong", "ul", "li", "code", "details", "summary", "b", "pre"}
+
+
+def rendered(result: PreviewResult) -> ParsedMarkup:
+    text = preview_markdown(result)
+    assert len(text.encode()) <= MAX_BYTES
+    return ParsedMarkup(MarkdownIt("commonmark", {"html": True}).render(text))
+
+
+def test_a_preview_leads_with_what_fails_and_folds_the_details() -> None:
+    text = preview_markdown(usual())
+    titles = re.findall(r"^#+ .*|^<details>", text, re.MULTILINE)
+    assert titles == [
+        "### Preview of `main` → `HEAD`",
+        "#### 2 nodes fail to compile with the change",
+        "#### 1 node fails to compile, before the change too",
+        "#### 1 node compiles again",
+        "#### Forbidden by `--fail-on`",
+        "#### Cannot tell what these files change",
+        "#### May differ from run to run, whatever the change",
+        "#### Changes",
+        "<details>",
+        "<details>",
+    ]
+    assert "-    server 10.0.0.5:8080;\n+    server 10.0.0.5:8443;\n" in text
+    assert "\n-   mode => 0644\n+   mode => 0640\n" in text
+    assert "\n!   content => (sensitive)\n" in text
+    assert "\n+ Service[nginx-exporter]\n+   enable => true\n" in text
+
+
+def test_markup_in_titles_has_no_effect() -> None:
+    page = rendered(hostile())
+    assert set(page.elements) <= OWN
+    assert page.attributes <= {"class"}
+    assert page.elements["details"] == page.elements["summary"] == 1
+    assert not page.open
+    assert "</details></code></pre><script>alert(1)</script>" in page.text
+
+
+@pytest.mark.parametrize(("nodes", "groups"), [(10_000, 500), (500, 500), (100, 1)])
+def test_a_large_preview_fits_and_counts_the_rest(nodes: int, groups: int) -> None:
+    result = large(nodes=nodes, groups=groups)
+    page = rendered(result)
+    assert page.elements["details"] >= 1
+    numbers = re.findall(r"^(?:- \*\*|<details><summary><b>)(\d+)", preview_markdown(result), re.M)
+    rest = re.findall(
+        r"^- and (\d+) more groups with ([\d,]+) nodes", preview_markdown(result), re.M
+    )
+    others, left = rest[0] if rest else ("0", "0")
+    assert len(numbers) + int(others) == groups
+    assert sum(map(int, numbers)) + int(left.replace(",", "")) == nodes
+
+
+@given(st.text(max_size=40) | st.text("`<>/\n\\& -*_[]()!#|~", max_size=30))
+def test_any_text_is_code(text: str) -> None:
+    result = PreviewResult(
+        base=PreviewRevision(name=text),
+        head=PreviewRevision(name="HEAD"),
+        nodes=2,
+        groups=(
+            group(
+                CatalogDifference(resources=(changed(text, content=(text, f"{text}\n{text}\n")),)),
+                text,
+            ),
+        ),
+        failures=(NodeFailure(node="b", kind=NEW, message=text, file=text),),
+    )
+    page = rendered(result)
+    assert set(page.elements) <= OWN
+    assert page.elements["h3"] == 1
+    assert page.elements["details"] == page.elements["pre"] == 1
+    assert page.attributes <= {"class"}
+
+
+def test_a_mention_is_in_code_only() -> None:
+    outside = re.sub(r"<code>.*?</code>|(`+)(?!`).*?(?<!`)\1(?!`)", "", preview_markdown(hostile()))
+    assert "@admins" in HOSTILE
+    assert "@admins" not in re.sub(r"```+diff.*?\n```+\n", "", outside, flags=re.DOTALL)

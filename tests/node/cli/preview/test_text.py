@@ -1,0 +1,78 @@
+"""A preview in a terminal."""
+
+import click
+
+from localpuppet.node.cli.preview.text import preview_text
+from localpuppet.node.preview.difference import CatalogDifference
+from localpuppet.node.preview.result import PreviewResult
+from tests.node.cli.preview.results import BASE, HEAD, changed, group, hostile, large, usual
+
+
+def plain(result: PreviewResult) -> str:
+    return click.unstyle(preview_text(result))
+
+
+def test_a_preview_begins_with_numbers_and_what_fails() -> None:
+    lines = plain(usual()).splitlines()
+    assert lines[:8] == [
+        "1,204 nodes: 1,169 unaffected, 31 change in 2 ways, 3 fail to compile, 1 compiles again",
+        "main (3f2a1c9d0b1e) → HEAD (8be0c2d1e3f4)",
+        "",
+        "2 nodes fail to compile with the change:",
+        "  manifests/site.pp:12: Could not find class ::ntp::client for ⟨fqdn⟩",
+        "    mail01.example.com, mail02.example.com",
+        "",
+        "1 node fails to compile, before the change too:",
+    ]
+    assert lines[-1] == "37 catalogs compiled, 2,371 from the cache, 6.2 s"
+
+
+def test_a_group_shows_nodes_changes_and_texts() -> None:
+    text = plain(usual())
+    _, _, rest = text.partition("26 nodes (role=web)  web01.example.com, web02")
+    block = rest.partition("\n\n")[0].splitlines()
+    assert block[1:6] == [
+        "  ~ File[/etc/nginx/nginx.conf]",
+        "      content:",
+        "        @@ -3,8 +3,9 @@",
+        "             server 10.0.0.2:8080;",
+        "             server 10.0.0.3:8080;",
+    ]
+    assert "      mode: 0644 → 0640" in block
+    assert "      content: (sensitive) → (sensitive)" in block
+    assert block[-2:] == [
+        "  + Service[nginx-exporter]",
+        "  + Package[nginx] notifies File[/etc/nginx/nginx.conf]",
+    ]
+
+
+def test_user_text_has_no_effect_on_a_terminal() -> None:
+    text = plain(hostile())
+    assert text.isascii() or not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert max(map(len, text.splitlines())) < 2_000
+
+
+def test_a_large_preview_is_bounded_and_says_so() -> None:
+    text = plain(large(nodes=1_000, groups=100))
+    assert "and 75 more groups with 750 nodes" in text
+    assert "and 80 more errors; --json and --html show all" in text
+    assert len(text.splitlines()) < 3_000
+
+
+def test_long_values_show_where_they_begin_to_differ() -> None:
+    before, after = "a" * 5_000 + "before" + "b" * 500, "a" * 5_000 + "after" + "b" * 500
+    only = CatalogDifference(resources=(changed("/a", content=(before, after)),))
+    text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))
+    (line,) = (line for line in text.splitlines() if "content:" in line)
+    assert "abefore" in line
+    assert "aafter" in line
+    assert len(line) < 500
+
+
+def test_a_preview_without_changes_is_short() -> None:
+    assert plain(PreviewResult(base=BASE, head=HEAD, nodes=1, shard="2/8")).splitlines() == [
+        "1 node: 1 unaffected",
+        "main (3f2a1c9d0b1e) → HEAD (8be0c2d1e3f4), part 2/8 of the nodes",
+        "",
+        "0 catalogs compiled, 0 from the cache, 0.0 s",
+    ]
