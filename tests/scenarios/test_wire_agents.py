@@ -9,6 +9,7 @@ import json
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import exchange, messages
 from localpuppet.fleet.requests.request import NoArguments
 from localpuppet.fleet.triggers.trigger import Trigger
@@ -24,7 +26,7 @@ from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
-from tests.rigs.node import COMMAND, Done, Node
+from tests.rigs.node import COMMAND, PATIENCE, Done, Node
 from tests.rigs.servers import OLD_NATS
 
 NAMES = (WEB01, WEB02, LB01, ALICE)
@@ -64,7 +66,6 @@ class Site:
         self.wire = wire
         self.nodes = {name: Node(directory / name) for name in NAMES}
         self.signers: dict[str, MessageSigner] = {}
-        public = {}
         for name, node in self.nodes.items():
             node.settings(
                 node=WEB01 if name == ALICE else name,
@@ -77,13 +78,11 @@ class Site:
                 **({"identity": {"name": ALICE}} if name == ALICE else {}),
             )
             node.write("policies/puppet.policy", POLICY)
-            assert node.run("keys", "init").code == 0
-            public[name] = node.write("public.pem", node.run("keys", "show").out)
-            key = OwnKey(node.state / "keys" / "node.pem").load()
+            key = OwnKey(node.state / "keys" / "node.pem").make(replace=False)
             self.signers[name] = MessageSigner(SignerName(name), key)
-        for node in self.nodes.values():
-            for name, file in public.items():
-                node.run("keys", "trust", name, str(file))
+        for name, signer in product(NAMES, self.signers):
+            key = OwnKey(self.nodes[signer].state / "keys" / "node.pem").load()
+            TrustedKeys(directory / name / "trusted").pin(SignerName(signer), key.public_key())
         self.logs: dict[str, Path] = {}
         self.agents: list[subprocess.Popen[bytes]] = []
 
@@ -128,20 +127,20 @@ def site(
     wire: NatsWire | EtcdWire = WIRES[request.param](directory / "wire")
     wire.start()
 
-    async def visit() -> None:
-        await (await wire.connect(wire.admin)).close()
+    async def visit(*nodes: str) -> None:
+        """Wait until the server answers and nodes are on the bus."""
+        store = await wire.connect(wire.admin)
+        async with asyncio.timeout(PATIENCE):
+            while not set(nodes) <= set(await presence.nodes(store)):
+                await asyncio.sleep(0.02)
+        await store.close()
 
     asyncio.run(visit())
     made = Site(directory, wire)
     try:
         for name in (WEB01, LB01):
             made.start(name)
-        made.nodes[ALICE].wait_until(
-            lambda: (
-                {one["node"] for one in made.run(ALICE, "nodes", "--json").json["nodes"]}
-                == {WEB01, LB01}
-            )
-        )
+        asyncio.run(visit(WEB01, LB01))
         yield made
     finally:
         made.stop()
