@@ -62,7 +62,7 @@ def _broken(token: bytes) -> bytes:
 class Site:
     """A fleet on one machine: roots with keys that know each other, agents on two of them."""
 
-    def __init__(self, directory: Path, wire: NatsWire | EtcdWire) -> None:
+    def __init__(self, directory: Path, wire: NatsWire | EtcdWire, probe: str) -> None:
         self.wire = wire
         self.nodes = {name: Node(directory / name) for name in NAMES}
         self.signers: dict[str, MessageSigner] = {}
@@ -78,6 +78,8 @@ class Site:
                 **({"identity": {"name": ALICE}} if name == ALICE else {}),
             )
             node.write("policies/puppet.policy", POLICY)
+            (node.state / "cache").mkdir(parents=True, mode=0o700)
+            node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(node.root)), 0o600)
             key = OwnKey(node.state / "keys" / "node.pem").make(replace=False)
             self.signers[name] = MessageSigner(SignerName(name), key)
         for name, signer in product(NAMES, self.signers):
@@ -120,7 +122,7 @@ class Site:
 
 @pytest.fixture(scope="module", params=WIRES)
 def site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, puppet_probe: str
 ) -> Iterator[Site]:
     """Agents of web01 and lb01 on each engine, as documented; alice has a root of her own."""
     directory = tmp_path_factory.mktemp("site")
@@ -136,7 +138,7 @@ def site(
         await store.close()
 
     asyncio.run(visit())
-    made = Site(directory, wire)
+    made = Site(directory, wire, puppet_probe)
     try:
         for name in (WEB01, LB01):
             made.start(name)
