@@ -1,6 +1,7 @@
 """Runs in a memory, and the rows of reports and events that a source makes of them."""
 
 import sqlite3
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,6 +62,7 @@ class PlayedRuns:
 
     def __init__(self, runs: Iterable[RunResult], nodes: Sequence[NodeRow] = ()) -> None:
         self.connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self.connection.close)  # Python 3.13 warns of one that is open
         self.connection.executescript(run_table.TABLES)
         self.nodes = list(nodes)
         self.add(*runs)
