@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.rigs.node import Done, Node
+from tests.rigs.node import Done, Node, share_with
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Release",
@@ -91,10 +91,11 @@ def manifest(forge: Forge, ntp: str = "v1", dist: str = "r7") -> str:
 
 def make(node: Node, *arguments: str, **env: str) -> Done:
     """Run `release …` on the machine of those who make releases: another state directory."""
-    maker = node.root / "maker"
-    maker.mkdir(exist_ok=True)
-    shutil.copy(node.root / "localpuppet.yaml", maker)
-    return node.run("--root", str(maker), "release", *arguments, **env)
+    maker = Node(node.root / "maker")
+    maker.root.mkdir(exist_ok=True)
+    shutil.copy(node.root / "localpuppet.yaml", maker.root)
+    share_with(maker, node)
+    return node.run("--root", str(maker.root), "release", *arguments, **env)
 
 
 def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:

@@ -260,6 +260,18 @@ def make_node(root: Path, probe: str | None) -> Node:
     return node
 
 
+def share_with(other: Node, node: Node) -> None:
+    """Give another root on the machine what a node knows of Puppet, and its compiled Ruby."""
+    probe, pack = node.state / "cache" / "puppet.json", node.compiled / "pack"
+    if probe.exists() and pack.exists() and not other.compiled.exists():
+        other.compiled.mkdir(mode=0o700, parents=True)
+        (other.state / "cache").chmod(0o700)
+        own = probe.read_text().replace(f"{node.root}/", f"{other.root}/")
+        other.write("var/cache/puppet.json", own, 0o600)
+        (other.compiled / "pack").hardlink_to(pack)
+        (other.compiled / "lock").touch(0o600)
+
+
 def probe_puppet(root: Path) -> str:
     """Return what is kept of the installed Puppet, with @ROOT@ for the root."""
     node = make_node(root, None)
