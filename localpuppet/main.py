@@ -45,6 +45,7 @@ SECTIONS = {
     "Releases": {"release": "node.cli.release"},
     "Fleet": {
         "nodes": "fleet.cli.nodes",
+        "capture": "fleet.cli.capture",
         "trigger": "fleet.cli.trigger",
         "runonce": "fleet.cli.requests",
         "last-run": "fleet.cli.requests",

@@ -6,7 +6,9 @@
 - The answer to any input is one line with `ok` true or false; an error in it is one printable line.
 """
 
+import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +22,11 @@ from localpuppet.fleet.agent.export_calls import ExportCalls
 from localpuppet.fleet.agent.inventory_calls import InventoryCalls
 from localpuppet.fleet.agent.trigger_calls import TriggerCalls
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.captures.answers import note_answer
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers import sending
+from localpuppet.node.runs.records import Records
 
 MAX_LINE = 1024 * 1024
 MAX_WAIT = 86400
@@ -38,6 +42,7 @@ class PuppetCalls:
         inventory: Answers queries about nodes.
         exports: Answers exports and collectors.
         keeper: This node's leases; `None` in a process that does not stay to renew them.
+        records: The records of runs.
         name: The name that this node signs with.
     """
 
@@ -45,6 +50,7 @@ class PuppetCalls:
     inventory: InventoryCalls
     exports: ExportCalls
     keeper: Keeper | None
+    records: Records
     name: str
 
     async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
@@ -57,6 +63,7 @@ class PuppetCalls:
         try:
             fields = Fields.parse(line, where="call", limit=MAX_LINE)
             reply = await self._answer(fields, process)
+            await asyncio.to_thread(self._note, fields, reply)
         except LocalpuppetError as error:
             reply = {"ok": False, "error": one_line(str(error))}
         return members(reply, end="\n").encode()
@@ -86,6 +93,21 @@ class PuppetCalls:
         if verb == "unlock":
             return await self._unlock(fields, self.keeper, process)
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
+
+    def _note(self, fields: Fields, reply: Mapping[str, Any]) -> None:
+        """Note the answer to a catalog that is compiled in a run, for the run's capture."""
+        verb = fields.text("verb")
+        if verb not in ("query", "collect", "leader") or not (run := self.records.on(_run(fields))):
+            return
+        if verb == "query":
+            arguments = fields.values("arguments")
+            note_answer(run, fields.text("function"), arguments, reply["answer"])
+        elif verb == "collect":
+            arguments = [fields.text("type"), fields.values_or_none("filter")]
+            note_answer(run, verb, arguments, reply["resources"])
+        else:
+            arguments = [fields.text("name"), fields.integer("ttl")]
+            note_answer(run, verb, arguments, reply["holder"])
 
     async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))

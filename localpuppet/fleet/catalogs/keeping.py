@@ -6,7 +6,6 @@
   presented as that of the last good run.
 """
 
-import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +19,17 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, make_private, write_json
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
-from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, cut
+from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.records import from_stored_record, to_record, to_stored_record
-from localpuppet.fleet.requests.catalog import CatalogArguments
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.chunked import reply_chunk
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 
 SCHEMA = 1
 # `FILE` of `PuppetX::Localpuppet::Catalogs`, in the public directory of the run.
 RECORDED = "catalog.json"
 MAX_RECORDED = 64 * 1024 * 1024
-# Packed bytes in one reply: in base64 they fit into `requests.reply.MAX_REPLY`.
-REPLY_CHUNK = 192 * 1024
 
 
 class CatalogKeeper:
@@ -99,20 +97,14 @@ class CatalogKeeper:
         header = self._known()
         return NodeCatalog(node=node, header=header, packed=self.outbox.read(header.digest))
 
-    def reply(self, args: CatalogArguments) -> dict[str, Json]:
+    def reply(self, args: ChunkArguments) -> dict[str, Json]:
         """Return the result of a request: the header and one chunk in base64.
 
         Raises:
             LocalpuppetError: The catalog is unknown, or another one than the caller began with.
         """
         header = self._known()
-        if args.digest not in ("", header.digest):
-            raise InvalidInputError("a run changed it", where="catalog", hint="ask again")
-        chunks = cut(self.outbox.read(header.digest), REPLY_CHUNK)
-        if args.chunk >= len(chunks):
-            raise InvalidInputError(f"has {len(chunks)} chunks", where="catalog")
-        data = base64.b64encode(chunks[args.chunk]).decode("ascii")
-        return {"catalog": to_record(header), "data": data}
+        return reply_chunk("catalog", to_record(header), self.outbox.read(header.digest), args)
 
     def _known(self) -> CatalogHeader:
         header = self.header()

@@ -106,6 +106,14 @@ class FactSelection:
         hidden = _pattern((*VOLATILE, *self.hide))
         return _selected(facts, "", wanted, hidden)
 
+    def without_hidden(self, facts: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the facts that no pattern hides and whose names are not those of secrets.
+
+        Args:
+            facts: All facts of a run, structured.
+        """
+        return _selected(facts, "", None, _pattern(self.hide or ("",)))
+
 
 def _selected(
     tree: Mapping[str, Json], place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]

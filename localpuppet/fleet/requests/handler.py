@@ -18,7 +18,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
-from localpuppet.fleet.requests.catalog import CatalogArguments
+from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.messages import answer
@@ -52,7 +52,8 @@ class Actions:
         last_run: Returns the record of the last finished run, empty before the first.
         report: Returns the report of a run, or of the newest for `None`; blocks, and may raise.
         log: Returns Puppet's log of a run; as `report`.
-        catalog: Returns a part of the catalog of the last good run; as `report`.
+        capture: Returns a part of the capture of the last good run; as `report`.
+        catalog: Returns a part of the catalog of that run; as `report`.
         changes: Returns what a noop run would have changed, marked with a salt; as `report`. `None`
             if the site uses its own command, whose changes are unknown.
         run: Requests a run for a caller, optionally with noop and tags; returns why it is rejected,
@@ -71,7 +72,8 @@ class Actions:
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
-    catalog: Callable[[CatalogArguments], Mapping[str, Json]]
+    capture: Callable[[ChunkArguments], Mapping[str, Json]]
+    catalog: Callable[[ChunkArguments], Mapping[str, Json]]
     changes: Callable[[str, str], Mapping[str, Json]] | None
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
@@ -172,8 +174,11 @@ class RequestHandler:
     def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
         """Return a function that reads a large record, which must not block the agent's thread."""
         args = request.args
-        if isinstance(args, CatalogArguments):
-            return partial(self.actions.catalog, args)
+        if isinstance(args, ChunkArguments):
+            actions = self.actions
+            return partial(
+                actions.capture if request.action == "capture" else actions.catalog, args
+            )
         tells = {"report": self.actions.report, "log": self.actions.log}.get(request.action)
         if tells is None or not isinstance(args, RunArguments):
             return None
@@ -297,7 +302,7 @@ def _subject(args: Arguments) -> str:
         parts = [f"{args.action} {args.release}"]
     elif isinstance(args, Compile):
         parts = [str(args.release)]
-    elif isinstance(args, CatalogArguments):
+    elif isinstance(args, ChunkArguments):
         parts = [f"chunk {args.chunk}"]
     elif isinstance(args, RunArguments):
         parts = [f"run {args.run or 'newest'}"]

@@ -21,7 +21,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
-from localpuppet.fleet.requests.catalog import CatalogArguments
+from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.fleet.requests.lifetime import lifetime_problem
@@ -237,7 +237,7 @@ class NoArguments:
 
 
 Arguments = (
-    CatalogArguments
+    ChunkArguments
     | Compile
     | Deploy
     | Disable
@@ -248,7 +248,8 @@ Arguments = (
     | NoArguments
 )
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
-    "catalog": CatalogArguments,
+    "capture": ChunkArguments,
+    "catalog": ChunkArguments,
     "compile": Compile,
     "deploy": Deploy,
     "disable": Disable,

@@ -1,19 +1,24 @@
 """How a node deals with other nodes: its identity, and what it trusts, shares and accepts.
 
-This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `socket` and
-`kick` of `localpuppet.yaml`, and their defaults.
+This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`, `capture`,
+`socket` and `kick` of `localpuppet.yaml`, and their defaults.
 """
 
 import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.node.settings.files import SettingsFile
 from localpuppet.node.settings.node import SYSTEM_ROOT
+
+if TYPE_CHECKING:
+    # All commands read the settings; only those that keep or send captures withhold values.
+    from localpuppet.node.preview.withheld import WithheldKeys
 
 SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 # The maximum number of bytes in the path of a UNIX socket (unix(7)).
@@ -41,6 +46,26 @@ class IdentitySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSettings:
+    """What a capture of this node contains.
+
+    Attributes:
+        withhold: Patterns of names whose values are withheld, besides the default ones.
+        show: Patterns of names whose values are not.
+    """
+
+    withhold: tuple[str, ...]
+    show: tuple[str, ...]
+
+    @property
+    def keys(self) -> "WithheldKeys":
+        """The names whose values are withheld."""
+        from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, WithheldKeys
+
+        return WithheldKeys((*DEFAULT_PATTERNS, *self.withhold), self.show)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
     """How a node deals with other nodes.
 
@@ -50,6 +75,7 @@ class PeerSettings:
         policy: The file that allows actions on this node to other signers.
         inventory: What this node publishes, and how long entries of others count.
         collect_policy: The file that limits which exported resources this node takes.
+        capture: What a capture of this node contains.
         socket: The agent's socket for Puppet.
         kick_always: Whether each run kicks, and not only one that changed something.
     """
@@ -59,6 +85,7 @@ class PeerSettings:
     policy: Path
     inventory: InventorySettings
     collect_policy: Path
+    capture: CaptureSettings
     socket: Path
     kick_always: bool
 
@@ -72,6 +99,10 @@ def peer_settings(file: SettingsFile) -> PeerSettings:
         policy=root / raw.get("policy", "policies/puppet.policy"),
         inventory=inventory_settings(raw, root, file.path),
         collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
+        capture=CaptureSettings(
+            withhold=tuple(raw.get("capture", {}).get("withhold", ())),
+            show=tuple(raw.get("capture", {}).get("show", ())),
+        ),
         socket=root / raw.get("socket", _socket(root, file.state)),
         kick_always=raw.get("kick") == "always",
     )

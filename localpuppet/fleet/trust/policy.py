@@ -26,6 +26,7 @@ from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, word
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
 DEPLOY = "deploy"
 REQUESTS = (
+    "capture",
     "catalog",
     "compile",
     "deploy",
@@ -40,6 +41,7 @@ REQUESTS = (
 TAKEOVER = "takeover"
 ACTIONS = (
     *ANY_ACTION,
+    "capture",
     "catalog",
     "compile",
     "forget",

@@ -30,6 +30,7 @@ from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.runner import Runner, RunObstacles
 from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.captures.keeping import CaptureKeeper
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.inventory.outbox import awaited
@@ -47,7 +48,7 @@ from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
 from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
-from localpuppet.fleet.wiring.publishing import PublishingWiring
+from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
@@ -150,6 +151,7 @@ def run_parts(
         CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log),
         confirmation,
         CatalogKeeper(node.settings.state),
+        capture_keeper(node),
     )
     ours = fleet_settings(node).agent.run_cmd is None
     changes = NoopReporter(node.settings.state, open_records(node)) if ours else None
@@ -268,6 +270,7 @@ class _Asked:
     candidates: CompilationJobs
     confirmation: Confirming
     catalog: CatalogKeeper
+    capture: CaptureKeeper
 
 
 def _actions(
@@ -288,6 +291,7 @@ def _actions(
         last_run=describer.last_run,
         report=describer.report,
         log=describer.log,
+        capture=asked.capture.reply,
         catalog=asked.catalog.reply,
         changes=changes,
         run=run,

@@ -17,6 +17,7 @@ from localpuppet.node.wiring.node import NodeWiring, program_environment
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.captures.keeping import CaptureKeeper
     from localpuppet.fleet.catalogs.keeping import CatalogKeeper
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.facts import PublishedRun
@@ -76,6 +77,9 @@ class PublishingWiring:
                 self._offer(note, run, status)
         with _noted(note):
             if self._history is not None:
+                from localpuppet.fleet.captures.answers import remove_answers
+
+                remove_answers(run)
                 self._history.after_run(run, status)
         with _noted(note):
             self._publish_apart(kicks=open_held_kicks(self._fleet.node).release(run.id))
@@ -198,6 +202,8 @@ class PublishingWiring:
         good_run = replace(good_run, exports=exports, servers=servers)
         if self._history is not None:
             good_run = self._keep_catalog(note, run, good_run)
+            if problem := capture_keeper(self._node).keep(run, good_run):
+                note(f"this run's capture is not kept: {problem}")
         entry = entry_of(good_run, settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
@@ -261,6 +267,16 @@ class PublishingWiring:
                 (self._exports.writer(fleet.name), self._keeper.writer(fleet.name))
             ),
         )
+
+
+def capture_keeper(node: NodeWiring) -> "CaptureKeeper":
+    """Return the capture of a node's last good run, as its settings limit it."""
+    from localpuppet.fleet.captures.keeping import CaptureKeeper
+    from localpuppet.fleet.captures.rules import CaptureRules
+
+    settings = peers(node)
+    rules = CaptureRules(selection=settings.inventory.selection, keys=settings.capture.keys)
+    return CaptureKeeper(node.settings.state, rules)
 
 
 @contextmanager

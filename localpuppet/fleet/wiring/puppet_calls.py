@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,5 +52,6 @@ def puppet_calls(
         inventory=inventory,
         exports=exports,
         keeper=keeper,
+        records=open_records(fleet.node),
         name=fleet.signer.name,
     )

@@ -71,6 +71,17 @@ class EncData:
             else EnvironmentName.parse(environment, where=at(where, "environment")),
         )
 
+    def to_dict(self) -> dict[str, Json]:
+        """Return the data in the form of `from_dict`."""
+        environment: dict[str, Json] = (
+            {} if self.environment is None else {"environment": str(self.environment)}
+        )
+        return {
+            "classes": {name: dict(body) for name, body in self.classes.items()},
+            "parameters": dict(self.parameters),
+            **environment,
+        }
+
     def over(self, lower: "EncData") -> "EncData":
         """Return `lower` with this layer on top: the upper value wins, parameter by parameter."""
         classes = dict(lower.classes)

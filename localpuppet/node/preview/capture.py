@@ -17,6 +17,8 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, at, field_values, wrong_type
 from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
 from localpuppet.node.preview.ports import CapturedQuery
@@ -26,6 +28,7 @@ SCHEMA = 1
 MAX_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 400_000
 MAX_LAYERS = 256
+MAX_NAME = 1024
 MAX_QUERIES = 512
 NO_DATA = EncData(classes={}, parameters={})
 _KEYS = (
@@ -104,22 +107,19 @@ class NodeCapture:
             queries=tuple(map(_query, fields.inner_list("queries", maximum=MAX_QUERIES)))
             if "queries" in fields
             else (),
-            captured=fields.text_or_none("captured") or "",
-            release=fields.text_or_none("release") or "",
+            captured=fields.parsed_or_none("captured", _time) or "",
+            release=one_line(fields.text_or_none("release") or "")[:MAX_NAME],
         )
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        data = self.data
         return {
             "schema": SCHEMA,
             "node": str(self.node),
-            "captured": self.captured,
-            "release": self.release,
+            **({"captured": self.captured} if self.captured else {}),
+            **({"release": self.release} if self.release else {}),
             "layers": list(self.layers),
-            "classes": {name: dict(body) for name, body in data.classes.items()},
-            "parameters": dict(data.parameters),
-            **({} if data.environment is None else {"environment": str(data.environment)}),
+            **self.data.to_dict(),
             "facts": dict(self.facts),
             "trusted": dict(self.trusted),
             "queries": [field_values(query) for query in self.queries],
@@ -169,6 +169,14 @@ class NodeCapture:
         with errors_at(f"node document of {self.node}", LocalpuppetError):
             layers = release_enc.select(self.layers)
             return classify([*layers, self.values_for_puppet().data])
+
+
+def _time(text: str) -> str:
+    try:
+        parse_time(text)
+    except ValueError as error:
+        raise InvalidInputError("is not a time, ISO 8601 with a zone") from error
+    return text
 
 
 def _query(fields: Fields) -> CapturedQuery:

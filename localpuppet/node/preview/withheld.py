@@ -12,6 +12,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 
@@ -19,7 +20,6 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, at
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
-# Patterns of keys in lower case and without '_' and '-'.
 DEFAULT_PATTERNS = (
     "*password*",
     "*passwd*",
@@ -55,24 +55,34 @@ _NUMBERS = {"Integer": 4096, "Float": 4096.5}
 TYPES = ("String", *_NUMBERS)
 
 
-def withhold(value: Json, patterns: tuple[str, ...]) -> Json:
-    """Return a value with placeholders for all that may be secret in it.
+@dataclass(frozen=True, slots=True)
+class WithheldKeys:
+    """The keys whose values are withheld.
 
-    Args:
-        value: The value.
-        patterns: Patterns of keys, as in `DEFAULT_PATTERNS`.
+    Attributes:
+        patterns: Shell globs of keys; case, `_` and `-` do not count.
+        shown: Globs of exceptions.
     """
+
+    patterns: tuple[str, ...] = DEFAULT_PATTERNS
+    shown: tuple[str, ...] = ()
+
+    def has(self, key: str) -> bool:
+        """Return whether the value of a key is withheld."""
+        return matches(key, self.patterns) and not matches(key, self.shown)
+
+
+def withhold(value: Json, keys: WithheldKeys) -> Json:
+    """Return a value with placeholders for all that may be secret in it."""
     if isinstance(value, dict):
         if value.get(TYPE_KEY) == WITHHELD:
             return value
         return {
-            key: withhold_all(item)
-            if is_withheld_key(key, patterns) or key == "__pvalue"
-            else withhold(item, patterns)
+            key: withhold_all(item) if keys.has(key) or key == "__pvalue" else withhold(item, keys)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [withhold(item, patterns) for item in value]
+        return [withhold(item, keys) for item in value]
     if isinstance(value, str) and _SECRET_TEXT.search(value):
         return withhold_all(value)
     return value
@@ -94,7 +104,7 @@ def withhold_all(value: Json) -> Json:
 
 
 @lru_cache(maxsize=8192)
-def is_withheld_key(key: str, patterns: tuple[str, ...]) -> bool:
+def matches(key: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a key, in any spelling, matches one of the patterns."""
     return _pattern(patterns).match(key.lower().translate(_SEPARATORS)) is not None
 
@@ -102,7 +112,8 @@ def is_withheld_key(key: str, patterns: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=8)
 def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
     # Without patterns nothing matches: an empty expression would match everything.
-    return re.compile("|".join(map(translate, patterns)) or r"(?!)")
+    plain = (pattern.lower().translate(_SEPARATORS) for pattern in patterns)
+    return re.compile("|".join(map(translate, plain)) or r"(?!)")
 
 
 def with_stand_ins(value: Json, *, where: str) -> Json:

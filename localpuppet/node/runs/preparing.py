@@ -18,7 +18,7 @@ from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.classify import node_document
-from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import InputReader, LoadedInput
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.releases.provider import ReleaseProvider
@@ -57,7 +57,13 @@ class PreparedRun:
             self.kept.release()
 
     def request(
-        self, run: RunId, now: datetime, *, command: Sequence[str], document: Mapping[str, Any]
+        self,
+        run: RunId,
+        now: datetime,
+        *,
+        command: Sequence[str],
+        document: Mapping[str, Any],
+        answer: EncData | None = None,
     ) -> RunRequest:
         """Return the request as the record has it.
 
@@ -66,8 +72,10 @@ class PreparedRun:
             now: UTC.
             command: The whole argument vector of Puppet; empty if Puppet is not started.
             document: The node document; empty without one.
+            answer: The answer of the site's ENC command, if any.
         """
         loaded, release, options = self.loaded, self.release, self.options
+        data = loaded.input.data if answer is None else loaded.input.data.over(answer)
         return RunRequest(
             id=run,
             requested_at=show_time(now),
@@ -87,6 +95,8 @@ class PreparedRun:
             work_tree=release.work_tree,
             instance_facts=tuple(sorted(self.instance_facts)),
             assignment={} if loaded.assignment is None else loaded.assignment.to_public(),
+            # After a rollback the whole document is recorded, and the input has no part in it.
+            data=options.document.to_dict() if options.document else data.to_dict(),
         )
 
 

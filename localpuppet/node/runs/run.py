@@ -78,6 +78,7 @@ class RunRequest:
         input: Where the input came from (a path, `-`, a URL).
         input_sha256: SHA-256 of the input's bytes.
         layers: The layers that the input names.
+        data: The ENC data of the input over the answer of the site's ENC, before the release's.
         noop: Whether noop was requested.
         timeout: Seconds.
         command: The whole argument vector of Puppet.
@@ -108,6 +109,7 @@ class RunRequest:
     work_tree: str = ""
     instance_facts: tuple[str, ...] = ()
     assignment: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -16,7 +16,7 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes
 from localpuppet.node.enc import classify
 from localpuppet.node.enc.command import EncCommand
-from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.instance.handover import hand_over
 from localpuppet.node.puppet.command import ApplyCommand, with_names
 from localpuppet.node.puppet.environment import LeanStart
@@ -220,7 +220,10 @@ class Supervisor:
         self, installation: Installation, run: RunDirectory, prepared: PreparedRun
     ) -> tuple[RunRequest, ApplyCommand]:
         node, release, options = self._node, prepared.release, prepared.options
-        document = prepared.document or self._ask_enc(installation, prepared)
+        answer = None if prepared.document else self._ask_enc(installation)
+        document = prepared.document or classify.node_document(
+            prepared.loaded, release.enc, answer=answer
+        )
         try:
             node.fits(document, release, options.extra)
         except LocalpuppetError as error:
@@ -232,18 +235,15 @@ class Supervisor:
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
         )
-        now = self._clock.now()
-        request = prepared.request(run.id, now, command=command, document=document.to_dict())
+        now, whole = self._clock.now(), document.to_dict()
+        request = prepared.request(run.id, now, command=command, document=whole, answer=answer)
         return request, call
 
-    def _ask_enc(self, installation: Installation, prepared: PreparedRun) -> NodeDocument:
-        answer = None
-        if self._node.enc_command is not None:
-            name = NodeName.parse(installation.settings["certname"])
-            answer = self._node.enc_command.ask(
-                name, processes=self._processes, documents=self._documents
-            )
-        return classify.node_document(prepared.loaded, prepared.release.enc, answer=answer)
+    def _ask_enc(self, installation: Installation) -> EncData | None:
+        if (enc := self._node.enc_command) is None:
+            return None
+        name = NodeName.parse(installation.settings["certname"])
+        return enc.ask(name, processes=self._processes, documents=self._documents)
 
     def _never_started(
         self, record: OpenRecord, prepared: PreparedRun, error: LocalpuppetError

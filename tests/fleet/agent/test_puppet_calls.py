@@ -93,6 +93,7 @@ class Rig:
             inventory=inventory,
             exports=exports,
             keeper=keeper if agent else None,
+            records=records,
             name="a.example.com",
         )
 

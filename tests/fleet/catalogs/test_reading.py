@@ -13,11 +13,12 @@ from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.asking import ask_catalog
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog
-from localpuppet.fleet.catalogs.keeping import REPLY_CHUNK, CatalogKeeper
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.catalogs.reading import FRESH, CatalogReader
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.records import to_stored_record
-from localpuppet.fleet.requests.catalog import CatalogArguments
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.chunked import REPLY_CHUNK
 from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Arguments
@@ -37,14 +38,14 @@ class Nodes(RequestClient):
 
     def __init__(self, keeper: CatalogKeeper) -> None:
         self.keeper = keeper
-        self.asked: list[CatalogArguments] = []
+        self.asked: list[ChunkArguments] = []
         self.change: Callable[[dict[str, Json]], Mapping[str, Any] | str] = lambda told: told
 
     async def ask(
         self, node: NodeName, action: str, args: Arguments, *, patience: float
     ) -> NodeAnswer:
         assert action == "catalog"
-        assert isinstance(args, CatalogArguments)
+        assert isinstance(args, ChunkArguments)
         self.asked.append(args)
         try:
             told: Mapping[str, Any] | str = self.change(self.keeper.reply(args))

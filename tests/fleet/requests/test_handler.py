@@ -110,6 +110,7 @@ class Site:
                 changed=self.change,
                 deploy=self.deploy,
                 confirm=lambda caller, args: {"confirmed": f"{caller} {args.nonce}"},
+                capture=lambda args: {"part": args.chunk},
                 catalog=lambda args: {"chunk": args.chunk},
                 compile=lambda caller, args: {"compiled": f"{caller} {args.release}"},
                 rollout=self.rollout,

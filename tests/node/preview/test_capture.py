@@ -12,7 +12,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import EncData, ReleaseEnc
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
 from localpuppet.node.preview.ports import CapturedQuery
-from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, withhold
+from localpuppet.node.preview.withheld import WithheldKeys, withhold
 
 WEB = NodeName("web1.example.org")
 SECRET: Json = {"__ptype": "Withheld", "type": "String"}
@@ -129,7 +129,7 @@ def test_hostile_json_is_refused(data: bytes) -> None:
 
 def test_values_that_may_be_secret_become_placeholders_of_their_type() -> None:
     plain: Json = {"port": 80, "user": "app", "list": ["a", {"b": None}]}
-    assert withhold(plain, DEFAULT_PATTERNS) == plain
+    assert withhold(plain, WithheldKeys()) == plain
     secret: Json = {
         "dbPassword": "x",
         "api_tokens": {"one": "x", "many": ["x", 1, 1.5, None, True, ""]},
@@ -138,7 +138,7 @@ def test_values_that_may_be_secret_become_placeholders_of_their_type() -> None:
         "url": "https://app:pass@db.example.org/x",
         "text": "-----BEGIN RSA PRIVATE KEY-----\nx",
     }
-    withheld = withhold(secret, DEFAULT_PATTERNS)
+    withheld = withhold(secret, WithheldKeys())
     assert withheld == {
         "dbPassword": SECRET,
         "api_tokens": {
@@ -150,8 +150,10 @@ def test_values_that_may_be_secret_become_placeholders_of_their_type() -> None:
         "url": SECRET,
         "text": SECRET,
     }
-    assert withhold(withheld, DEFAULT_PATTERNS) == withheld
-    assert withhold({"password": "x"}, ()) == {"password": "x"}
+    assert withhold(withheld, WithheldKeys()) == withheld
+    assert withhold({"password": "x"}, WithheldKeys(())) == {"password": "x"}
+    keys = WithheldKeys(("*_Key",), shown=("host-key",))
+    assert withhold({"apikey": "x", "HOST_KEY": "y"}, keys) == {"apikey": SECRET, "HOST_KEY": "y"}
 
 
 def _of(kind: str) -> dict[str, str]:

@@ -31,7 +31,8 @@ Puppet::Functions.create_function(:leader) do
   def leader(name, ttl = 60)
     agent = PuppetX::Localpuppet::Agent
     take = !Puppet[:noop] && !Puppet.run_mode.server?
-    holder = agent.call('leader', { 'name' => name, 'ttl' => ttl, 'take' => take })['holder']
+    question = { 'name' => name, 'ttl' => ttl, 'take' => take, 'run' => agent.run }
+    holder = agent.call('leader', question)['holder']
     return holder || false if holder.nil? || holder.is_a?(String)
 
     raise agent::Error, "the agent's answer to leader('#{name}') is not a node name"

@@ -1,4 +1,4 @@
-"""The arguments of `catalog`: which part of the catalog of the node's last good run."""
+"""The arguments of `capture` and `catalog`: which part of the reply, which is too large for one."""
 
 import re
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogArguments:
-    """The arguments of `catalog`.
+class ChunkArguments:
+    """The arguments of `capture` and `catalog`.
 
     Attributes:
         chunk: The number of the chunk, from 0.
-        digest: The digest of the catalog that the caller began with; empty for the first chunk.
+        digest: The digest of the data that the caller began with; empty for the first chunk.
     """
 
     chunk: int = 0
     digest: str = ""
 
     @classmethod
-    def read(cls, fields: Fields) -> "CatalogArguments":
+    def read(cls, fields: Fields) -> "ChunkArguments":
         """Read the arguments from JSON fields.
 
         Raises:

@@ -1,0 +1,70 @@
+"""Collect the captures of nodes in a directory: one private file for each node.
+
+- A file is replaced whole, or not at all. A capture that did not change leaves its file alone.
+- A node that does not answer, refuses or sends something invalid leaves its earlier file, and is
+  reported. The captures of the other nodes are collected.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.files import disk_errors, make_private, write_durably
+from localpuppet.fleet.captures.asking import ask_capture, read_capture
+from localpuppet.fleet.requests.client import RequestClient
+
+# Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
+# `keeping.MAX_PACKED` bytes, an unpacked one `node.preview.capture.MAX_BYTES`.
+AT_ONCE, UNPACKED = 64, 2
+
+
+async def collect_captures(
+    client: RequestClient,
+    nodes: Sequence[NodeName],
+    directory: Path,
+    *,
+    patience: float,
+    progress: Callable[[NodeName, str], None],
+) -> dict[NodeName, str]:
+    """Write the capture of each node to `NODE.json`; return the nodes without one, with reasons.
+
+    Args:
+        client: Sends the requests.
+        nodes: The nodes.
+        directory: The directory; it is made if there is none.
+        patience: Seconds to wait for each reply.
+        progress: Called after each node with the reason why it has no capture, or an empty text.
+
+    Raises:
+        StateError: The directory cannot be made.
+    """
+    make_private(directory)
+    slots, unpacking = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(UNPACKED)
+    problems: dict[NodeName, str] = {}
+
+    async def collect(node: NodeName) -> None:
+        problem = ""
+        try:
+            async with slots:
+                packed = await ask_capture(client, node, patience=patience)
+                async with unpacking:
+                    await asyncio.to_thread(_write, directory, node, packed)
+        except LocalpuppetError as error:
+            problem = problems[node] = str(error)
+        progress(node, problem)
+
+    async with client.together():
+        await asyncio.gather(*map(collect, nodes))
+    return {node: problems[node] for node in nodes if node in problems}
+
+
+def _write(directory: Path, node: NodeName, packed: bytes) -> None:
+    # Written again in localpuppet's own form: no byte of the file is the node's choice but values.
+    path, data = directory / f"{node}.json", read_capture(node, packed).to_bytes()
+    with disk_errors(path):
+        unchanged = path.is_file() and not path.is_symlink() and path.read_bytes() == data
+        unchanged = unchanged and path.stat().st_mode & 0o777 == 0o600
+    if not unchanged:
+        write_durably(path, data)

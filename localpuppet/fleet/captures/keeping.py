@@ -1,0 +1,153 @@
+"""Keep the capture of the last good run, and send it on request.
+
+- `captures/last.json` in the state directory has the capture, private and without the values that
+  the rules withhold. It is replaced whole.
+- If the capture of a good run cannot be made, the file has the reason. An older capture is never
+  presented as that of the last good run.
+"""
+
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.fleet.captures.answers import read_answers
+from localpuppet.fleet.captures.rules import CaptureRules
+from localpuppet.fleet.inventory.chunks import digest_of
+from localpuppet.fleet.inventory.facts import PublishedRun
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.chunked import reply_chunk
+from localpuppet.node.enc.document import EncData
+from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.runs.records import RunDirectory
+
+SCHEMA = 1
+MAX_PACKED = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCapture:
+    """`captures/last.json`.
+
+    Attributes:
+        node: The node.
+        run: The run.
+        problem: Why there is no capture of it, in one line; otherwise empty.
+        instance_facts: The facts that the cloud's instance data gave to the run.
+        capture: The capture in its JSON form; empty with a problem.
+    """
+
+    node: str
+    run: str
+    problem: str = ""
+    instance_facts: tuple[str, ...] = ()
+    capture: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> "StoredCapture":
+        """Return the stored capture; raise `StateError` if it is damaged."""
+        check_schema(raw, SCHEMA)
+        with damage_errors():
+            return cls(
+                **{key: str(raw[key]) for key in ("node", "run", "problem")},
+                instance_facts=tuple(map(str, raw["instance_facts"])),
+                capture=dict(raw["capture"]),
+            )
+
+
+class CaptureKeeper:
+    """The capture of this node's last good run.
+
+    Args:
+        state: The state directory.
+        rules: What a capture contains.
+    """
+
+    def __init__(self, state: Path, rules: CaptureRules) -> None:
+        self._file = state / "captures" / "last.json"
+        self._rules = rules
+
+    def keep(self, run: RunDirectory, published: PublishedRun) -> str:
+        """Keep the capture of a good run; return why there is none, or an empty text.
+
+        Args:
+            run: The run.
+            published: What the node publishes of it.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        node, request = published.node, run.read_request()
+        cloud = tuple(request.get("instance_facts") or ())
+        stored = StoredCapture(node=node, run=run.id, instance_facts=cloud)
+        try:
+            with damage_errors(str(run.request)):
+                layers, data = tuple(request["layers"]), EncData.from_dict(request["data"])
+            capture = NodeCapture(
+                node=node,
+                facts=published.facts,
+                layers=layers,
+                data=data,
+                queries=read_answers(run),
+                captured=show_epoch(published.at),
+                release=published.release,
+            )
+            capture = self._rules.of(capture, instance_facts=cloud)
+            _packed(capture)
+            stored = replace(stored, capture=capture.to_dict())
+        except (InvalidInputError, StateError) as error:
+            stored = replace(stored, problem=one_line(str(error)))
+        make_private(self._file.parent)
+        write_json(self._file, {"schema": SCHEMA, **asdict(stored)})
+        return stored.problem
+
+    def reply(self, args: ChunkArguments) -> dict[str, Json]:
+        """Return the result of a request: the header and one chunk in base64.
+
+        Raises:
+            LocalpuppetError: There is no capture, or another one than the caller began with.
+        """
+        stored = self._stored()
+        if stored.problem:
+            raise StateError(f"has no capture: {stored.problem}", where=f"run {stored.run}")
+        node = NodeName(stored.node)
+        try:
+            capture = NodeCapture.from_dict(stored.capture, node=node, where="capture")
+        except LocalpuppetError as error:
+            raise StateError(f"is damaged: {error}", where=str(self._file)) from error
+        capture = self._rules.of(capture, instance_facts=stored.instance_facts)
+        data = _packed(capture)
+        header: dict[str, Json] = {
+            "run": stored.run,
+            "release": capture.release,
+            "captured": capture.captured,
+            "digest": digest_of(data),
+            "size": len(data),
+        }
+        return reply_chunk("capture", header, data, args)
+
+    def _stored(self) -> StoredCapture:
+        try:
+            raw = read_json(self._file)
+        except FileNotFoundError as error:
+            raise StateError(
+                "keeps no capture yet", where="this node", hint="the next good run keeps one"
+            ) from error
+        return StoredCapture.from_dict(raw)
+
+
+def _packed(capture: NodeCapture) -> bytes:
+    data = zlib.compress(capture.to_bytes())
+    if len(data) > MAX_PACKED:
+        raise InvalidInputError(
+            f"the capture is too large: {len(data)} bytes packed, the limit is {MAX_PACKED}"
+        )
+    return data

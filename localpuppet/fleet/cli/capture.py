@@ -1,0 +1,111 @@
+"""`localpuppet capture`: collect what the catalogs of nodes depend on, for a preview."""
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.cli.progress import shown, whom
+from localpuppet.fleet.inventory.reading import UnansweredQuery
+from localpuppet.fleet.requests.lifetime import PATIENCE
+from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.node_options import node_option
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+
+
+@click.command(
+    "capture",
+    cls=Command,
+    exits={
+        0: "the directory has a new capture of each node",
+        1: "a node has no new capture",
+        69: "the bus is unreachable, or the inventory is too old",
+    },
+)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--query", metavar="QUERY", help="The nodes that match: see 'localpuppet query'.")
+@node_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def capture_command(
+    node: NodeWiring, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
+) -> int:
+    """Collect the facts and node documents of nodes, for a preview without the nodes.
+
+    Each node sends what the catalog of its last good run depended on: facts, the data of its input,
+    and the answers to its queries. DIR gets one private file NODE.json for each. Values that may be
+    secret are placeholders: see capture.withhold in localpuppet.yaml. Facts that inventory.hide
+    matches are left out.
+
+    The policy of each node must allow you `capture`, which '*' does not include. If a node sends no
+    capture, its earlier file stays, and the command names it.
+
+    Examples:
+      localpuppet capture --query '' nodes/                  every node of the inventory
+      localpuppet capture --query role=web nodes/
+      localpuppet capture --node web01.example.com nodes/ --json
+    """
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+
+    if query is None and not nodes:
+        raise click.UsageError("name nodes with --query or --node")
+    names = [*map(NodeName.parse, dict.fromkeys(nodes))]
+    if query is not None:
+        names = sorted({*names, *_matching(node, query)})
+    problems = _collect(FleetWiring(node), names, directory, as_json=as_json)
+    captured = [name for name in names if name not in problems]
+    if as_json:
+        document = {"directory": str(directory), "captured": captured, "failed": problems}
+        render.emit_json({"schema": 1, **document})
+    else:
+        render.emit(f"captured {len(captured)} of {render.counted(len(names), 'node')}")
+    return 1 if problems else 0
+
+
+def _matching(node: NodeWiring, query: str) -> list[NodeName]:
+    from localpuppet.fleet.inventory.query.functions import FunctionCall
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    calls = InventoryWiring(node).calls(render.QuietObserver().note)
+    reply = run(calls.ask(FunctionCall.of("query", [query])))
+    if isinstance(reply, UnansweredQuery):
+        raise UnavailableError(f"could not be asked: {reply.reason}", where="inventory")
+    if not reply.answer.names:
+        raise InvalidInputError(
+            "no node of the inventory matches", where="--query", hint="see 'localpuppet nodes'"
+        )
+    return [*map(NodeName.parse, reply.answer.names)]
+
+
+def _collect(
+    fleet: "FleetWiring", names: Sequence[NodeName], directory: Path, *, as_json: bool
+) -> dict[NodeName, str]:
+    from localpuppet.fleet.captures.collecting import collect_captures
+    from localpuppet.fleet.wiring.run_async import run
+
+    observer = render.observer(quiet=as_json, title=f"capturing {whom(names)}")
+
+    done = count(1)
+
+    def progress(name: NodeName, problem: str) -> None:
+        observer.count(next(done), len(names), "nodes")
+        if problem and not as_json:
+            text = render.user_text(problem)
+            observer.line(f"{name}: {render.word('failed')}: {text}")
+
+    async def collect() -> dict[NodeName, str]:
+        async with shown(observer), fleet.connected() as kv:
+            return await collect_captures(
+                fleet.requests(kv), names, directory, patience=PATIENCE, progress=progress
+            )
+
+    return run(collect())

@@ -1,0 +1,354 @@
+"""Captures on the way from a node to a file: rules, hostile nodes, kills between writes."""
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.json_text import JsonText
+from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.captures import answers
+from localpuppet.fleet.captures.answers import note_answer, read_answers, remove_answers
+from localpuppet.fleet.captures.asking import read_capture
+from localpuppet.fleet.captures.collecting import collect_captures
+from localpuppet.fleet.captures.keeping import MAX_PACKED, CaptureKeeper
+from localpuppet.fleet.captures.rules import CaptureRules
+from localpuppet.fleet.inventory.chunks import digest_of
+from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.chunked import REPLY_CHUNK
+from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.request import Arguments
+from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
+from localpuppet.node.preview.withheld import WithheldKeys
+from localpuppet.node.runs.records import RunDirectory
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.fleet.exports.offers import random_text
+
+WEB, DB = NodeName("web01.example.com"), NodeName("db01.example.com")
+RUN = "20261125T120000.000000Z-0001"
+LAX = CaptureRules(selection=FactSelection(), keys=WithheldKeys(()))
+STRICT = CaptureRules(selection=FactSelection(hide=("site*",)), keys=WithheldKeys())
+WITHHELD = {"__ptype": "Withheld", "type": "String"}
+
+
+def recorded(directory: Path, **request: Any) -> RunDirectory:
+    """Make the record of a good run."""
+    run = RunDirectory(directory / RUN)
+    run.path.mkdir(parents=True, exist_ok=True)
+    body = {"schema": 1, "layers": [], "data": {"classes": {}, "parameters": {}}, **request}
+    run.request.write_text(json.dumps(body))
+    return run
+
+
+def published(facts: Mapping[str, Json], node: NodeName = WEB) -> PublishedRun:
+    return PublishedRun(
+        node=node,
+        at=1_764_000_000.5,
+        run=RunId(RUN),
+        release="app/tags/r1",
+        environment=EnvironmentName("production"),
+        parameters={},
+        facts=facts,
+        withheld=(),
+        classes=(),
+        paths=(),
+    )
+
+
+def kept(directory: Path, facts: Mapping[str, Json], node: NodeName = WEB) -> CaptureKeeper:
+    keeper = CaptureKeeper(directory / "state", LAX)
+    assert keeper.keep(recorded(directory / "runs"), published(facts, node)) == ""
+    return keeper
+
+
+class Nodes(RequestClient):
+    """Nodes that answer from their keepers, and may change what they send."""
+
+    def __init__(self, keepers: Mapping[NodeName, CaptureKeeper]) -> None:
+        super().__init__(
+            MemoryKeyValue(MemoryStore()),
+            signer=_Caller(),  # type: ignore[arg-type]
+            verifier=None,  # type: ignore[arg-type]
+            clock=None,  # type: ignore[arg-type]
+        )
+        self.keepers = keepers
+        self.asked: list[ChunkArguments] = []
+        self.change: Callable[[dict[str, Any]], Any] = lambda reply: reply
+
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
+        assert action == "capture"
+        assert isinstance(args, ChunkArguments)
+        self.asked.append(args)
+        if node not in self.keepers:
+            return NodeAnswer(reply=None, problem=NO_ANSWER)
+        try:
+            result = self.change(self.keepers[node].reply(args))
+        except (InvalidInputError, StateError) as error:
+            result = str(error)
+        ok = not isinstance(result, str)
+        return NodeAnswer(
+            reply=NodeReply(
+                node=SignerName(node),
+                caller=SignerName("me"),
+                iat=1,
+                exp=2,
+                in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+                ok=ok,
+                result=result if ok else {},
+                error=None if ok else result,
+            )
+        )
+
+
+class _Caller:
+    name = SignerName("me")
+
+
+async def collected(nodes: Nodes, directory: Path, *names: NodeName) -> dict[NodeName, str]:
+    seen: list[tuple[NodeName, str]] = []
+    problems = await collect_captures(
+        nodes, names, directory, patience=1, progress=lambda *event: seen.append(event)
+    )
+    assert sorted(seen) == sorted((name, problems.get(name, "")) for name in names)
+    return problems
+
+
+def sending(capture: bytes, **header: Any) -> Callable[[dict[str, Any]], Any]:
+    """Return what a node sends that packs these bytes as its capture."""
+    packed = zlib.compress(capture)
+    part = {"digest": digest_of(packed), "size": len(packed), **header}
+    return lambda reply: {
+        "capture": {**reply["capture"], **part},
+        "data": base64.b64encode(packed).decode(),
+    }
+
+
+async def test_a_large_capture_comes_in_chunks_and_a_run_between_begins_again(
+    tmp_path: Path,
+) -> None:
+    keeper = kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})
+    nodes = Nodes({WEB: keeper})
+    assert await collected(nodes, tmp_path / "nodes", WEB) == {}
+    count = len(nodes.asked)
+    assert count > 2
+
+    def run_again(reply: dict[str, Any]) -> dict[str, Any]:
+        if len(nodes.asked) == count + 1:
+            kept(tmp_path, {"text": "small"})
+        return reply
+
+    nodes.change = run_again
+    assert await collected(nodes, tmp_path / "nodes", WEB) == {}
+    assert [args.chunk for args in nodes.asked[count:]] == [0, 1, 0]
+    text = (tmp_path / "nodes" / f"{WEB}.json").read_bytes()
+    assert NodeCapture.parse(text, node=WEB, where="").facts == {"text": "small"}
+
+
+GOOD = NodeCapture(node=WEB, facts={"a": 1})
+OTHER = NodeCapture(node=DB, facts={}).to_bytes()
+BOMB = b'{"facts": {"a": "' + b"x" * (MAX_BYTES + 1) + b'"}}'
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda reply: {**reply, "data": "A" * len(reply["data"])}, "without the digest"),
+        (lambda reply: {**reply, "data": "?"}, "unknown answer"),
+        (lambda reply: {**reply, "data": ""}, "at most"),
+        (lambda reply: {"data": reply["data"]}, "unknown answer"),
+        (lambda reply: {**reply, "capture": []}, "unknown answer"),
+        (lambda _: {}, "unknown answer"),
+        (sending(b"{}", size=10**9), f"at most {MAX_PACKED}"),
+        (sending(b"{}", size=-1), "at most"),
+        (sending(b"{}", size="1"), "unknown answer"),
+        (sending(b"{}", digest="0" * 64), "without the digest"),
+        (sending(b"{}"), "'facts' is missing"),
+        (sending(b"[]"), "not a JSON object"),
+        (sending(OTHER), f"must be {WEB}"),
+        (sending(OTHER.replace(DB.encode(), b"../../x")), f"must be {WEB}"),
+        (sending(b'{"facts": {}, "captured": "\\u001b[2J"}'), "not a time"),
+        (sending(b'{"facts": {}, "x": 1}'), "unknown key 'x'"),
+        (sending(b'{"facts": {"a":' + b"[" * 200 + b"]" * 200 + b"}}"), "nested too deep"),
+        (sending(BOMB), "more than"),
+        (lambda _: "denied \x1b[2J", "denied"),
+    ],
+)
+async def test_a_hostile_node_is_refused_and_the_others_are_not(
+    change: Callable[[dict[str, Any]], Any], problem: str, tmp_path: Path
+) -> None:
+    nodes = Nodes({WEB: kept(tmp_path / "web", {"a": 1}), DB: kept(tmp_path / "db", {"a": 2}, DB)})
+    directory = tmp_path / "nodes"
+    assert await collected(nodes, directory, WEB) == {}
+    before = (directory / f"{WEB}.json").read_bytes()
+    nodes.change = lambda reply: change(reply) if nodes.asked[-1:] else reply
+    of_web = nodes.keepers[WEB]
+
+    async def ask(node: NodeName, *args: Any, **options: Any) -> NodeAnswer:
+        nodes.change = change if node == WEB else lambda reply: reply
+        return await Nodes.ask(nodes, node, *args, **options)
+
+    nodes.ask = ask  # type: ignore[method-assign]
+    assert of_web is not None
+    problems = await collected(nodes, directory, WEB, DB)
+    assert list(problems) == [WEB]
+    assert problem in problems[WEB]
+    assert problems[WEB].startswith(f"capture of {WEB}: ")
+    assert "\x1b" not in problems[WEB]
+    assert (directory / f"{WEB}.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.rglob("*.json") if "nodes" in path.parts) == [
+        f"{DB}.json",
+        f"{WEB}.json",
+    ]
+
+
+async def test_what_a_node_sends_is_written_in_one_form_and_escaped(tmp_path: Path) -> None:
+    raw = {"facts": {"a": "\x1b[2J</details>"}, "release": "r\x1b[2J\n" + "x" * 5000}
+    nodes = Nodes({WEB: kept(tmp_path, {})})
+    nodes.change = sending(json.dumps(raw).encode())
+    assert await collected(nodes, tmp_path / "nodes", WEB) == {}
+    data = (tmp_path / "nodes" / f"{WEB}.json").read_bytes()
+    assert b"\x1b" not in data
+    assert data.isascii()
+    capture = NodeCapture.parse(data, node=WEB, where="")
+    assert len(capture.release) <= 1024
+    assert "\n" not in capture.release
+
+
+async def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    directory, outside = tmp_path / "nodes", tmp_path / "outside"
+    directory.mkdir()
+    outside.write_text("precious")
+    (directory / f"{WEB}.json").symlink_to(outside)
+    assert await collected(Nodes({WEB: kept(tmp_path, {})}), directory, WEB) == {}
+    assert outside.read_text() == "precious"
+    assert not (directory / f"{WEB}.json").is_symlink()
+    assert (directory / f"{WEB}.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_disk_that_refuses_a_file_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes({WEB: kept(tmp_path / "w", {"a": 1}), DB: kept(tmp_path / "d", {"a": 1}, DB)})
+    directory = tmp_path / "nodes"
+    await collected(nodes, directory, WEB, DB)
+    before = (directory / f"{WEB}.json").read_bytes()
+    nodes = Nodes({WEB: kept(tmp_path / "w", {"a": 2}), DB: kept(tmp_path / "d", {"a": 2}, DB)})
+    rename = os.rename
+
+    def refuse(source: Any, target: Any, **options: Any) -> None:
+        if str(target).endswith(f"{WEB}.json"):
+            raise OSError(28, "No space left on device")
+        rename(source, target, **options)
+
+    monkeypatch.setattr("os.rename", refuse)
+    problems = await collected(nodes, directory, WEB, DB)
+    assert "No space left" in problems[WEB]
+    assert list(problems) == [WEB]
+    assert (directory / f"{WEB}.json").read_bytes() == before
+    assert sorted(path.name for path in directory.iterdir()) == [f"{DB}.json", f"{WEB}.json"]
+
+
+def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: Path) -> None:
+    data = {"classes": {"app": {"password": "CANARY", "x": 1}}, "parameters": {"key": "CANARY"}}
+    run = recorded(tmp_path, data=data, instance_facts=["role", "instance_id", "db", "zone"])
+    note_answer(run, "query_facts", ["", ["a"]], {"a": {"api_token": "CANARY", "key": "public"}})
+    facts: dict[str, Json] = {
+        **{"site": "CANARY", "os": {"family": "Debian", "token": "CANARY"}, "role": "web"},
+        **{"instance_id": "i-1", "db": "CANARY", "zone": "a"},
+    }
+    shown = CaptureRules(
+        selection=FactSelection(facts=("role",), hide=("site*",)),
+        keys=WithheldKeys(shown=("zone",)),
+    )
+    keeper = CaptureKeeper(tmp_path / "state", shown)
+    assert keeper.keep(run, published(facts)) == ""
+    stored = (tmp_path / "state" / "captures" / "last.json").read_bytes()
+    assert b"CANARY" not in stored
+
+    def sent(keeper: CaptureKeeper) -> NodeCapture:
+        reply: Any = keeper.reply(ChunkArguments())
+        return read_capture(WEB, base64.b64decode(reply["data"]))
+
+    capture = sent(keeper)
+    assert capture.facts == {
+        **{"os": {"family": "Debian"}, "role": "web", "instance_id": "i-1"},
+        **{"db": WITHHELD, "zone": "a"},
+    }
+    assert capture.data.classes == {"app": {"password": WITHHELD, "x": 1}}
+    assert capture.data.parameters == {"key": WITHHELD}
+    assert capture.queries[0].answer == {"a": {"api_token": WITHHELD, "key": "public"}}
+    stricter = replace(
+        shown,
+        selection=FactSelection(hide=("site*", "os.*")),
+        keys=WithheldKeys(("x", "password", "key")),
+    )
+    again = sent(CaptureKeeper(tmp_path / "state", stricter))
+    assert again.facts == {"role": "web", "instance_id": "i-1", "db": WITHHELD, "zone": WITHHELD}
+    assert again.data.classes["app"]["x"] == {"__ptype": "Withheld", "type": "Integer"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "request_body", "problem"),
+    [
+        ({"text": random_text(MAX_BYTES + 1, 2)}, {}, "is too large"),
+        ({}, {"data": {"classes": {"BAD": {}}}}, "BAD"),
+        ({}, {"data": None}, "request.json: is damaged"),
+    ],
+)
+def test_a_run_without_a_capture_never_shows_the_one_before(
+    tmp_path: Path, facts: dict[str, Json], request_body: dict[str, Any], problem: str
+) -> None:
+    keeper = kept(tmp_path, {"a": 1})
+    run = recorded(tmp_path / "runs", **request_body)
+    assert problem in keeper.keep(run, published(facts))
+    with pytest.raises(StateError, match=f"run {RUN}: has no capture: "):
+        keeper.reply(ChunkArguments())
+    assert "keeps no capture yet" in _problem(CaptureKeeper(tmp_path / "other", LAX))
+    (tmp_path / "state" / "captures" / "last.json").write_text('{"schema": 1, "node": ')
+    assert "captures/last.json" in _problem(keeper)
+    (tmp_path / "state" / "captures" / "last.json").write_text('{"schema": 1, "node": "a"}')
+    assert "is damaged" in _problem(keeper)
+
+
+def _problem(keeper: CaptureKeeper) -> str:
+    with pytest.raises(StateError) as caught:
+        keeper.reply(ChunkArguments())
+    return str(caught.value)
+
+
+def test_answers_are_private_bounded_and_the_last_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded(tmp_path)
+    assert read_answers(run) == ()
+    note_answer(run, "query_nodes", ["a"], JsonText('["x"]'))
+    note_answer(run, "leader", ["m", 60], None)
+    note_answer(run, "query_nodes", ["a"], JsonText('["x","y"]'))
+    note_answer(run, "query_nodes", ["b"], JsonText('"' + "x" * answers.MAX_ANSWER + '"'))
+    file = run.path / "answers.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [(one.function, one.arguments, one.answer) for one in read_answers(run)] == [
+        ("query_nodes", ("a",), ["x", "y"]),
+        ("leader", ("m", 60), None),
+    ]
+    monkeypatch.setattr(answers, "MAX_ANSWERS", file.stat().st_size + 10)
+    note_answer(run, "query_nodes", ["c"], [])
+    assert len(read_answers(run)) == 2
+    file.write_bytes(file.read_bytes() + b'{"function": "que')
+    with pytest.raises(StateError, match="is damaged"):
+        read_answers(run)
+    remove_answers(run)
+    remove_answers(run)
+    assert not file.exists()
