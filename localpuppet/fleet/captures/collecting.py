@@ -33,7 +33,7 @@ async def collect_captures(
     Args:
         client: Sends the requests.
         nodes: The nodes.
-        directory: The directory; it is made if there is none.
+        directory: The directory; it is made if it does not exist.
         patience: Seconds to wait for each reply.
         progress: Called after each node with the reason why it has no capture, or an empty text.
 

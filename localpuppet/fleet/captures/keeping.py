@@ -76,7 +76,7 @@ class CaptureKeeper:
         self._rules = rules
 
     def keep(self, run: RunDirectory, published: PublishedRun) -> str:
-        """Keep the capture of a good run; return why there is none, or an empty text.
+        """Keep the capture of a good run; return why it cannot be kept, or an empty text.
 
         Args:
             run: The run.

@@ -1,7 +1,7 @@
 """Commands that reach other nodes, and the agent.
 
-verbs: `agent`, `assign`, `bus`, `call`, `inventory`, `keys`, `lease`, `nodes`, `permissions`,
-    `record`, `requests`, `trigger`.
+verbs: `agent`, `assign`, `bus`, `call`, `capture`, `inventory`, `keys`, `lease`, `nodes`,
+    `permissions`, `record`, `requests`, `trigger`.
 shared by verbs: `additions`, `asking`, `node_table`, `nodes_watch`, `policies`, `progress`,
     `render_reply`.
 """
