@@ -33,6 +33,10 @@ class EarlierFormatError(StateError):
     """An earlier version wrote the file, in a format that this version does not read."""
 
 
+class LaterFormatError(StateError):
+    """A later version wrote the file, in a format that this version does not know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """The format of a file in one version of localpuppet.
@@ -217,7 +221,7 @@ class Database:
         connection.execute("PRAGMA synchronous = FULL")
         if version not in (0, self.form.version):
             earlier = version < self.form.version
-            raise (EarlierFormatError if earlier else StateError)(
+            raise (EarlierFormatError if earlier else LaterFormatError)(
                 f"was written by another version of localpuppet (format {version})",
                 where=str(self.path),
                 hint=self.damaged if earlier else "update localpuppet",

@@ -14,6 +14,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,7 @@ class PreviewCache(TreeStates):
             if row[-1] != today():
                 old.append((today(), row[0]))
         if damaged or old:
-            with self._file.transaction() as connection:
+            with suppress(DamagedEntryError), self._file.transaction() as connection:
                 connection.executemany("DELETE FROM entries WHERE id = ?", damaged)
                 connection.executemany("UPDATE entries SET day = ? WHERE id = ?", old)
         return entries
@@ -222,7 +223,7 @@ class PreviewCache(TreeStates):
     def adopt(self, node: str, entry: CacheEntry, own: EntryInput) -> None:
         """Note that an entry holds for another capture, which then needs no second look."""
         sum_ = checksum(node.encode(), *_fields(entry, own))
-        with self._file.transaction() as connection:
+        with suppress(DamagedEntryError), self._file.transaction() as connection:
             connection.execute(
                 "UPDATE entries SET capture = ?, enc = ?, checksum = ? WHERE id = ?",
                 (own.capture, own.enc, sum_, entry.number),
@@ -230,7 +231,7 @@ class PreviewCache(TreeStates):
 
     def discard(self, node: str) -> None:
         """Remove all results of a node: something in them is damaged."""
-        with self._file.transaction() as connection:
+        with suppress(DamagedEntryError), self._file.transaction() as connection:
             catalogs = connection.execute(
                 "SELECT DISTINCT catalog FROM entries WHERE node = ?", (node,)
             ).fetchall()
@@ -239,11 +240,10 @@ class PreviewCache(TreeStates):
 
     def get(self, tree: str) -> States | None:
         """Return the states of a tree; `None` if they are unknown."""
-        with self._file.reading() as connection:
-            row = connection.execute(
-                "SELECT states, checksum FROM trees WHERE digest = ?", (tree,)
-            ).fetchone()
+        query = "SELECT states, checksum FROM trees WHERE digest = ?"
         try:
+            with self._file.reading() as connection:
+                row = connection.execute(query, (tree,)).fetchone()
             if row is None or checksum(tree.encode(), row[0]) != row[1]:
                 return None
             states: dict[str, str] = loads_again(unpack(row[0]))
@@ -254,7 +254,7 @@ class PreviewCache(TreeStates):
     def put(self, tree: str, states: States) -> None:
         """Remember the states of a tree."""
         data = pack(packed({**states}))
-        with self._file.transaction() as connection:
+        with suppress(DamagedEntryError), self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO trees (digest, states, day, checksum) VALUES (?, ?, ?, ?)",
                 (tree, data, today(), checksum(tree.encode(), data)),

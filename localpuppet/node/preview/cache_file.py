@@ -21,8 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.database import (
+    DamagedError,
+    Database,
+    EarlierFormatError,
+    Format,
+    LaterFormatError,
+)
 from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
 from localpuppet.node.preview.catalog_items import digest
 
@@ -48,6 +54,7 @@ CREATE TABLE IF NOT EXISTS trees (
 ) STRICT, WITHOUT ROWID;
 """,
 )
+_DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked.
 MAX_UNPACKED = 64 * 1024 * 1024
 _DAY = 86400
@@ -109,7 +116,9 @@ class CacheFile:
     def _removing_damage(self) -> Iterator[None]:
         try:
             yield
-        except (DamagedError, EarlierFormatError) as error:
+        except (StateError, UnicodeDecodeError) as error:
+            if not _is_damage(error):
+                raise
             self.database.remove()
             raise DamagedEntryError(str(error)) from error
 
@@ -121,6 +130,15 @@ class CacheFile:
                 with disk_errors(path), suppress(FileNotFoundError):
                     if time.time() - path.stat().st_mtime > _UNUSED * _DAY:
                         remove(path)
+
+
+def _is_damage(error: StateError | UnicodeDecodeError) -> bool:
+    if isinstance(error, (*_DAMAGE, UnicodeDecodeError)):
+        return True
+    # A damaged schema lacks tables or columns, which SQLite calls an error of the statement.
+    # Python reports text that is not UTF-8 without a code.
+    code = getattr(error.__cause__, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return isinstance(error.__cause__, sqlite3.Error) and code == sqlite3.SQLITE_ERROR
 
 
 def refuse_foreign_cache(path: Path) -> None:

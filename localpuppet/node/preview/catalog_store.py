@@ -29,6 +29,7 @@ _SEEN_BITS = 25
 _PROBES = 3
 # Numbers of items that stay in memory.
 _NUMBERS = 200_000
+_MAX_NUMBER = 2**32 - 1
 _VARIABLES = 500  # of one statement
 
 
@@ -112,6 +113,8 @@ class CatalogStore:
             if row is None:
                 return None
             number = int(row[0])
+            if not 0 < number <= _MAX_NUMBER:
+                return None  # damaged
             if len(self._numbers) >= _NUMBERS:
                 self._numbers.clear()
             self._numbers[key] = number

@@ -1,0 +1,189 @@
+"""A damaged or poisoned cache is compiled again: it never gives a wrong result."""
+
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.preview.cache import PreviewCache
+from localpuppet.node.puppet.catalog import CatalogResource
+from tests.doubles.compile_engine import RecordedRelease, resource, write_capture
+from tests.node.preview.rig import PreviewRig, write_release
+
+NODES = 6
+_PAIRS = {
+    "blobs": ("digest", "data"),
+    "items": ("id", "data"),
+    "catalogs": ("digest", "own"),
+    "entries": ("id", "catalog"),
+}
+
+
+def program(view: RecordedRelease) -> Iterator[CatalogResource]:
+    text = view.read("site.pp")
+    for number in range(12):
+        yield resource("File", f"/etc/{number}", content=text, mode="0644")
+    yield resource("Notify", view.request.node, message=view.lookup("data.yaml", "k"))
+    yield resource("Notify", "role", message=view.fact("role"))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> PreviewRig:
+    rig = PreviewRig(tmp_path, program)
+    for number in range(NODES):
+        write_capture(rig.nodes, f"n{number}.example.com", {"role": f"r{number % 2}"})
+    base = write_release(tmp_path / "base", {"site.pp": "one", "data.yaml": "k: 1\n"})
+    head = write_release(tmp_path / "head", {"site.pp": "one", "data.yaml": "k: 2\n"})
+    rig.preview(base, head)
+    return rig
+
+
+def show(rig: PreviewRig) -> dict[str, object]:
+    result = rig.preview(rig.directory / "base", rig.directory / "head").to_dict()
+    result.pop("statistics")
+    return result
+
+
+def file_of(rig: PreviewRig) -> Path:
+    (path,) = (rig.directory / "cache").glob("*.db")
+    return path
+
+
+def test_flipped_bytes(rig: PreviewRig) -> None:
+    expected, path = show(rig), file_of(rig)
+    whole = path.read_bytes()
+    chance = random.Random(28)  # noqa: S311
+    compiled = 0
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(chance.choice([1, 1, 20])):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        assert show(rig) == expected
+        compiled += len(rig.engine.compiled)
+    assert compiled > 0
+
+
+def test_cut_files(rig: PreviewRig) -> None:
+    expected, path = show(rig), file_of(rig)
+    whole = path.read_bytes()
+    chance = random.Random(28)  # noqa: S311
+    for size in (0, 1, 100, 4096, *(chance.randrange(len(whole)) for _ in range(20))):
+        path.write_bytes(whole[:size])
+        assert show(rig) == expected
+
+
+def test_text_instead_of_a_database(rig: PreviewRig) -> None:
+    expected = show(rig)
+    file_of(rig).write_text("no database\n" * 1000)
+    assert show(rig) == expected
+
+
+@pytest.mark.parametrize("table", _PAIRS)
+def test_swapped_rows(rig: PreviewRig, table: str) -> None:
+    """Two rows that are valid by themselves have each other's place."""
+    expected, path = show(rig), file_of(rig)
+    whole = path.read_bytes()
+    key, value = _PAIRS[table]
+    with sqlite3.connect(path) as connection:
+        rows = connection.execute(f"SELECT {key}, {value} FROM {table}").fetchall()  # noqa: S608
+    assert len(rows) > 3
+    chance = random.Random(28)  # noqa: S311
+    for _ in range(30):
+        path.write_bytes(whole)
+        (one, first), (other, second) = chance.sample(rows, 2)
+        with sqlite3.connect(path) as connection:
+            statement = f"UPDATE {table} SET {value} = ? WHERE {key} = ?"  # noqa: S608
+            connection.executemany(statement, [(second, one), (first, other)])
+        assert show(rig) == expected
+
+
+@pytest.mark.parametrize(
+    "column", ["node", "capture", "enc", "input", "paths", "parts", "own", "catalog", "failure"]
+)
+def test_an_entry_with_a_column_of_another_is_not_used(rig: PreviewRig, column: str) -> None:
+    expected = show(rig)
+    with sqlite3.connect(file_of(rig)) as connection:
+        rows = connection.execute(f"SELECT id, {column} FROM entries").fetchall()  # noqa: S608
+        for number, own in rows:
+            others = [value for _, value in rows if value != own]
+            if others:
+                statement = f"UPDATE entries SET {column} = ? WHERE id = ?"  # noqa: S608
+                connection.execute(statement, (others[0], number))
+    assert show(rig) == expected
+
+
+def test_missing_rows(rig: PreviewRig) -> None:
+    expected = show(rig)
+    for table in (*_PAIRS, "trees"):
+        with sqlite3.connect(file_of(rig)) as connection:
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        assert show(rig) == expected
+
+
+def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
+    import zlib
+
+    expected = show(rig)
+    bomb = zlib.compress(bytes(200 * 1024 * 1024))
+    with sqlite3.connect(file_of(rig)) as connection:
+        connection.execute("UPDATE blobs SET data = ?", (bomb,))
+        connection.execute("UPDATE catalogs SET own = ?", (bomb,))
+    assert show(rig) == expected
+
+
+def test_a_cache_that_others_can_write_is_rejected(rig: PreviewRig) -> None:
+    file = file_of(rig)
+    for path, mode in ((rig.directory / "cache", 0o777), (file, 0o666), (file, 0o660)):
+        before = path.stat().st_mode
+        path.chmod(mode)
+        with pytest.raises(InvalidInputError, match="another user could have written this cache"):
+            rig.cache()
+        path.chmod(before)
+    rig.cache().close()
+
+
+def test_a_link_to_a_cache_is_rejected(rig: PreviewRig) -> None:
+    moved = rig.directory / "elsewhere"
+    (rig.directory / "cache").rename(moved)
+    (rig.directory / "cache").symlink_to(moved)
+    with pytest.raises(InvalidInputError, match="is a link"):
+        rig.cache()
+
+
+def test_a_cache_of_another_user_is_rejected(rig: PreviewRig) -> None:
+    if os.geteuid() == 0:
+        os.chown(rig.directory / "cache", 12345, 12345)
+        with pytest.raises(InvalidInputError, match="owner 12345"):
+            rig.cache()
+    else:
+        with pytest.raises(InvalidInputError, match="owner 0"):
+            PreviewCache(Path("/etc"), platform="test")
+
+
+def test_another_platform_uses_nothing(rig: PreviewRig) -> None:
+    other = PreviewCache(rig.directory / "cache", platform="another Puppet")
+    rig.preview(rig.directory / "base", rig.directory / "head", cache=other)
+    other.close()
+    assert len(rig.engine.compiled) == NODES * 2
+
+
+def test_the_oldest_entries_go_beyond_the_limit(rig: PreviewRig) -> None:
+    expected = show(rig)
+    small = rig.cache(limit=120 * 1024)
+    for number in range(30):
+        base = write_release(
+            rig.directory / "many", {"site.pp": f"{number}\n" * 500, "data.yaml": "k: 1\n"}
+        )
+        rig.preview(base, base, cache=small)
+    small.close()
+    assert file_of(rig).stat().st_size < 1024 * 1024
+    assert show(rig) == expected
+    assert show(rig) == expected
+    assert rig.engine.compiled == []
+    shutil.rmtree(rig.directory / "cache")
