@@ -46,11 +46,13 @@ class HoldView:
         owner: The owner.
         reason: The reason.
         until: The end, seconds since 1970; `None` for unlimited.
+        since: The begin, seconds since 1970; `None` if unknown.
     """
 
     owner: str
     reason: str
     until: float | None
+    since: float | None = None
 
     @property
     def rollout(self) -> str:
@@ -307,6 +309,7 @@ def _holds(holds: list[Json]) -> tuple[HoldView, ...]:
             owner=_text(hold.get("owner")),
             reason=_text(hold.get("reason")),
             until=_time(hold.get("until")),
+            since=_time(hold.get("since")),
         )
         for hold in holds[:MAX_HOLDS]
         if isinstance(hold, dict)

@@ -16,6 +16,7 @@ from localpuppet.web.dashboard.lists.finding import (
     run_bounds,
 )
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -73,7 +74,9 @@ class FindViews:
             problem = str(error)
         runs: Sequence[RunResult] = ()
         if bounds := run_bounds(text.removeprefix("run:")):
-            runs = await asyncio.to_thread(parts.memory.runs_between, *bounds, MOST_OF_KIND + 1)
+            runs = await asyncio.to_thread(
+                parts.memory.read, run_queries.between, bounds[0], bounds[1], limit=MOST_OF_KIND + 1
+            )
         staged = await asyncio.to_thread(parts.staged.all)
         rollouts = await asyncio.to_thread(parts.rollouts.rows)
         rows = parts.fleet.rows

@@ -22,8 +22,9 @@ from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
-from localpuppet.web.dashboard.run_results import KEPT, part_of
+from localpuppet.web.dashboard.run_results import KEPT, RunResult, part_of
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.tables import audit_table, run_queries
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
 from localpuppet.web.dashboard.tables.run_queries import RunFilter
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
@@ -62,7 +63,6 @@ class NodeLists:
         self._kept = kept
         self._showing = showing
         self._together = together
-        with_resources = kept.memory.history.with_resources
         lists = (
             _List(forms.NODES, self._nodes, exporting.nodes_table),
             _List(
@@ -73,8 +73,8 @@ class NodeLists:
             _List(forms.ROLLOUTS, self._rollouts, exporting.rollouts_table),
             _List(
                 *(forms.RUNS, self._runs),
-                lambda runs: exporting.runs_table(with_resources(runs)),
-                complete=with_resources,
+                lambda runs: exporting.runs_table(self._with_resources(runs)),
+                complete=self._with_resources,
             ),
             _List(forms.AUDIT, self._audit, exporting.audit_table),
             _List(forms.DRIFT, self._drift, exporting.drift_table, summary=drift_groups),
@@ -120,8 +120,12 @@ class NodeLists:
 
     def with_last_good(self, groups: Sequence[FailureGroup]) -> Sequence[FailureGroup]:
         """Return failures with the last good run of each one's newest node; reads the disk."""
-        worked = self._kept.memory.history.last_good(group.newest[0] for group in groups)
+        nodes = [group.newest[0] for group in groups]
+        worked = self._kept.memory.read(run_queries.last_good, nodes)
         return [replace(group, worked=worked.get(group.newest[0])) for group in groups]
+
+    def _with_resources(self, runs: Sequence[RunResult]) -> Sequence[RunResult]:
+        return self._kept.memory.read(run_queries.with_resources, runs)
 
     async def listed(self, asked: ListQuery) -> Sequence[NodeRow]:
         """Return all nodes that a list shows; raises if the expression cannot be evaluated."""
@@ -162,14 +166,14 @@ class NodeLists:
             names = frozenset(name for name in known if asked.name in name)
         if asked.node:
             names = frozenset({asked.node}) if names is None else names & {asked.node}
-        now = self._now()
+        now, read = self._now(), self._kept.memory.read
         wanted = RunFilter(
             since=now - KEPT if asked.since is None else asked.since,
             until=now + DAY if asked.until is None else asked.until,
             kinds=[kind for kind in Kind if asked.result in ("", part_of(kind))],
             nodes=names,
         )
-        runs = await asyncio.to_thread(self._kept.memory.history.runs, wanted, limit=MOST_RUNS)
+        runs = await asyncio.to_thread(read, run_queries.matching, wanted, limit=MOST_RUNS)
         runs.sort(key=lambda run: getattr(run, asked.sort), reverse=asked.down)
         return runs
 
@@ -181,13 +185,15 @@ class NodeLists:
             decision=asked.decision,
             text=asked.name,
         )
-        read = self._kept.memory.history.audit
-        records = await asyncio.to_thread(read, wanted, limit=MOST_RECORDS)
+        read = self._kept.memory.read
+        records = await asyncio.to_thread(read, audit_table.audit, wanted, limit=MOST_RECORDS)
         return records if asked.down else records[::-1]
 
     async def _drift(self, asked: ListQuery, names: Names) -> Sequence[Any]:
         since = day_of(self._now()) - DRIFT_DAYS
-        drifting = await asyncio.to_thread(self._kept.memory.history.drift, since=since)
+        drifting = await asyncio.to_thread(
+            self._kept.memory.read, run_queries.drifting, since=since
+        )
         some = [
             drift
             for drift in drifting

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
+from typing import Concatenate, ParamSpec, TypeVar
 
 from localpuppet.base.errors import BusyError, InvalidInputError
 from localpuppet.base.formats.names import RunId
@@ -32,8 +33,9 @@ from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, Repor
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table
 from localpuppet.web.dashboard.tables.dated import parts_of
-from localpuppet.web.dashboard.tables.fleet_history import FleetHistory
 
+P = ParamSpec("P")
+T = TypeVar("T")
 FILE = Path("web", "fleet.sqlite")
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
@@ -91,7 +93,7 @@ class DashboardStore:
         limits: The limits.
 
     Attributes:
-        history: Answers questions about runs, drift and requests.
+        snapshot: Lends a connection that sees no later write.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class DashboardStore:
         )
         self._now = now
         self._limits = limits
-        self.history = FleetHistory(self._database.snapshot)
+        self.snapshot = self._database.snapshot
 
     def begin(
         self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
@@ -235,6 +237,13 @@ class DashboardStore:
             if not run_table.take_away(connection, most=self._limits.together):
                 break
 
+    def read(
+        self, question: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs
+    ) -> T:
+        """Return the answer to a question of `tables`; it reads the file, so it needs a thread."""
+        with self.snapshot() as connection:
+            return question(connection, *args, **more)
+
     def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[RunResult]:
         """Return the runs of a node, newest first.
 
@@ -245,22 +254,6 @@ class DashboardStore:
         """
         with self._database.snapshot() as connection:
             return run_queries.of_node(connection, node, limit=limit, before=before)
-
-    def run(self, node: str, run: RunId) -> RunResult | None:
-        """Return the end of a run; `None` if unknown."""
-        with self._database.snapshot() as connection:
-            return run_queries.of_id(connection, run, node)
-
-    def runs_between(self, first: RunId, last: RunId, limit: int) -> list[RunResult]:
-        """Return runs of one day by their ids, newest first.
-
-        Args:
-            first: The first id.
-            last: The last id.
-            limit: Maximum number.
-        """
-        with self._database.snapshot() as connection:
-            return run_queries.between(connection, first, last, limit=limit)
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return counts of runs by hour since 1970 and by result.

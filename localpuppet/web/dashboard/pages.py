@@ -51,6 +51,7 @@ from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import courses
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import NotThereError, TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -144,7 +145,9 @@ class Pages:
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
         is_bad = row is not None and row.outcome.bad
-        worked = await asyncio.to_thread(self._parts.memory.history.last_good, [name] * is_bad)
+        worked = await asyncio.to_thread(
+            self._parts.memory.read, run_queries.last_good, [name] * is_bad
+        )
         return self._showing.page(
             "node.html",
             row=row or NodeRow(node=name),
@@ -162,10 +165,15 @@ class Pages:
         )
 
     async def run(self, request: Request) -> Response:
-        """Show a run; `report=1` requests its report from the node, `log=1` Puppet's log."""
+        """Show a run; `report=1` requests its report from the node, `log=1` Puppet's log.
+
+        If Puppet wrote no report, the log has its first error in full.
+        """
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
-        known: RunResult | None = await asyncio.to_thread(self._parts.memory.run, name, run)
+        known: RunResult | None = await asyncio.to_thread(
+            self._parts.memory.read, run_queries.of_id, run, name
+        )
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
         asks = next(
@@ -176,7 +184,7 @@ class Pages:
         try:
             if asks == "report":
                 report = RunReport.read(await reports.report(name, run))
-            elif asks == "log":
+            if asks == "log" or (report is not None and not report.there):
                 log = RunLogTail.read(await reports.log(name, run))
         except LocalpuppetError as error:
             problem = str(error)

@@ -71,7 +71,7 @@ class ApiWiring:
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
         sys.setswitchinterval(SWITCH)
         node, rows = sources.fleet.node, sources.rows
-        snapshot = sources.memory.history.snapshot
+        snapshot = sources.memory.snapshot
         runs = RunRecords(
             snapshot,
             nodes=lambda: list(rows.rows),  # a copy, because queries run in threads

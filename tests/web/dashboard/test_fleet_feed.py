@@ -32,6 +32,7 @@ from localpuppet.web.dashboard.fleet_feed import FeedIntervals, FleetFeed, Fleet
 from localpuppet.web.dashboard.history.intake import HistoryIntake
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.run_results import RunResult
+from localpuppet.web.dashboard.tables import audit_table
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -144,7 +145,7 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
     async with hearing.going_on():
         await put(RUNS, run)
         audit = await put(AUDIT, a_decision(at))
-        while not hearing.memory.history.audit(AuditFilter(), limit=9):
+        while not hearing.memory.read(audit_table.audit, AuditFilter(), limit=9):
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
         (known,) = hearing.memory.runs(str(node), limit=9)
         assert known == RunResult.of_summary(str(node), run)

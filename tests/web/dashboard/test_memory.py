@@ -16,7 +16,8 @@ from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
-from localpuppet.web.dashboard.tables.audit_table import AuditFilter
+from localpuppet.web.dashboard.tables.audit_table import AuditFilter, audit
+from localpuppet.web.dashboard.tables.run_queries import between, of_id
 from tests.fleet.history.records import a_decision
 from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id
@@ -61,7 +62,7 @@ def test_what_was_written_is_there_for_the_next_one(
     # Not closed: as after a kill -9.
     again = DashboardStore(file, now=now)
     assert (again.rows(), again.last_updated()) == ([ROW], NOW)
-    assert again.run("a", run_id(NOW)) == ended(NOW)
+    assert again.read(of_id, run_id(NOW), "a") == ended(NOW)
 
 
 def test_who_looks_writes_nothing_and_needs_no_room_on_the_disk(
@@ -79,10 +80,10 @@ def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
     a, b, c = ended(NOW, node="a"), ended(NOW - 2, node="b"), ended(NOW - 1, node="c")
     memory.write([NodeRow(node=name) for name in "abc"], [c, a, b])
     first, last = run_id(NOW - 2), run_id(NOW)
-    assert memory.runs_between(first, last, 9) == [a, c, b]
-    assert memory.runs_between(first, last, 2) == [a, c]
-    assert memory.runs_between(first, first, 9) == [b]
-    assert memory.runs_between(run_id(NOW - 4), run_id(NOW - 3), 9) == []
+    assert memory.read(between, first, last, limit=9) == [a, c, b]
+    assert memory.read(between, first, last, limit=2) == [a, c]
+    assert memory.read(between, first, first, limit=9) == [b]
+    assert memory.read(between, run_id(NOW - 4), run_id(NOW - 3), limit=9) == []
 
 
 def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:
@@ -166,11 +167,11 @@ def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, 
     assert all(len(run.resources) == 20 for run in kept)
     assert memory.taken(range(40)) == {day: -day for day in range(31)}
     assert memory.taken([7, 99]) == {7: -7}
-    assert len(memory.history.audit(AuditFilter(), limit=99)) == 31
+    assert len(memory.read(audit, AuditFilter(), limit=99)) == 31
     now.seconds += 88 * DAY
     for _ in range(31):  # a day each
         memory.prune()
-    assert len(memory.history.audit(AuditFilter(), limit=99)) == 3
+    assert len(memory.read(audit, AuditFilter(), limit=99)) == 3
     # Runs of the future, and from before the time that is kept, are ignored.
     memory.write_history([summary("n1", now.seconds + 3 * DAY), summary("n1", NOW - 9 * DAY)], [])
     assert memory.runs("n1", limit=9) == []

@@ -152,6 +152,18 @@ def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient
     assert "did not send the data" in page
 
 
+def test_the_log_replaces_a_report_that_puppet_did_not_write(
+    site: Site, visitor: TestClient
+) -> None:
+    site.reports["web01"] = {"report": False}
+    site.logs["web01"] = {"lines": ["Error: Could not find class tls"], "before": 0, "left_out": 0}
+    url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    page = text(visitor, f"{url}?report=1")
+    assert "Puppet wrote no report" in page
+    assert '<div class="error">Error: Could not find class tls' in page
+    assert [line.split()[0] for line in site.asked] == ["report", "log"]
+
+
 def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
     page = text(visitor, "/kicks")
     assert '<a href="/nodes/web01"><text' in page

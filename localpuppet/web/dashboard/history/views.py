@@ -14,6 +14,7 @@ from localpuppet.web.dashboard.history.time_chart import ChartRange, TimeChart, 
 from localpuppet.web.dashboard.lists.list_query import MAP, ListQuery
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
+from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer
 from localpuppet.web.dashboard.view_context import ViewContext
 
@@ -53,16 +54,19 @@ class HistoryViews:
 
     async def first_runs(self, releases: Sequence[str]) -> Mapping[str, float | None]:
         """Return when each release ran first, as known up to a minute ago."""
-        now, first = self._parts.clock.monotonic(), self._parts.memory.history.first_of_release
+        now, read = self._parts.clock.monotonic(), self._parts.memory.read
         if now >= self._first_until or self._first.keys() != {*releases}:
-            self._first = {row: await asyncio.to_thread(first, row) for row in releases}
+            self._first = {
+                row: await asyncio.to_thread(read, run_queries.first_of_release, row)
+                for row in releases
+            }
             self._first_until = now + FIRST_FOR
         return self._first
 
     async def days(self, node: str, now: float) -> Sequence[DayCell]:
         """Return the last days of a node."""
-        history = self._parts.memory.history
-        counts = await asyncio.to_thread(history.days, node, days_before(now))
+        read = self._parts.memory.read
+        counts = await asyncio.to_thread(read, run_queries.days_of, node, days_before(now))
         return day_strip(node, counts, now=now)
 
     async def map(self, request: Request) -> Response:

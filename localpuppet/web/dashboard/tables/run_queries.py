@@ -15,7 +15,7 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
 from localpuppet.web.dashboard.tables.dated import parts_of, run_of
-from localpuppet.web.dashboard.tables.run_table import COUNTS, MILLI, RESULTS
+from localpuppet.web.dashboard.tables.run_table import COUNTS, GOOD_KINDS, MILLI, RESULTS
 
 # Pairs of a node and a resource that drift, those that drift most.
 MOST_DRIFTING = 10_000
@@ -181,6 +181,12 @@ def first_of_release(connection: Connection, release: str) -> float | None:
         (release,),
     )
     return None if at is None else float(day * DAY + at / MILLI)
+
+
+def last_good(connection: Connection, nodes: Iterable[str]) -> Mapping[str, RunResult]:
+    """Return the last run of each node that was no failure and no noop run, if there is one."""
+    runs = [of_node(connection, node, limit=1, kinds=GOOD_KINDS) for node in nodes]
+    return {run.node: run for of_one in runs for run in of_one}
 
 
 def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rigs.waiting import wait_until
 from tests.web.dashboard.browser.tasks.person import Operator
 from tests.web.dashboard.browser.tasks.small_site import SmallSite
 
@@ -44,6 +45,15 @@ def test_nodes_on_an_old_release_take_no_click(operator: Operator) -> None:
 def test_a_late_node_takes_no_click(operator: Operator) -> None:
     operator.reads("#late", "bak01.example.com", "late since", "interval 30m", "site/tags/r1")
     assert operator.clicks == 0
+
+
+def test_the_whole_first_error_of_a_node_takes_three_clicks(operator: Operator) -> None:
+    operator.follow("lb01.example.com")
+    operator.click("dd a[href*='/runs/']")
+    operator.reads("main", "compile failed", "Cause", "/rollout/")
+    operator.follow("Report")
+    operator.reads(".log .error", "Could not find class ::site::tls for lb01.example.com")
+    assert operator.clicks == 3
 
 
 def test_the_change_that_broke_a_node_takes_one_click(operator: Operator) -> None:
@@ -141,7 +151,7 @@ def test_what_each_run_changed_takes_one_click(operator: Operator) -> None:
 
 
 def test_who_put_a_node_on_hold_takes_at_most_one_click(operator: Operator) -> None:
-    operator.reads("#held", "mon01.example.com", "the disk is replaced", "choria=alice")
+    operator.reads("#held", "mon01.example.com", "the disk is replaced", "choria=alice", "since")
     assert operator.clicks == 0
     operator.follow("Audit")
     operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
@@ -158,6 +168,15 @@ def test_what_changed_on_a_node_takes_two_clicks(operator: Operator) -> None:
     operator.follow("changed only")
     operator.reads("h1", "Runs", "changed", "web02.example.com")
     operator.reads("#list tbody tr", "corrected File[", "trigger from alice")
+
+
+def test_the_runs_of_a_day_of_a_node_take_three_clicks(operator: Operator) -> None:
+    operator.follow("Nodes")
+    operator.follow("web02.example.com")
+    operator.click("ol.days a.changed")
+    operator.reads("h1", "Runs", "web02.example.com")
+    operator.reads("#list tbody tr", "corrected File[", "web.conf")
+    assert operator.clicks == 3
 
 
 def test_which_nodes_and_resources_drift_takes_one_click(operator: Operator) -> None:
@@ -202,6 +221,30 @@ def test_resuming_pausing_and_stopping_a_rollout_take_two_clicks_each(
     commands("Stop the rollout")
     operator.follow("Rollouts")
     operator.reads("tbody tr", "web01.example.com and 1 more", "stopped", "1 not reached")
+
+
+def test_nodes_that_match_a_query_run_after_one_confirmation(
+    operator: Operator, site: SmallSite
+) -> None:
+    members = [site.member("web01"), site.member("web02")]
+    before = [member.node.runs() for member in members]
+    operator.follow("Nodes")
+    operator.types("#q", "role=web")
+    operator.follow("Show")
+    operator.click("input[name='all']")
+    operator.follow("Trigger a run")
+    operator.reads("main", "These 2 nodes, and no others", "web01.example.com")
+    assert operator.clicks == 5
+    operator.click("button.do")
+    for member in members:
+        operator.reads("main table tr", str(member.name), "sent")
+    wait_until(
+        lambda: all(
+            len(member.node.runs()) > len(runs)
+            for member, runs in zip(members, before, strict=True)
+        ),
+        lambda: f"{members} have no new run",
+    )
 
 
 def test_starting_a_rollout_takes_one_click_and_a_confirmation(
