@@ -1,9 +1,11 @@
 """Requests to compile a catalog, their results, and the port of the engine that compiles them.
 
 - A name is a path relative to the release, as `Release.directories` makes it: `manifests/site.pp`,
-  `modules/apache/manifests/init.pp`. Files of localpuppet's own modules start with `OWN_PREFIX`,
-  the site manifest of a root with `SITE_PREFIX`, those of `Release.base` with `/`. The release
-  itself is `.`; no name ends with a slash.
+  `modules/apache/manifests/init.pp`. The site manifest of a root starts with `SITE_PREFIX`,
+  files of `Release.base` start with `/`. The release itself is `.`; no name ends with a slash.
+- Localpuppet's own modules (`OWN_PREFIX`) are in messages, but no reads: the key of each cached
+  catalog has their version.
+- `@layout` means the modulepath, Hiera and the site manifest (`layout.LAYOUT`).
 - A node's name, environment and classes count for each of its catalogs, so no read names them.
 - What Puppet caches from one node to the next is part of the reads of each node that uses it.
 """
@@ -19,6 +21,8 @@ from localpuppet.node.releases.release import Release
 OWN_PREFIX = "@localpuppet/"
 SITE_PREFIX = "@site/"
 
+# Means every top-scope variable.
+ALL = "*"
 # A path into facts or trusted facts: `("os", "family")`; empty for all of them.
 FactPath = tuple[str, ...]
 
@@ -92,7 +96,7 @@ class RawReads:
         facts: Paths of facts.
         trusted: Paths of trusted facts.
         parameters: Top-scope variables that were looked up, except `facts` and `trusted`: legacy
-            facts, parameters of the node document, undefined ones.
+            facts, parameters of the node document, undefined ones. `ALL` means every one of them.
         queries: Query functions that were called, with arguments, and the answers they had.
         impure: Why the same reads may give another catalog; such a compile is always repeated.
         types: Custom types and providers of the release that were loaded: `type/NAME`,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.ports import (
+    ALL,
     OWN_PREFIX,
     CapturedQuery,
     CompileRequest,
@@ -129,6 +130,7 @@ class NodeReads:
                     [_at(request.facts, (name,)), _at(request.parameters, (name,))]
                     for name in self.parameters
                 ],
+                [dict(request.facts), dict(request.parameters)] if ALL in self.parameters else [],
                 [_at(answers, (query,)) for query in self.queries],
             ]
         )

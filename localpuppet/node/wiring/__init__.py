@@ -2,5 +2,5 @@
 
 acts: `code_sources`, `compiling`, `inputs`, `mutable_code`, `node`, `ports`, `release_making`,
     `releases`, `run`, `staged_releases`, `state`.
-private: `forge`, `instance`, `preview`.
+private: `compile_engine`, `forge`, `instance`, `preview`.
 """

@@ -139,16 +139,21 @@ class PreviewWiring:
 
     def _side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
         from localpuppet.base.errors import LocalpuppetError, errors_at
+        from localpuppet.node.preview.layout import LAYOUT, layout_digest
         from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
 
         with errors_at(tree.revision.name, LocalpuppetError):
             release = self._releases.mutable.work_tree(tree.directory)
             release = replace(release, name=tree.revision.name)
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
+            index = ReleaseIndex.of(roots, cache)
+            site = self._node.settings.site_manifest
+            digest = layout_digest(release, own_modules=OWN_MODULES, site_manifest=site)
+            index.states[LAYOUT] = digest
             return PreviewSide(
                 revision=tree.revision,
                 release=release,
-                index=ReleaseIndex.of(roots, cache),
+                index=index,
                 is_stable=all(root.digest for root in roots if root.prefix in release.trees),
             )
 

@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require 'date'
+require 'etc'
+require 'securerandom'
+require 'socket'
+require_relative 'file_hooks'
+
+module LocalpuppetPreview
+  # Hooks of what may return something else the next time: time, random numbers, programs, the
+  # network, the environment, the machine. Such a compile is impure.
+  module MachineHooks
+    # Libraries whose C code reads without Ruby's methods.
+    LIBRARIES = %w[fiddle fiddle/import ffi sqlite3 rugged augeas sdbm dbm gdbm].freeze
+    TIME = {
+      Time => %i[now], Process => %i[clock_gettime times pid ppid uid euid gid egid],
+      DateTime => %i[now], Date => %i[today]
+    }.freeze
+    RANDOM = {
+      Random => %i[rand bytes new_seed seed urandom random_number],
+      SecureRandom => %i[bytes gen_random hex uuid random_number rand base64 urlsafe_base64 alphanumeric choose]
+    }.freeze
+    MACHINE = {
+      Etc => %i[getpwnam getpwuid getgrnam getgrgid getlogin passwd group uname nprocessors sysconfdir systmpdir],
+      Socket => %i[gethostname getifaddrs ip_address_list getaddrinfo gethostbyname],
+      Dir => %i[pwd getwd home tmpdir]
+    }.freeze
+    PROGRAMS = { Process => %i[spawn fork _fork daemon exec], IO => %i[popen] }.freeze
+    SOCKETS = [TCPSocket, UDPSocket, UNIXSocket, Socket, TCPServer, UNIXServer].freeze
+    ENVIRONMENT = %i[
+      [] fetch key key? has_key? include? member? value? has_value? values_at slice to_h to_hash to_a each each_pair keys
+      values select filter reject find map dig any? all? inspect []= store delete update merge! replace
+    ].freeze
+
+    def self.install
+      from_release(TIME, 'reads the time')
+      from_release(RANDOM, 'uses a random number')
+      from_release(MACHINE, 'reads the machine')
+      FileHooks.hook(ENV, ENVIRONMENT) { |*_, **_| Reads.impure('reads the environment') if Reads.from_release? }
+      FileHooks.hook(Time, %i[new]) do |*arguments, **options|
+        Reads.impure('reads the time') if arguments.empty? && !options.key?(:year) && Reads.from_release?
+      end
+      FileHooks.hook(Random, %i[new]) { |*seed, **_| Reads.impure('uses a random number') if seed.empty? && Reads.from_release? }
+      PROGRAMS.each { |target, names| FileHooks.hook(target, names) { |*_, **_| Reads.impure('starts a program') } }
+      [Programs, Chances].each { |layer| FileHooks.kernel(layer) }
+      Array.prepend(Shuffles)
+      SOCKETS.each { |socket| socket.prepend(Sockets) }
+      FileHooks.hook(Signal, %i[trap]) { |*_, **_| Reads.impure('handles signals') if Reads.from_release? }
+      FileHooks.hook(ObjectSpace, %i[each_object]) { |*_, **_| Reads.impure('reads the memory') if Reads.from_release? }
+    end
+
+    def self.from_release(methods, reason)
+      methods.each do |target, names|
+        FileHooks.hook(target, names) { |*_, **_| Reads.impure(reason) if Reads.from_release? }
+      end
+    end
+
+    # Programs that any code starts.
+    module Programs
+      private
+
+      %i[` system spawn exec fork syscall].each do |name|
+        define_method(name) do |*arguments, **options, &block|
+          Reads.impure('starts a program') if Reads.on?
+          super(*arguments, **options, &block)
+        end
+      end
+    end
+
+    # Random numbers without a seed.
+    module Chances
+      private
+
+      %i[rand srand].each do |name|
+        define_method(name) do |*arguments|
+          Reads.impure('uses a random number') if Reads.from_release?
+          super(*arguments)
+        end
+      end
+    end
+
+    # Orders without a seed.
+    module Shuffles
+      %i[shuffle shuffle! sample].each do |name|
+        define_method(name) do |*arguments, **options|
+          Reads.impure('uses a random number') if !options.key?(:random) && Reads.from_release?
+          super(*arguments, **options)
+        end
+      end
+    end
+
+    # Sockets of any kind.
+    module Sockets
+      def initialize(*arguments, **options)
+        Reads.impure('opens a socket') if Reads.on?
+        super
+      end
+    end
+  end
+end

@@ -1,0 +1,225 @@
+# frozen_string_literal: true
+
+# Compiles the catalogs of one release, each in a separate process: see localpuppet/node/preview.
+#
+# This process loads Puppet, and executes nothing of the release. It reads requests from its standard
+# input, a socket, and writes a result for each, in any order:
+#
+#   {"id": 1, "node": …}                         one line of JSON
+#   {"id": 1, "bytes": 5120} and 5120 bytes      the result; without bytes, with "failed": REASON
+#
+# A child has no descriptor but its pipe to this process; what it prints is discarded.
+require 'json'
+require 'socket'
+
+module LocalpuppetPreview
+  # The processes of compiles.
+  class Server
+    # Seconds that a child has to exit after its result, and between two looks.
+    PATIENCE = 1.0
+    PAUSE = 0.002
+
+    def initialize(channel, setup)
+      @channel = channel
+      @setup = setup
+      @limits = setup['limits']
+      @waiting = []
+      @children = {}
+      @input = +''
+      @open = true
+    end
+
+    def serve
+      while @open || !@waiting.empty? || !@children.empty?
+        start(@waiting.shift) while !@waiting.empty? && @children.size < @limits['processes']
+        turn
+      end
+    end
+
+    private
+
+    def turn
+      inputs = @children.keys
+      inputs << @channel if @open
+      ready, = IO.select(inputs, nil, nil, patience)
+      (ready || []).each { |io| io.equal?(@channel) ? listen : receive(io) }
+      late = @children.select { |_, child| child[:deadline] <= now }.keys
+      late.each { |pipe| finish(pipe, "did not end within #{@limits['seconds']} s") }
+    end
+
+    def patience
+      [@children.values.map { |child| child[:deadline] - now }.min || 3600, 0].max
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+
+    def listen
+      @input << @channel.readpartial(1_048_576)
+      while (line = @input.slice!(/\A[^\n]*\n/))
+        @waiting << JSON.parse(line)
+      end
+    rescue EOFError, SystemCallError
+      exit!(0) # the engine has ended
+    end
+
+    def start(request)
+      reader, writer = IO.pipe(binmode: true)
+      pid = fork { child(request, writer) }
+      writer.close
+      @children[reader] = { id: request['id'], pid: pid, data: +'', deadline: now + @limits['seconds'], learn: request['more'] }
+    end
+
+    def child(request, writer)
+      Process.setsid
+      @channel.close
+      @children.each_key(&:close)
+      { DATA: 'memory', FSIZE: 'file', CPU: 'seconds', NOFILE: 'descriptors', NPROC: 'programs' }.each do |name, limit|
+        Process.setrlimit(name, @limits[limit])
+      end
+      Process.setrlimit(:CORE, 0)
+      [$stdin, $stdout, $stderr].each { |stream| stream.reopen(File::NULL, 'r+') }
+      result = JSON.generate(Compile.new(request, @setup).result)
+      writer.write("#{JSON.generate(Memo.lacking)}\n", result, "\n")
+      writer.close
+      exit!(0)
+    end
+
+    def receive(pipe)
+      child = @children.fetch(pipe)
+      child[:data] << pipe.readpartial(1_048_576)
+      finish(pipe, "has more than #{@limits['result']} bytes") if child[:data].bytesize > @limits['result']
+    rescue EOFError
+      finish(pipe, nil)
+    end
+
+    # `reason`: why the child must be ended
+    def finish(pipe, reason)
+      child = @children.delete(pipe)
+      pipe.close
+      status = reap(child[:pid], reason ? 0 : PATIENCE)
+      learn, result, rest = child[:data].split("\n", 3)
+      reason ||= ended(status) unless rest
+      return reply(child[:id], reason) if reason
+
+      @channel.write("#{JSON.generate(id: child[:id], bytes: result.bytesize)}\n", result)
+      JSON.parse(learn).each { |kind, path| Memo.learn(kind, path) } if child[:learn]
+    end
+
+    def reply(id, reason)
+      @channel.write("#{JSON.generate(id: id, failed: reason)}\n")
+    end
+
+    def ended(status)
+      return 'ended without a result' unless status.signaled?
+
+      "was ended by #{Signal.signame(status.termsig)}; is it over a limit of time or memory?"
+    end
+
+    # End a child and what it started: its session, and in a namespace of processes what it left.
+    def reap(pid, patience)
+      _, status = Process.wait2(pid, Process::WNOHANG)
+      (patience / PAUSE).ceil.times do
+        break if status
+
+        sleep(PAUSE)
+        _, status = Process.wait2(pid, Process::WNOHANG)
+      end
+      Process.kill(:KILL, pid) unless status
+      _, status = Process.wait2(pid) unless status
+      begin
+        Process.kill(:KILL, -pid)
+      rescue Errno::ESRCH
+        nil # there is nothing left
+      end
+      sweep if Process.pid == 1
+      status
+    end
+
+    def sweep
+      running = @children.values.map { |child| child[:pid] }
+      (Dir.children('/proc').grep(/\A\d+\z/).map { |name| Integer(name, 10) } - running - [1]).each do |pid|
+        next unless orphan?(pid)
+
+        Process.kill(:KILL, pid)
+        Process.wait(pid)
+      rescue Errno::ESRCH, Errno::ECHILD
+        nil
+      end
+    end
+
+    def orphan?(pid)
+      File.read("/proc/#{pid}/stat")[/\) \S (\d+)/, 1] == '1'
+    rescue SystemCallError
+      false
+    end
+  end
+
+  # Prepares this process.
+  module Start
+    def self.run
+      copy = $stdin.dup # no child inherits it
+      copy.autoclose = false
+      channel = UNIXSocket.for_fd(copy.fileno)
+      $stdin.reopen(File::NULL)
+      setup = JSON.parse(channel.gets("\n", 4 * 1024 * 1024))
+      %w[INT TERM HUP QUIT USR1 USR2 ALRM PIPE].each { |name| trap(name, 'IGNORE') } if Process.pid == 1
+      load_puppet(setup)
+      channel.write("#{JSON.generate(ready: Puppet.version, ruby: RUBY_VERSION, unknown: setup['unknown'])}\n")
+      Server.new(channel, setup).serve
+    end
+
+    def self.load_puppet(setup)
+      require 'puppet'
+      require 'puppet/util/command_line'
+      require 'puppet/application_support'
+      require 'puppet/indirector/catalog/compiler'
+      require 'facter'
+      Puppet::Util::RunMode.prepend(SystemDirectories)
+      Puppet::Settings.prepend(NoDirectories)
+      Puppet.initialize_settings(setup['arguments'])
+      Puppet::Util::Log.close_all
+      Puppet::Util::Log.level = :crit
+      require File.join(setup['own'], 'localpuppet/lib/puppet_x/localpuppet/catalogs')
+      require File.join(setup['own'], 'localpuppet/lib/puppet_x/localpuppet/inventory')
+      require_relative 'compile'
+      require_relative 'warm'
+      setup['unknown'] = PuppetHooks.unknown
+      Reads.configure(setup['roots'], system_directories(setup))
+      Warm.up(setup)
+      PuppetX::Localpuppet::Inventory.singleton_class.prepend(PuppetHooks::Queries)
+      PuppetX::Localpuppet::Agent.singleton_class.prepend(PuppetHooks::NoAgent)
+      PuppetHooks.install unless setup['unknown']
+      4.times { GC.start } # objects are now old: the children's collector skips them
+    end
+
+    # Ruby, Puppet and localpuppet: their versions are part of each cached catalog's key.
+    def self.system_directories(setup)
+      ruby = RbConfig::CONFIG.values_at('rubylibdir', 'rubyarchdir', 'vendordir', 'sitedir', 'rubylibprefix')
+      gems = defined?(Gem) ? Gem.path + Gem::Specification.dirs : []
+      settings = %i[confdir vardir libdir plugindest codedir statedir rundir logdir].map { |name| Puppet[name].to_s }
+      [*ruby, *gems, *settings, *$LOAD_PATH.map(&:to_s), __dir__, *setup['system'], '/dev', '/nonexistent', '/opt/puppetlabs']
+        .map { |path| File.expand_path(path) }.uniq
+    end
+
+    # Puppet creates the parents of its directories; here, it writes nothing.
+    module NoDirectories
+      private
+
+      def create_ancestors(_directory); end
+    end
+
+    # The directories of root, whichever user compiles.
+    module SystemDirectories
+      private
+
+      def which_dir(system, _user)
+        system
+      end
+    end
+  end
+end
+
+LocalpuppetPreview::Start.run
+exit!(0)

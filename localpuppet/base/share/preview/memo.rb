@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require_relative 'reads'
+
+module LocalpuppetPreview
+  # Results of reading files that depend on nothing but the file: syntax trees, data, compiled Ruby.
+  #
+  # A compile reports which ones it lacked, and the parent computes them for the compiles after it. A
+  # compile that uses one counts the read. The parent executes no code of a release for this.
+  module Memo
+    FILES = 20_000
+    BYTES = 2 * 1024 * 1024
+
+    @known = {}
+    @lacking = []
+
+    class << self
+      attr_reader :lacking
+
+      # Return what is known of a file, and count the read; `nil` and a wish if nothing is.
+      def use(kind, path)
+        path = path.to_s
+        value = @known[[kind, path]]
+        return lack(kind, path) if value.nil?
+
+        Reads.file(path)
+        value
+      end
+
+      # Compute what a compile lacked. Failures are left to the compiles, which report them.
+      def learn(kind, path)
+        return if @known.size >= FILES || !Reads.name(path) || !kinds.key?(kind) || File.size(path) > BYTES
+
+        @known[[kind, path]] ||= kinds.fetch(kind).call(path)
+      rescue StandardError, ScriptError, SystemStackError
+        nil
+      end
+
+      private
+
+      def lack(kind, path)
+        @lacking << [kind, path] if Reads.on? && Reads.name(path)
+        nil
+      end
+
+      def kinds
+        parsers = Puppet::Pops::Parser
+        @kinds ||= {
+          'manifest' => ->(path) { parsers::EvaluatingParser.singleton.parse_file(path) },
+          'text' => ->(path) { text(parsers::EvaluatingParser, path) },
+          'epp' => ->(path) { parsers::EvaluatingParser::EvaluatingEppParser.singleton.parse_file(path) },
+          'data' => ->(path) { data(path) },
+          'metadata' => ->(path) { Puppet::Util::Json.load(File.read(path, encoding: 'utf-8')) },
+          'erb' => ->(path) { erb(path) },
+          'ruby' => ->(path) { RubyVM::InstructionSequence.compile_file(path) }
+        }
+      end
+
+      def text(parser, path)
+        content = Puppet::FileSystem.read(path, encoding: 'utf-8')
+        [content, parser.singleton.parse_string(content, path)]
+      end
+
+      def data(path)
+        content = Puppet::FileSystem.read(path, encoding: 'utf-8')
+        return Puppet::Util::Json.load(content).then { |data| data if data.is_a?(Hash) } if path.end_with?('.json')
+
+        data = Puppet::Util::Yaml.safe_load(content, [Symbol], path)
+        Puppet::Pops::Lookup::HieraConfig.symkeys_to_string(data) if data.is_a?(Hash)
+      end
+
+      def erb(path)
+        content = Puppet::FileSystem.read_preserve_line_endings(path)
+        [content, Puppet::Util.create_erb(content)]
+      end
+    end
+
+    # Puppet::Pops::Parser::EvaluatingParser, and that of EPP
+    module Parser
+      def parse_file(file)
+        kind = is_a?(Puppet::Pops::Parser::EvaluatingParser::EvaluatingEppParser) ? 'epp' : 'manifest'
+        (Memo.use(kind, file) if Reads.on?) || super
+      end
+
+      def parse_string(text, file = nil)
+        return super unless Reads.on? && file && instance_of?(Puppet::Pops::Parser::EvaluatingParser)
+
+        content, model = Memo.use('text', file)
+        content == text ? model : super
+      end
+    end
+
+    # Puppet::Module
+    module Metadata
+      def read_metadata
+        (Memo.use('metadata', metadata_file) if Reads.on? && metadata_file) || super
+      end
+    end
+
+    # Puppet::Util
+    module Erb
+      def create_erb(content)
+        return super unless Reads.on? && (path = Memo::Erb.path)
+
+        known, erb = Memo.use('erb', path)
+        known == content ? erb : super
+      end
+
+      class << self
+        attr_accessor :path
+      end
+    end
+
+    # RubyVM::InstructionSequence
+    module Load
+      def load_iseq(path)
+        (Memo.use('ruby', path) if Reads.on?) || (super if defined?(super))
+      end
+    end
+
+    def self.install
+      Puppet::Pops::Parser::EvaluatingParser.prepend(Parser)
+      Puppet::Module.prepend(Metadata)
+      Puppet::Util.singleton_class.prepend(Erb)
+      RubyVM::InstructionSequence.singleton_class.prepend(Load)
+    end
+  end
+end

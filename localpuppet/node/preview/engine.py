@@ -1,0 +1,315 @@
+"""Compiles the catalogs of a release in processes of Puppet: the engine of previews.
+
+- One Ruby process (`base/share/preview/main.rb`) loads Puppet, and forks for each catalog. It
+  executes nothing of the release itself, so no compile finds what another left.
+- It is isolated (`isolation`) and bounded: time, memory, output of each compile.
+- If it dies, the catalogs that it was compiling are compiled once more, each alone. One that ends
+  the process again fails.
+"""
+
+import secrets
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.files import make_private
+from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
+from localpuppet.node.preview.isolation import CompilerIsolation
+from localpuppet.node.preview.layout import LAYOUT, release_roots
+from localpuppet.node.preview.ports import (
+    CapturedQuery,
+    CompileFailure,
+    CompileRequest,
+    CompileResult,
+    RawReads,
+)
+from localpuppet.node.puppet.catalog import CanonicalCatalog
+from localpuppet.node.puppet.command import Compilation
+from localpuppet.node.puppet.own_environment import make_environment
+from localpuppet.node.releases.release import Release
+
+# Each compile: seconds, bytes of memory, of a file that it writes, of its result; and counts.
+LIMITS = {
+    "seconds": 120,
+    "memory": 1024**3,
+    "file": 16 * 1024**2,
+    "result": 64 * 1024**2,
+    "descriptors": 256,
+    "programs": 256,
+}
+# Deaths of the process after which the rest of the catalogs fail.
+MAX_DEATHS = 100
+_DIED = "Puppet's process died while it compiled this catalog"
+_NO_HIERA = Path("/nonexistent/hiera.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PuppetCompileEngine:
+    """Compiles catalogs with Puppet.
+
+    Attributes:
+        scratch: A directory for files that exist while it compiles.
+        compilation: Returns the compilation of a release in an environment below a directory.
+        command: Returns the command that starts Ruby with Puppet's library.
+        env: Its environment.
+        own_modules: The directory of localpuppet's own modules.
+        site_manifest: The site manifest for a release that has none.
+        isolation: Isolates it.
+        processes: Catalogs that are compiled at a time.
+        mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+    """
+
+    scratch: Path
+    compilation: Callable[[Release, str, Path], Compilation]
+    command: Callable[[], list[str]]
+    env: Callable[[], Mapping[str, str]]
+    own_modules: Path
+    site_manifest: Path
+    isolation: CompilerIsolation
+    processes: int = 2
+    mark_key: str = ""
+
+    def compile(
+        self, release: Release, requests: Iterable[CompileRequest]
+    ) -> Iterator[CompileResult]:
+        """Yield one result for each request; see `ports.CompileEngine`."""
+        with self._directory() as directory:
+            compiler = ReleaseCompiler(engine=self, release=release, directory=directory)
+            try:
+                yield from compiler.compile(iter(requests))
+            finally:
+                compiler.close()
+
+    @contextmanager
+    def _directory(self) -> Iterator[Path]:
+        directory = self.scratch / f"compile-{secrets.token_hex(4)}"
+        make_private(self.scratch)
+        try:
+            directory.mkdir(mode=0o755)
+            (directory / "root").mkdir()
+            (directory / "environments").mkdir()
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+class ReleaseCompiler:
+    """Compiles the catalogs of one release.
+
+    Args:
+        engine: The engine.
+        release: The release.
+        directory: A directory for its files, with `root` and `environments`.
+    """
+
+    def __init__(self, *, engine: PuppetCompileEngine, release: Release, directory: Path) -> None:
+        self._engine = engine
+        self._release = release
+        self._directory = directory
+        self._environments: set[str] = set()
+        self._process: CompilerProcess | None = None
+        self._deaths = 0
+        self._number = 0
+
+    def close(self) -> None:
+        """End its process."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def compile(self, requests: Iterator[CompileRequest]) -> Iterator[CompileResult]:
+        """Yield one result for each request."""
+        alone: deque[CompileRequest] = deque()
+        running: dict[int, CompileRequest] = {}
+        waiting = next(requests, None)
+        while waiting is not None or running or alone:
+            try:
+                if alone and not running:
+                    yield self._compile_alone(alone.popleft())
+                    continue
+                while waiting is not None and not alone and len(running) <= self._engine.processes:
+                    after = next(requests, None)
+                    number = self._ask(waiting, more=after is not None)
+                    running[number] = waiting
+                    waiting = after
+                number, raw = self._open().receive()
+                yield _result(running.pop(number), raw)
+            except CompilerDeathError:
+                self._die()
+                alone.extend(running.values())
+                running.clear()
+
+    def _compile_alone(self, request: CompileRequest) -> CompileResult:
+        try:
+            self._ask(request, more=True)
+            _, raw = self._open().receive()
+            return _result(request, raw)
+        except CompilerDeathError as error:
+            self._die()
+            return _failure(request, f"{_DIED}: {error}")
+
+    def _die(self) -> None:
+        self.close()
+        self._deaths += 1
+        if self._deaths > MAX_DEATHS:
+            raise StateError(f"the compiler died {self._deaths} times", where=self._release.name)
+
+    def _ask(self, request: CompileRequest, *, more: bool) -> int:
+        if request.environment not in self._environments:
+            make_environment(self._compilation(request.environment))
+            (self._directory / "environments" / request.environment).chmod(0o755)
+            self._environments.add(request.environment)
+        self._number += 1
+        self._open().send(
+            {
+                "id": self._number,
+                "node": request.node,
+                "facts": request.facts,
+                "trusted": request.trusted,
+                "parameters": request.parameters,
+                "classes": request.classes,
+                "environment": request.environment,
+                "queries": [
+                    {
+                        "function": query.function,
+                        "arguments": query.arguments,
+                        "answer": query.answer,
+                    }
+                    for query in request.queries
+                ],
+                "more": more,
+            }
+        )
+        return self._number
+
+    def _compilation(self, environment: str) -> Compilation:
+        directory = self._directory / "environments"
+        return self._engine.compilation(self._release, environment, directory)
+
+    def _open(self) -> CompilerProcess:
+        if self._process is None:
+            engine, root = self._engine, self._directory / "root"
+            compilation = self._compilation("production")
+            make_environment(compilation)
+            visible = [*self._trees(), engine.own_modules, compilation.environments]
+            engine.isolation.check(root)
+            self._process = CompilerProcess.start(
+                engine.isolation.command(engine.command(), visible, root),
+                env=engine.env(),
+                setup=self._setup(compilation),
+            )
+        return self._process
+
+    def _trees(self) -> list[Path]:
+        from localpuppet.base.share.files import shared_file
+
+        release = self._release
+        site = release.site_manifest or self._engine.site_manifest
+        shares = [shared_file("preview").parent]
+        return [
+            *release.whole_modulepath,
+            release.directory,
+            *release.trees.values(),
+            site,
+            *shares,
+        ]
+
+    def _setup(self, compilation: Compilation) -> dict[str, Any]:
+        engine = self._engine
+        hiera = compilation.hiera_config or _NO_HIERA
+        roots = release_roots(
+            self._release,
+            own_modules=engine.own_modules,
+            site_manifest=engine.site_manifest,
+            environments=compilation.environments,
+        )
+        return {
+            "arguments": [
+                *(
+                    "--environmentpath",
+                    str(compilation.environments),
+                    "--environment",
+                    "production",
+                ),
+                *("--modulepath", ":".join(map(str, compilation.modulepath))),
+                *("--hiera_config", str(hiera), "--config", "/nonexistent/puppet.conf"),
+            ],
+            "own": str(engine.own_modules),
+            "manifest": str(compilation.site_manifest),
+            "modulepath": [str(path) for path in compilation.modulepath],
+            "roots": roots,
+            "system": [str(compilation.environments)],
+            "key": engine.mark_key or None,
+            "limits": {**LIMITS, "processes": engine.processes},
+        }
+
+
+def _result(request: CompileRequest, raw: Mapping[str, Any]) -> CompileResult:
+    """Return the result in the compiler's answer; what it sends may be the release's."""
+    if "failed" in raw:
+        return _failure(request, str(raw["failed"])[:400])
+    try:
+        reads = _reads(raw["reads"])
+        failure = raw["failure"]
+        if failure is not None:
+            return CompileResult(
+                node=request.node, catalog=None, failure=_parse_failure(failure), reads=reads
+            )
+        catalog = CanonicalCatalog.of(raw["catalog"])
+        return CompileResult(node=request.node, catalog=catalog, failure=None, reads=reads)
+    except InvalidInputError as error:
+        return CompileResult(
+            node=request.node, catalog=None, failure=CompileFailure(message=str(error)), reads=reads
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _failure(request, f"the compile returned an unexpected result: {error!r}"[:400])
+
+
+def _parse_failure(raw: Mapping[str, Any]) -> CompileFailure:
+    file, line = raw["file"], raw["line"]
+    return CompileFailure(
+        message=str(raw["message"]) or "Puppet gives no reason",
+        file=None if file is None else str(file),
+        line=line if isinstance(line, int) else None,
+    )
+
+
+def _failure(request: CompileRequest, message: str) -> CompileResult:
+    reads = RawReads(impure=("the compile did not end by itself",))
+    failure = CompileFailure(message=message)
+    return CompileResult(node=request.node, catalog=None, failure=failure, reads=reads)
+
+
+def _reads(raw: Mapping[str, Any]) -> RawReads:
+    return RawReads(
+        files=tuple(sorted({*_texts(raw["files"]), LAYOUT})),
+        absent=_texts(raw["absent"]),
+        present=_texts(raw["present"]),
+        listed=_texts(raw["listed"]),
+        keys={str(file): _texts(keys) for file, keys in raw["keys"].items()},
+        facts=tuple(_texts(path) for path in raw["facts"]),
+        trusted=tuple(_texts(path) for path in raw["trusted"]),
+        parameters=_texts(raw["parameters"]),
+        queries=tuple(
+            CapturedQuery(
+                function=str(query["function"]),
+                arguments=tuple(query["arguments"]),
+                answer=query["answer"],
+            )
+            for query in raw["queries"]
+        ),
+        impure=_texts(raw["impure"]),
+        types=_texts(raw["types"]),
+    )
+
+
+def _texts(raw: Iterable[object]) -> tuple[str, ...]:
+    texts = tuple(raw)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a name is not a text")
+    return texts  # type: ignore[return-value]

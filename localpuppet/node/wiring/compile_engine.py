@@ -1,0 +1,60 @@
+"""Builds the engine that compiles the catalogs of a preview."""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from localpuppet.base.share.files import shared_file
+from localpuppet.node.wiring.compiling import compilation
+from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.releases import OWN_MODULES
+from localpuppet.node.wiring.state import compiled_directory, require_puppet
+
+if TYPE_CHECKING:
+    from localpuppet.node.preview.engine import PuppetCompileEngine
+
+# Variables of the job that the compiler gets: no others, because a job's have secrets.
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+
+
+def compile_engine(
+    node: NodeWiring, *, trusted: bool = False, processes: int | None = None, mark_key: str = ""
+) -> "PuppetCompileEngine":
+    """Return the engine.
+
+    Args:
+        node: The parts of the node.
+        trusted: Whether the code is trusted: then it is not isolated.
+        processes: Catalogs that are compiled at a time; `None` for one a processor.
+        mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+    """
+    from localpuppet.node.preview.engine import PuppetCompileEngine
+    from localpuppet.node.preview.isolation import CompilerIsolation
+
+    path = program_environment()["PATH"]
+    return PuppetCompileEngine(
+        scratch=node.settings.state / "compiles",
+        compilation=partial(compilation, node),
+        command=lambda: [require_puppet(node).command, "--version"],
+        env=partial(_environment, node),
+        own_modules=OWN_MODULES,
+        site_manifest=node.settings.site_manifest,
+        isolation=CompilerIsolation(path=path, trusted=trusted),
+        processes=processes or len(os.sched_getaffinity(0)),
+        mark_key=mark_key,
+    )
+
+
+def _environment(node: NodeWiring) -> dict[str, str]:
+    from localpuppet.node.puppet.environment import LeanStart, environment
+
+    base = {name: value for name, value in program_environment().items() if name in KEPT}
+    lean = LeanStart(
+        flags=require_puppet(node).lean,
+        file=shared_file("lean_start.rb"),
+        compiled=compiled_directory(node),
+        records=False,
+    )
+    env = environment({**base, "HOME": "/nonexistent"}, lean=lean, more={})
+    main = shared_file("preview/main.rb")
+    return {**env, "RUBYOPT": f"{env.get('RUBYOPT', '')} -r{main}".lstrip()}

@@ -1,0 +1,112 @@
+"""The engine with the real Puppet: catalogs, failures, and what one compile leaves to the next."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.node.preview.ports import CapturedQuery, CompileResult
+from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+
+pytestmark = pytest.mark.puppet
+
+
+def parameter(result: CompileResult, reference: tuple[str, str], name: str) -> object:
+    assert result.catalog is not None, result.failure
+    resources = {item.reference: item for item in result.catalog.resources}
+    return resources[reference].parameters.get(name)
+
+
+def test_each_node_gets_its_catalog(tmp_path: Path) -> None:
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "node 'web1.example.com' { include web } node default { }",
+            "modules/web/manifests/init.pp": "class web { notify { $facts['os']['family']: } }",
+        },
+    )
+    results = compile_all(make_engine(tmp_path / "e"), release, [request(), request("db1")])
+    first, second = results["web1.example.com"], results["db1"]
+    assert parameter(first, ("Notify", "Debian"), "message") is None
+    assert second.catalog is not None
+    assert "web" not in second.catalog.classes
+    (notify,) = [item for item in first.catalog.resources if item.type == "Notify"]  # type: ignore[union-attr]
+    assert (notify.file, notify.line) == ("modules/web/manifests/init.pp", 1)
+
+
+def test_a_failure_names_its_place_and_ends_nothing_else(tmp_path: Path) -> None:
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "node 'odd' { include bad } node default { }",
+            "modules/bad/manifests/init.pp": "class bad {\n  fail('too bad')\n}",
+        },
+    )
+    results = compile_all(make_engine(tmp_path / "e"), release, [request("odd"), request("good")])
+    failure = results["odd"].failure
+    assert failure is not None
+    assert "too bad" in failure.message
+    assert (failure.file, failure.line) == ("modules/bad/manifests/init.pp", 2)
+    assert results["good"].failure is None
+
+
+def test_a_class_that_another_node_loaded_is_still_unknown(tmp_path: Path) -> None:
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "node 'a' { include m } node 'b' { include m::hidden }",
+            "modules/m/manifests/init.pp": "class m { include m::hidden } class m::hidden { }",
+        },
+    )
+    both = compile_all(make_engine(tmp_path / "e"), release, [request("a"), request("b")])
+    alone = compile_all(make_engine(tmp_path / "e"), release, [request("b")])
+    assert both["a"].failure is None
+    assert both["b"] == alone["b"]
+
+
+def test_ruby_of_one_node_does_not_change_another(tmp_path: Path) -> None:
+    helper = "module PuppetX; SECRET = 'x'; end\nclass String; def blank?; true; end; end\n"
+    uses = "Puppet::Functions.create_function(:'m::uses') { def uses; PuppetX::SECRET; end }\n"
+    loads = (
+        "require_relative '../../../puppet_x/helper'\n"
+        "Puppet::Functions.create_function(:'m::loads') { def loads; PuppetX::SECRET; end }\n"
+    )
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "node 'a' { notify { m::loads(): } } node 'b' { notify { m::uses(): } }",
+            "modules/m/lib/puppet_x/helper.rb": helper,
+            "modules/m/lib/puppet/functions/m/uses.rb": uses,
+            "modules/m/lib/puppet/functions/m/loads.rb": loads,
+        },
+    )
+    results = compile_all(make_engine(tmp_path / "e"), release, [request("a"), request("b")])
+    assert results["a"].failure is None
+    assert results["b"].failure is not None
+    assert "SECRET" in results["b"].failure.message
+    assert "modules/m/lib/puppet_x/helper.rb" in results["a"].reads.files
+
+
+def test_queries_get_the_answers_of_the_capture(tmp_path: Path) -> None:
+    release = write(
+        tmp_path / "r",
+        {"site.pp": "$n = localpuppet::query_nodes('a=b', 'fqdn') notify { join($n, ' '): }"},
+    )
+    query = CapturedQuery(function="query_nodes", arguments=("a=b", "fqdn"), answer=["one", "two"])
+    asked = request("a", queries=(query,))
+    results = compile_all(make_engine(tmp_path / "e"), release, [asked, request("b")])
+    assert results["a"].failure is None
+    assert results["a"].reads.queries == (query,)
+    assert parameter(results["a"], ("Notify", "one two"), "message") is None
+    failure = results["b"].failure
+    assert failure is not None
+    assert "query_nodes" in failure.message
+    assert "no answer to this query" in failure.message
+    assert results["b"].reads.impure != ()
+
+
+def test_exported_resources_are_not_collected(tmp_path: Path) -> None:
+    release = write(tmp_path / "r", {"site.pp": "@@notify { 'out': } Notify <<| |>>"})
+    (result,) = compile_all(make_engine(tmp_path / "e"), release, [request()]).values()
+    assert result.catalog is not None
+    (notify,) = [item for item in result.catalog.resources if item.type == "Notify"]
+    assert notify.exported
