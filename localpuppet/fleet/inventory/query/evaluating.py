@@ -198,6 +198,14 @@ class Evaluation:
         """
         self._budget.see()
 
+    def compare(self) -> None:
+        """Count a value that a condition compares.
+
+        Raises:
+            QueryDeadlineError: The deadline is over.
+        """
+        self._budget.compare()
+
     def _scan(self, select: Select, *, total: bool = False) -> QueryScan:
         check_sources(select, self._scanner.entities)
         return self._scanner.scan(select, total=total)
