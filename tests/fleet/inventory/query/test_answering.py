@@ -12,8 +12,9 @@ from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
+from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
-from tests.fleet.inventory.query.fleet import inventory
+from tests.fleet.inventory.query.fleet import entry, inventory
 
 
 def report(name: str, hour: int, status: str, **more: Json) -> dict[str, Json]:
@@ -323,3 +324,13 @@ def test_a_range_of_times_is_a_hint(
     hint = source.hints[-1]
     assert hint.exact
     assert (hint.since.get("end_time"), hint.until.get("end_time")) == (since, until)
+
+
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
+    function: str,
+) -> None:
+    reader = MemoryInventory([entry(f"n{n}.example.com", {"x": 1.7e308}) for n in range(2)])
+    select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
+    with pytest.raises(InvalidInputError, match="exceeds the largest number"):
+        [*answer(select, reader=reader).rows]
