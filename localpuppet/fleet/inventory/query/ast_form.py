@@ -22,7 +22,7 @@ from localpuppet.fleet.inventory.query.columns import (
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
-from localpuppet.fleet.inventory.query.syntax import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
     And,
@@ -59,7 +59,7 @@ def parse_array(query: Sequence[Json]) -> Select:
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
-    check_nesting(query)
+    check_values(query)
     if not query or query[0] != "from":
         raise InvalidInputError(
             "the query does not begin with 'from'", hint='write ["from", "nodes", [...]]'
@@ -73,7 +73,7 @@ def parse_condition(query: Json, entity: Entity) -> Condition:
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
-    check_nesting(query)
+    check_values(query)
     return check_size(_condition(query, entity))
 
 
