@@ -25,6 +25,7 @@ from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, pl
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
+    CERTNAME,
     And,
     Compare,
     Condition,
@@ -118,7 +119,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
         parts = tuple(_condition(part, entity) for part in arguments)
         if not parts:
             raise InvalidInputError(f"{name!r} has no conditions")
-        return And(parts=parts) if name == "and" else Or(parts=parts)
+        return And(parts=parts) if name == "and" else _or(parts)
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
         return Not(part=_condition(part, entity))
@@ -133,6 +134,22 @@ def _condition(query: Json, entity: Entity) -> Condition:
     if name == "subquery":
         return _subquery(arguments, entity)
     return _comparison(name, _exactly(arguments, 2, name), entity)
+
+
+def _or(parts: tuple[Condition, ...]) -> Condition:
+    """Return an alternative; if all parts name a node, they are one list, as long as `in` allows.
+
+    Bolt sends a condition for each of its targets.
+    """
+    names = [
+        part.value
+        for part in parts
+        if isinstance(part, Compare) and part.field == CERTNAME and isinstance(part.value, str)
+        if part.operator is Operator.EQUAL
+    ]
+    if len(names) < len(parts) or len(names) > MAX_VALUES:
+        return Or(parts=parts)
+    return OneOf(field=CERTNAME, values=tuple(names))
 
 
 def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]:

@@ -334,3 +334,16 @@ def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
     select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
     with pytest.raises(InvalidInputError, match="exceeds the largest number"):
         [*answer(select, reader=reader).rows]
+
+
+def test_a_condition_for_each_of_many_nodes_is_one_list_and_reads_only_these_nodes() -> None:
+    """As Bolt asks for the facts of its targets."""
+    names = [f"n{number:05}.example.com" for number in range(9_999)]
+    reader = inventory()
+    listed = ["or", *(["=", "certname", name] for name in ["web01.example.com", *names])]
+    select = parse_client_query({"query": listed}, Entity.INVENTORY).select
+    found = [json.loads(text)["certname"] for text in answer(select, reader=reader).rows]
+    assert found == ["web01.example.com"]
+    (hint,) = reader.hints
+    assert hint is not None
+    assert len(hint["node"]) == 10_000
