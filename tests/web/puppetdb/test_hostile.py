@@ -50,7 +50,8 @@ def test_a_body_that_is_too_large_or_encoded_is_refused(tmp_path: Path) -> None:
         assert api.ask(f"{V4}/nodes", method="POST", body=bomb, headers=packed).status == 415
         text = {"Content-Type": "text/plain"}
         assert api.ask(f"{V4}/nodes", method="POST", body=b"{}", headers=text).status == 415
-        assert api.ask(f"{V4}/nodes", headers={"Accept": "text/html"}).status == 406
+        for kind, status in (("text/html", 406), ("Application/JSON", 200), ("", 406)):
+            assert api.ask(f"{V4}/nodes", headers={"Accept": kind}).status == status
 
 
 def test_a_body_that_does_not_arrive_ends_the_request(tmp_path: Path) -> None:
@@ -91,6 +92,20 @@ def test_a_large_answer_is_compressed_and_a_small_one_is_not(tmp_path: Path) -> 
         assert "content-encoding" not in small.headers
         assert large.json == api.ask(f"{V4}/facts").json
         assert json.loads(api.ask(f"{V4}/facts", pretty="true").text) == large.json
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000", False),
+     ("notgzip", False), ("", False)],
+)  # fmt: skip
+def test_an_answer_is_compressed_only_if_the_client_accepts_it(
+    tmp_path: Path, accepted: str, is_packed: bool
+) -> None:
+    with served(tmp_path) as api:
+        answer = api.ask(f"{V4}/facts", headers={"Accept-Encoding": accepted})
+        assert ("content-encoding" in answer.headers) is is_packed
+        assert answer.json
 
 
 def test_an_answer_has_a_limit_and_all_answers_together_have_one(tmp_path: Path) -> None:

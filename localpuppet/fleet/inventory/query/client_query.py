@@ -99,10 +99,9 @@ def _number(parameters: Mapping[str, Json], name: str, least: int) -> int | None
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInputError(
-            f"Illegal value '{json.dumps(value)[:40]}' for :{name}; expected an integer of at least"
-            f" {least}"
-        )
+        shown = value if isinstance(value, str) else json.dumps(value)
+        expected = "a positive non-zero integer" if least else "a non-negative integer"
+        raise InvalidInputError(f"Illegal value '{shown[:40]}' for :{name}; expected {expected}.")
     return value
 
 
