@@ -212,7 +212,7 @@ def drop(connection: sqlite3.Connection, node: str) -> None:
 
 def narrowed(equal: Equal) -> tuple[str, list[str]]:
     """Return the SQL conditions for a hint, and their values."""
-    where, values = "", []
+    where, values = "", list[str]()
     for path, wanted in equal.items():
         is_node = path == NODE  # names are compared as they are, and several may share a term
         terms = {str(value if is_node else term(value)) for value in wanted}

@@ -256,10 +256,11 @@ class Evaluation:
         shape = RowShape(select, reports=Entity.NODES in self._scanner.entities)
         if scan.cut:
             return map(shape.shown, scan.hits)
-        end = None if select.limit is None else select.offset + select.limit
+        first = select.offset - scan.skipped
+        end = None if select.limit is None else first + select.limit
         if scan.ordered or not select.order:
-            return map(shape.shown, islice(scan.hits, select.offset, end))
-        return iter(self._first(shape, scan.hits, end)[select.offset :])
+            return map(shape.shown, islice(scan.hits, first, end))
+        return iter(self._first(shape, scan.hits, end)[first:])
 
     def _first(
         self, shape: RowShape, hits: Iterable[MatchingRow], end: int | None

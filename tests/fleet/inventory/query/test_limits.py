@@ -190,8 +190,8 @@ def test_many_comparisons_of_a_row_end_at_the_deadline() -> None:
     def check() -> None:
         raise QueryDeadlineError("the query took longer than 20 s")
 
-    some = ["or", *(["~", "facts.a.b.key1", f"x{n}"] for n in range(CHECKED_EVERY))]
-    select = parse_client_query({"query": ["from", "inventory", some]}).select
+    some: list[Json] = [["~", "facts.a.b.key1", f"x{n}"] for n in range(CHECKED_EVERY)]
+    select = parse_client_query({"query": ["from", "inventory", ["or", *some]]}).select
     with pytest.raises(QueryDeadlineError):
         [*answer(select, reader=TREES, limits=QueryLimits(check=check)).rows]
 
