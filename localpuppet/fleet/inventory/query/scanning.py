@@ -29,6 +29,7 @@ MAX_NAMED = 10_000
 # Entities with one row for each node.
 _SINGLE = (Entity.INVENTORY, Entity.NODES, Entity.FACTSETS)
 _DISTINCT = (Entity.ENVIRONMENTS, Entity.FACT_NAMES, Entity.FACT_PATHS, Entity.PRODUCERS)
+_OF_REPORTS = frozenset(OF_REPORTS)
 _NO_REPORT: Mapping[str, Json] = dict.fromkeys(OF_REPORTS)
 _NO_ENTRY: Mapping[str, Json] = dict.fromkeys(COLUMNS[Entity.NODES])
 
@@ -158,10 +159,16 @@ class Scanner:
         self, select: Select
     ) -> Iterator[tuple[InventoryNode | None, Mapping[str, Json] | None]]:
         """Yield each node's entry with its report; both are sorted by certname."""
-        hint = record_hint(select, self._subqueries)
-        reports = iter(self._records.rows(Entity.NODES, hint).rows)
+        hint, equal = record_hint(select, self._subqueries), self._hint(select)
+        rows = self._records.rows(Entity.NODES, hint).rows
+        if not _OF_REPORTS.isdisjoint(hint.equal) and NODE not in equal:
+            # A node without such a report is not in the answer.
+            rows = list(rows)
+            if len(rows) <= MAX_NAMED:
+                equal = {**equal, NODE: {str(row["certname"]) for row in rows}}
+        reports = iter(rows)
         report = next(reports, None)
-        for known in self._reader.nodes(self._hint(select)):
+        for known in self._reader.nodes(equal):
             while report is not None and str(report["certname"]) < known.node:
                 yield None, report
                 report = next(reports, None)
