@@ -1,6 +1,8 @@
 """Builds a preview: its revisions as releases, the cache, the nodes."""
 
 import hashlib
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -8,6 +10,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.files import add_durably, make_private, read_user_file
+from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.finding import CapturedNode, PreviewSide
 from localpuppet.node.preview.previewing import (
     PreviewOptions,
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
+
+_MARK_KEY = "marks.key"
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +61,12 @@ class PreviewWiring:
 
     Args:
         node: The parts of the node; its settings apply, too.
-        engine: Returns the engine that compiles.
+        engine: Returns the engine that compiles, with the key of the marks of secrets.
     """
 
-    def __init__(self, node: NodeWiring, engine: "Callable[[NodeWiring], CompileEngine]") -> None:
+    def __init__(
+        self, node: NodeWiring, engine: "Callable[[NodeWiring, str], CompileEngine]"
+    ) -> None:
         self._node = node.for_makers()
         self._engine = engine
         self._releases = ReleaseWiring(self._node)
@@ -77,7 +87,7 @@ class PreviewWiring:
             try:
                 ports = PreviewPorts(
                     cache=cache,
-                    engine=self._engine(self._node),
+                    engine=self._engine(self._node, mark_key(self.cache_directory(order.cache))),
                     clock=self._node.clock,
                     progress=progress,
                 )
@@ -99,7 +109,11 @@ class PreviewWiring:
         """
         from localpuppet.node.preview.cache import PreviewCache
 
-        cache = PreviewCache(self.cache_directory(directory), platform=self._platform)
+        place = self.cache_directory(directory)
+        make_private(place)
+        # Marks of another key would make each secret look changed.
+        mark = hashlib.sha256(mark_key(place).encode()).hexdigest()
+        cache = PreviewCache(place, platform=f"{self._platform} {mark}")
         try:
             yield cache
         finally:
@@ -178,6 +192,22 @@ class PreviewWiring:
             )
             for file in files
         ]
+
+
+def mark_key(directory: Path) -> str:
+    """Return the key of a cache for marks of secrets, hexadecimal; make it at first use.
+
+    Raises:
+        InvalidInputError: Another user can write it, or it is damaged.
+    """
+    file = directory / _MARK_KEY
+    refuse_foreign_cache(file)
+    if not file.exists():
+        add_durably(file, secrets.token_hex(_KEY_BYTES).encode())
+    key = read_user_file(file).decode("ascii", "replace")
+    if not re.fullmatch(rf"[0-9a-f]{{{2 * _KEY_BYTES}}}", key):
+        raise InvalidInputError("is damaged", where=str(file), hint="remove it")
+    return key
 
 
 def _capture(captures: "NodesDirectory", file: "NodeFile") -> "NodeCapture":
