@@ -62,6 +62,7 @@ class PuppetCompileEngine:
         isolation: Isolates it.
         processes: Catalogs that are compiled at a time.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+        asks: Whether query functions ask the agent of this node; otherwise a request has answers.
     """
 
     scratch: Path
@@ -73,6 +74,7 @@ class PuppetCompileEngine:
     isolation: CompilerIsolation
     processes: int = 2
     mark_key: str = ""
+    asks: bool = False
 
     def compile(
         self, release: Release, requests: Iterable[CompileRequest]
@@ -245,6 +247,7 @@ class ReleaseCompiler:
             "roots": roots,
             "system": [str(compilation.environments)],
             "key": engine.mark_key or None,
+            "asks": engine.asks,
             "limits": {**LIMITS, "processes": engine.processes},
         }
 

@@ -9,26 +9,17 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.formats.text import joined, without_middle
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.machine.ports import Output, Processes
 from localpuppet.node.enc.document import NodeDocument, to_yaml
 from localpuppet.node.enc.instance.handover import hand_over
-from localpuppet.node.puppet.command import Compilation, error_lines, variables, with_names
+from localpuppet.node.puppet.command import Compilation, variables
 from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment
-from localpuppet.node.releases.difference import resources
 from localpuppet.node.releases.release import Release
 
 MAX_CATALOG = 256 * 1024 * 1024
-# Characters of Puppet's error that a message has.
-MAX_ERROR = 400
-
-
-class CompilationError(InvalidInputError):
-    """Puppet cannot compile the catalog; the message quotes Puppet and may hold values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,29 +75,6 @@ class CatalogCompiler:
     env: Callable[[Installation], Mapping[str, str]]
     processes: Processes
     timeout: float
-
-    def compile(
-        self, release: Release, document: NodeDocument, *, facts: FactOverrides | None = None
-    ) -> dict[str, dict[str, str]]:
-        """Return the resources of the catalog: reference → parameters as text.
-
-        Args:
-            release: The release.
-            document: The node document.
-            facts: Facts of another machine; `None` for this node's.
-
-        Raises:
-            CompilationError: The catalog does not compile.
-            InvalidInputError: Puppet reached the timeout.
-            PuppetMissingError: Puppet is not installed.
-            StateError: Puppet cannot be started.
-        """
-        name = (facts and facts.name) or self.installed().settings["certname"]
-        words = ("catalog", "compile", name, "--render-as", "json")
-        output = self.call(words, release, document, facts=facts)
-        return _resources(
-            output, release, where=f"{release.name}: {name}" if facts else release.name
-        )
 
     def call(
         self,
@@ -169,16 +137,3 @@ class CatalogCompiler:
         if script is not None:  # after the lean start, which makes Puppet's library load faster
             env["RUBYOPT"] = f"{env.get('RUBYOPT', '')} -r{script}".lstrip()
         return env
-
-
-def _resources(output: Output, release: Release, *, where: str) -> dict[str, dict[str, str]]:
-    if output.ended.code != 0:
-        first = next(iter(error_lines(output.stderr)), f"Puppet exited {output.ended.code}")
-        named = with_names(joined(first.removeprefix("Error: ")), release.directories)
-        problem = without_middle(named, most=MAX_ERROR)
-        raise CompilationError(f"the catalog does not compile: {problem}", where=where)
-    text = output.stdout.decode("utf-8", "replace")
-    try:
-        return resources(loads(text[text.index("{") :]))
-    except ValueError as error:
-        raise InvalidInputError("Puppet printed no catalog", where=where) from error

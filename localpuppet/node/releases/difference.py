@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import field_values
 
 # What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
@@ -140,72 +139,3 @@ def _lines(data: bytes) -> list[str]:
         raise ValueError("a NUL")
     *lines, last = data.decode("utf-8").split("\n")
     return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
-
-
-def resources(catalog: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the resources of a compiled catalog: `File[/etc/motd]` → parameters as text.
-
-    A value that Puppet marks as sensitive is replaced by a mark that equal values share.
-
-    Args:
-        catalog: Puppet's JSON catalog
-            (https://github.com/puppetlabs/puppet/blob/main/api/schemas/catalog.json).
-
-    Raises:
-        InvalidInputError: The value is not a catalog.
-    """
-    try:
-        return {
-            f"{row['type']}[{row['title']}]": {
-                name: _shown(value) for name, value in (row.get("parameters") or {}).items()
-            }
-            for row in catalog["resources"]
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInputError(f"is not a Puppet catalog: {error!r}", where="catalog") from error
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict) and value.get("__ptype") == "Sensitive":
-        return f"(sensitive {abs(hash(json.dumps(value, sort_keys=True))):x})"
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def compare_catalogs(
-    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
-) -> NameDifference:
-    """Compare catalogs resource by resource, and name the parameters that differ.
-
-    Args:
-        before: Resource → parameters, as `resources` returns them.
-        after: Resource → parameters of the second catalog.
-    """
-    changed = {}
-    for name in sorted(before.keys() & after.keys()):
-        inner = compare(before[name], after[name])
-        if inner:
-            parts = [f"+{parameter}={after[name][parameter]}" for parameter in inner.added]
-            parts += [f"-{parameter}={before[name][parameter]}" for parameter in inner.removed]
-            parts += [f"{parameter}: {change}" for parameter, change in inner.changed.items()]
-            changed[name] = "; ".join(parts)
-    return NameDifference(
-        added=tuple(sorted(after.keys() - before.keys())),
-        removed=tuple(sorted(before.keys() - after.keys())),
-        changed=changed,
-    )
-
-
-def catalog_changes(
-    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
-) -> CatalogChanges:
-    """Return the differences between catalogs, without values; see `compare_catalogs`."""
-    changed = {}
-    for name in sorted(before.keys() & after.keys()):
-        inner = compare(before[name], after[name])
-        if inner:
-            changed[name] = tuple(sorted((*inner.added, *inner.removed, *inner.changed)))
-    return CatalogChanges(
-        added=tuple(sorted(after.keys() - before.keys())),
-        removed=tuple(sorted(before.keys() - after.keys())),
-        changed=changed,
-    )

@@ -1,6 +1,6 @@
 """Builds the parts of one node from a root and its settings.
 
-acts: `code_sources`, `compiling`, `inputs`, `mutable_code`, `node`, `ports`, `release_making`,
-    `releases`, `run`, `staged_releases`, `state`.
-private: `compile_engine`, `forge`, `instance`, `preview`.
+acts: `code_sources`, `compiling`, `inputs`, `mutable_code`, `node`, `node_catalogs`, `ports`,
+    `preview`, `release_making`, `releases`, `run`, `staged_releases`, `state`.
+private: `compile_engine`, `forge`, `instance`.
 """

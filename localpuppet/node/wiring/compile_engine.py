@@ -18,7 +18,12 @@ KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
 def compile_engine(
-    node: NodeWiring, *, trusted: bool = False, processes: int | None = None, mark_key: str = ""
+    node: NodeWiring,
+    *,
+    trusted: bool = False,
+    processes: int | None = None,
+    mark_key: str = "",
+    asks: bool = False,
 ) -> "PuppetCompileEngine":
     """Return the engine.
 
@@ -27,6 +32,7 @@ def compile_engine(
         trusted: Whether the code is trusted: then it is not isolated.
         processes: Catalogs that are compiled at a time; `None` for one a processor.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+        asks: Whether query functions ask the agent of this node, which requires trusted code.
     """
     from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.isolation import CompilerIsolation
@@ -36,19 +42,20 @@ def compile_engine(
         scratch=node.settings.state / "compiles",
         compilation=partial(compilation, node),
         command=lambda: [require_puppet(node).command, "--version"],
-        env=partial(_environment, node),
+        env=partial(_environment, node, asks=asks),
         own_modules=OWN_MODULES,
         site_manifest=node.settings.site_manifest,
         isolation=CompilerIsolation(path=path, trusted=trusted),
         processes=processes or len(os.sched_getaffinity(0)),
         mark_key=mark_key,
+        asks=asks,
     )
 
 
-def _environment(node: NodeWiring) -> dict[str, str]:
+def _environment(node: NodeWiring, *, asks: bool) -> dict[str, str]:
     from localpuppet.node.puppet.environment import LeanStart, environment
 
-    base = {name: value for name, value in program_environment().items() if name in KEPT}
+    base = {name: value for name, value in program_environment().items() if asks or name in KEPT}
     lean = LeanStart(
         flags=require_puppet(node).lean,
         file=shared_file("lean_start.rb"),

@@ -92,13 +92,20 @@ class ReleaseMaking:
             LocalpuppetError: An input is invalid, or the working copy cannot be prepared.
         """
         from localpuppet.node.releases.making.compiling import compile_nodes
-        from localpuppet.node.wiring.compiling import catalog_compiler, classifier
+        from localpuppet.node.wiring.compiling import classifier
+        from localpuppet.node.wiring.node_catalogs import node_catalogs
 
         node, own = self._node, NodeInputs(self._node)
         loaded = [own.reader.read(name) for name in inputs]
         release = self._releases.mutable.work_tree(directory)
-        compiler, answer = catalog_compiler(node, own), classifier(node, own).answer
-        return compile_nodes(release, loaded, facts, compiler=compiler, answer=answer)
+        catalogs = node_catalogs(node, own)
+        return compile_nodes(
+            release,
+            loaded,
+            facts,
+            compile_catalog=lambda *node: len(catalogs.compile(*node).resources),
+            answer=classifier(node, own).answer,
+        )
 
     def work_tree(self, directory: Path) -> "GitWorkTree":
         """Return the git work tree of a release's maker.

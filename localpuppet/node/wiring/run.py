@@ -9,12 +9,7 @@ from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.settings.node import SYSTEM_ROOT
-from localpuppet.node.wiring.compiling import (
-    catalog_compiler,
-    classifier,
-    compilation,
-    enc_command,
-)
+from localpuppet.node.wiring.compiling import classifier, compilation, enc_command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
@@ -31,6 +26,7 @@ if TYPE_CHECKING:
 
     from localpuppet.base.formats.names import ReleasePath, RunId
     from localpuppet.node.enc.assignment import Assignment
+    from localpuppet.node.preview.candidate import Candidate
     from localpuppet.node.puppet.command import ApplyCommand
     from localpuppet.node.puppet.compiled_ruby import CompiledRuby
     from localpuppet.node.puppet.environment import FacterConf, LeanStart
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.release import Release
     from localpuppet.node.runs.assigning import AssignmentService
-    from localpuppet.node.runs.candidate import Candidate
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.runs.preparing import NodeInput, RunPreparation
@@ -122,7 +117,8 @@ class RunWiring:
 
     def candidate(self) -> "Candidate":
         """Return the comparison of this node's release with another."""
-        from localpuppet.node.runs.candidate import Candidate
+        from localpuppet.node.preview.candidate import Candidate
+        from localpuppet.node.wiring.node_catalogs import node_catalogs
 
         node = self._node
         return Candidate(
@@ -130,7 +126,7 @@ class RunWiring:
             inputs=self._inputs.reader,
             releases=self._releases.provider(),
             reader=self._releases.reader(),
-            compiler=catalog_compiler(node, self._inputs),
+            catalogs=node_catalogs(node, self._inputs, asks=True),
             answer=lambda: classifier(node, self._inputs).answer(None),
             keep=self._releases.sources.store.locks.take_for_run,
         )

@@ -2,12 +2,7 @@
 
 import json
 
-from localpuppet.node.releases.difference import (
-    catalog_changes,
-    compare_catalogs,
-    resources,
-    unified,
-)
+from localpuppet.node.releases.difference import unified
 from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
 
@@ -141,34 +136,3 @@ def test_what_only_the_newer_release_has_is_no_hindrance(site: Node, forge: Forg
     assert refused.code == 2
     assert "nowhere" in refused.err
     assert "\\x" not in refused.err
-
-
-def test_parameters_are_compared_and_secrets_not_shown() -> None:
-    def catalog(mode: str, secret: str) -> dict[str, object]:
-        sensitive = {"__ptype": "Sensitive", "__pvalue": secret}
-        parameters = {"mode": mode, "content": sensitive, "backup": False}
-        return {"resources": [{"type": "File", "title": "/x", "parameters": parameters}]}
-
-    before, after = resources(catalog("0644", "hunter2")), resources(catalog("0600", "hunter3"))
-    changed = compare_catalogs(before, after).changed["File[/x]"]
-    assert "mode: 0644 → 0600" in changed
-    assert "content: (sensitive" in changed
-    assert "hunter" not in changed
-    assert not compare_catalogs(before, before)
-
-
-def test_what_changes_is_told_without_values_and_bounded() -> None:
-    before = {"File[/x]": {"mode": "1", "content": "secret"}, "File[/gone]": {}}
-    after = {"File[/x]": {"mode": "2", "owner": "me"}, "File[/new]": {}, "File[/newer]": {}}
-    found = catalog_changes(before, after)
-    assert found.to_dict() == {
-        "added": ["File[/new]", "File[/newer]"],
-        "removed": ["File[/gone]"],
-        "changed": {"File[/x]": ["content", "mode", "owner"]},
-        "left_out": 0,
-    }
-    assert found.bounded(10_000) == found
-    few = found.bounded(70)
-    assert (few.removed, list(few.changed), few.added) == (found.removed, ["File[/x]"], ())
-    assert (few.left_out, few.count) == (2, 4)
-    assert not catalog_changes(after, after).count

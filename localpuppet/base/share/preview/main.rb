@@ -188,8 +188,10 @@ module LocalpuppetPreview
       setup['unknown'] = PuppetHooks.unknown
       Reads.configure(setup['roots'], system_directories(setup))
       Warm.up(setup)
-      PuppetX::Localpuppet::Inventory.singleton_class.prepend(PuppetHooks::Queries)
-      PuppetX::Localpuppet::Agent.singleton_class.prepend(PuppetHooks::NoAgent)
+      unless setup['asks']
+        PuppetX::Localpuppet::Inventory.singleton_class.prepend(PuppetHooks::Queries)
+        PuppetX::Localpuppet::Agent.singleton_class.prepend(PuppetHooks::NoAgent)
+      end
       PuppetHooks.install unless setup['unknown']
       4.times { GC.start } # objects are now old: the children's collector skips them
     end

@@ -8,7 +8,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.releases.difference import NameDifference, compare_catalogs
+from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
@@ -57,7 +57,7 @@ def diff_command(
     releases = [provider.provide(path) for path in paths]
     differences = compared(*releases, reader=wiring.sources.files)
     if catalog is not None:
-        differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
+        differences["resources"] = _resources(node, catalog, releases)
     first, second = releases
     texts = texts_of(first, second, differences["files"].names) if as_text else {}
     if as_json:
@@ -72,17 +72,17 @@ def diff_command(
         render.emit(render.user_text(diff if diff.startswith("--- ") else f"{name}: {diff}"))
 
 
-def _catalogs(
-    node: NodeWiring, name: str, releases: "Sequence[Release]"
-) -> "list[dict[str, dict[str, str]]]":
-    """Return an input's catalogs of both releases; note what only one of them accepts."""
+def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> NameDifference:
+    """Compare an input's catalogs of both releases; note what only one of them accepts."""
     from localpuppet.node.enc.classify import node_document
+    from localpuppet.node.preview.brief import named_difference
+    from localpuppet.node.preview.difference import difference
     from localpuppet.node.releases.comparing import only_in_other
-    from localpuppet.node.wiring.compiling import catalog_compiler
+    from localpuppet.node.wiring.node_catalogs import node_catalogs
 
     inputs = NodeInputs(node)
     read = inputs.reader.read(name)
-    compiler = catalog_compiler(node, inputs)
+    compiler = node_catalogs(node, inputs, asks=True)
     reader = ReleaseWiring(node).reader()
     interfaces = [reader.interface_of(release) for release in releases]
     catalogs = []
@@ -94,7 +94,7 @@ def _catalogs(
                 f"{release.name} has no {', '.join(left)}: compiled without"
             )
         catalogs.append(compiler.compile(release, document))
-    return catalogs
+    return named_difference(difference(*catalogs))
 
 
 def _text(title: str, difference: NameDifference) -> str:

@@ -17,9 +17,9 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.enc.classify import node_document
-from localpuppet.node.enc.document import EncData
+from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import LoadedInput
-from localpuppet.node.releases.catalogs import CatalogCompiler, FactOverrides
+from localpuppet.node.releases.catalogs import FactOverrides
 from localpuppet.node.releases.release import Release
 
 MAX_FACTS = 16 * 1024 * 1024
@@ -56,7 +56,7 @@ def compile_nodes(
     inputs: Sequence[LoadedInput],
     facts: Sequence[FactOverrides | None],
     *,
-    compiler: CatalogCompiler,
+    compile_catalog: Callable[[Release, NodeDocument, FactOverrides | None], int],
     answer: Callable[[NodeName | None], EncData | None],
 ) -> tuple[CompiledNode, ...]:
     """Compile each input with each node's facts.
@@ -65,7 +65,7 @@ def compile_nodes(
         release: The working copy, with its modules.
         inputs: The inputs; the releases that they name are ignored.
         facts: Facts of machines; `None` for this one.
-        compiler: Compiles.
+        compile_catalog: Compiles, and returns the number of resources.
         answer: Returns the answer of the site's ENC command for a node; `None` without a command.
 
     Raises:
@@ -80,7 +80,7 @@ def compile_nodes(
             count, problem = 0, ""
             try:
                 document = node_document(loaded, release.enc, answer=answer(name))
-                count = len(compiler.compile(release, document, facts=machine))
+                count = compile_catalog(release, document, machine)
             except InvalidInputError as error:
                 problem = str(error)
             compiled.append(

@@ -13,9 +13,11 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.releases.catalogs import CatalogCompiler, CompilationError
+from localpuppet.node.preview.brief import brief_changes
+from localpuppet.node.preview.difference import difference
+from localpuppet.node.preview.node_catalogs import CompilationError, NodeCatalogs
 from localpuppet.node.releases.comparing import only_in_other
-from localpuppet.node.releases.difference import CatalogChanges, catalog_changes
+from localpuppet.node.releases.difference import CatalogChanges
 from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.reading import InterfaceReader
 
@@ -31,7 +33,7 @@ class Candidate:
         inputs: Reads the input, with the assignment in force.
         releases: Provides releases.
         reader: Reads the interfaces of releases.
-        compiler: Compiles catalogs.
+        catalogs: Compiles catalogs.
         answer: Returns the answer of the site's ENC; `None` if the site has no ENC.
         keep: Keeps `gc` away from the store.
     """
@@ -40,7 +42,7 @@ class Candidate:
     inputs: InputReader
     releases: ReleaseProvider
     reader: InterfaceReader
-    compiler: CatalogCompiler
+    catalogs: NodeCatalogs
     answer: Callable[[], EncData | None]
     keep: Callable[[], Flock]
 
@@ -61,14 +63,14 @@ class Candidate:
                 )
             pair = [self.releases.provide(app), self.releases.provide(release)]
             interfaces = [self.reader.interface_of(item) for item in pair]
-            catalogs = []
+            compiled = []
             for side, own, other in zip(pair, interfaces, reversed(interfaces), strict=True):
                 document = node_document(read, side.enc, answer=self.answer())
                 document, _ = only_in_other(document, own, other)
                 try:
-                    catalogs.append(self.compiler.compile(side, document))
+                    compiled.append(self.catalogs.compile(side, document))
                 except CompilationError as error:
                     raise InvalidInputError(
                         "the catalog does not compile", where=side.name, hint=_WHY
                     ) from error
-            return catalog_changes(*catalogs)
+            return brief_changes(difference(*compiled))
