@@ -42,7 +42,7 @@ SECTIONS = {
         "instance-data": "node.cli.data.instance_data",
         "call": "fleet.cli.call",
     },
-    "Releases": {"release": "node.cli.release"},
+    "Releases": {"release": "node.cli.release", "preview": "node.cli.preview.command"},
     "Fleet": {
         "nodes": "fleet.cli.nodes",
         "capture": "fleet.cli.capture",

@@ -14,7 +14,7 @@
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,14 +119,6 @@ class PreviewCache(TreeStates):
         self.catalogs = CatalogStore(self._file)
         self._limit = limit
         self._version = -1
-
-    def reading(self) -> AbstractContextManager[object]:
-        """Return a block in which many reads cost less.
-
-        Raises:
-            DamagedEntryError: The file was damaged, and is empty now.
-        """
-        return self._file.reading()
 
     def entries(self, node: str) -> list[CacheEntry]:
         """Return the results of a node, the newest first; remove damaged ones."""

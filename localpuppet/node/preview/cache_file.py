@@ -85,7 +85,6 @@ class CacheFile:
         for path in (self.path, *(Path(f"{self.path}{end}") for end in ("-wal", "-shm"))):
             refuse_foreign_cache(path)
         self.database = Database(self.path, _FORMAT, damaged="it is made again")
-        self._connection: sqlite3.Connection | None = None
         self._remove_unused(directory)
 
     @contextmanager
@@ -96,15 +95,8 @@ class CacheFile:
             DamagedEntryError: The file was damaged.
             StateError: The disk fails.
         """
-        if self._connection is not None:  # within a block of `reading`, which costs less
-            yield self._connection
-            return
         with self._removing_damage(), self.database.use() as connection:
-            self._connection = connection
-            try:
-                yield connection
-            finally:
-                self._connection = None
+            yield connection
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -114,15 +106,6 @@ class CacheFile:
             DamagedEntryError: The file was damaged.
             StateError: The disk is full, or fails.
         """
-        if self._connection is not None:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-            return
         with self._removing_damage(), self.database.use() as connection:
             # Losing the last results in a power cut costs less than a sync for each.
             connection.execute("PRAGMA synchronous = NORMAL")

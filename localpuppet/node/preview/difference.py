@@ -1,7 +1,7 @@
 """The difference between two catalogs of one node, as the owner of the node sees it.
 
-- Compared are classes, resources with their parameters, and relationships. Tags, files, lines and
-  the order of resources are no difference.
+- Compared are classes, resources with their parameters, and relationships. Files, lines and the
+  order of resources are no difference, nor are tags, except those that other nodes collect by.
 - A relationship counts once, however the code writes it: `before`, `require` and `->` are one
   relationship, and so are `notify`, `subscribe` and `~>`. Relationships of a resource that only one
   catalog has are part of that resource.
@@ -299,6 +299,8 @@ def _parameters(
     if resource is None:
         return
     for name, value in resource.parameters.items():
+        if name == "tag" and not resource.exported:
+            continue
         if name not in _RELATIONS:
             yield name, value
         elif not edges_tell:

@@ -9,7 +9,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 from zlib import crc32
 
 from localpuppet.base.formats.values import mapping_of
@@ -171,17 +171,6 @@ class _Preview:
         return self._outcomes[node.name][side] is None
 
     def _find(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
-        cached = self._cached
-        try:
-            with self._ports.cache.reading():
-                self._find_each(nodes, numbers)
-        except DamagedEntryError:  # the file was removed
-            self._cached = cached
-            for node, number in product(nodes, numbers):
-                self._outcomes.setdefault(node.name, [None, None])[number] = None
-            self._find_each(nodes, numbers)
-
-    def _find_each(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
         search = CacheSearch(self._ports.cache, [self._sides[number] for number in numbers])
         for done, node in enumerate(nodes):
             self._ports.progress.count(done, len(nodes), "nodes looked up")

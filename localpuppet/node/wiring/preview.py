@@ -1,7 +1,6 @@
 """Builds a preview: its revisions as releases, the cache, the nodes."""
 
 import hashlib
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,9 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.machine.files import add_durably, make_private, read_user_file
-from localpuppet.node.preview.cache_file import refuse_foreign_cache
+from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.node.preview.finding import CapturedNode, PreviewSide
 from localpuppet.node.preview.previewing import (
     PreviewOptions,
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
-
-_MARK_KEY = "marks.key"
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +55,7 @@ class PreviewWiring:
 
     Args:
         node: The parts of the node; its settings apply, too.
-        engine: Returns the engine that compiles, with the key of the marks of secrets.
+        engine: Returns the engine that compiles, for the key with which it marks secrets.
     """
 
     def __init__(
@@ -87,7 +81,7 @@ class PreviewWiring:
             try:
                 ports = PreviewPorts(
                     cache=cache,
-                    engine=self._engine(self._node, mark_key(self.cache_directory(order.cache))),
+                    engine=self._engine(self._node, self._mark_key(order.cache)),
                     clock=self._node.clock,
                     progress=progress,
                 )
@@ -109,15 +103,22 @@ class PreviewWiring:
         """
         from localpuppet.node.preview.cache import PreviewCache
 
-        place = self.cache_directory(directory)
-        make_private(place)
-        # Marks of another key would make each secret look changed.
-        mark = hashlib.sha256(mark_key(place).encode()).hexdigest()
-        cache = PreviewCache(place, platform=f"{self._platform} {mark}")
+        key = hashlib.sha256(self._mark_key(directory).encode()).hexdigest()
+        platform = f"{self._platform} {key}"
+        cache = PreviewCache(self.cache_directory(directory), platform=platform)
         try:
             yield cache
         finally:
             cache.close()
+
+    def _mark_key(self, directory: Path | None) -> str:
+        """Return the key with which catalogs of a cache mark secrets, hexadecimal."""
+        cache = self.cache_directory(directory)
+        make_private(cache)
+        file = cache / "mark.key"
+        with disk_errors(file):
+            add_durably(file, secrets.token_hex(32).encode())
+            return file.read_text("ascii", "replace")
 
     @cached_property
     def _platform(self) -> str:
@@ -192,22 +193,6 @@ class PreviewWiring:
             )
             for file in files
         ]
-
-
-def mark_key(directory: Path) -> str:
-    """Return the key of a cache for marks of secrets, hexadecimal; make it at first use.
-
-    Raises:
-        InvalidInputError: Another user can write it, or it is damaged.
-    """
-    file = directory / _MARK_KEY
-    refuse_foreign_cache(file)
-    if not file.exists():
-        add_durably(file, secrets.token_hex(_KEY_BYTES).encode())
-    key = read_user_file(file).decode("ascii", "replace")
-    if not re.fullmatch(rf"[0-9a-f]{{{2 * _KEY_BYTES}}}", key):
-        raise InvalidInputError("is damaged", where=str(file), hint="remove it")
-    return key
 
 
 def _capture(captures: "NodesDirectory", file: "NodeFile") -> "NodeCapture":

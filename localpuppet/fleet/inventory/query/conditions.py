@@ -9,7 +9,6 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import takewhile
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
@@ -38,7 +37,6 @@ from localpuppet.fleet.inventory.query.tree import (
 )
 
 Holds = Callable[[QueryRow, NodeRows | None], bool | None]
-Count = Callable[[], None]
 
 
 def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> Holds:
@@ -58,11 +56,11 @@ def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> 
     if isinstance(condition, Not):
         return _negated(compiled(condition.part, subqueries, by_node=by_node))
     if isinstance(condition, Compare):
-        return _compare(condition, subqueries.compare)
+        return _compare(condition)
     if isinstance(condition, IsNull):
-        return _is_null(condition, subqueries.compare)
+        return _is_null(condition)
     if isinstance(condition, OneOf):
-        return _one_of(condition, subqueries.compare)
+        return _one_of(condition)
     if isinstance(condition, RelatedCondition):
         if by_node and is_in_entries(condition):
             return _related(condition, subqueries)
@@ -104,16 +102,15 @@ def _negated(part: Holds) -> Holds:
     return holds
 
 
-def _compare(condition: Compare, count: Count) -> Holds:
+def _compare(condition: Compare) -> Holds:
     if condition.field.column == TAG and condition.operator is Operator.EQUAL:
         condition = replace(condition, value=_lowered(condition.value))  # as tags are
-    read = _reader(condition.field, count)
+    read = _reader(condition.field)
     test = _test(condition)
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = None
         for value in read(row):
-            count()  # a regular expression takes time, even in a short row
             one_verdict = None if value is None else test(value)
             if one_verdict is True:
                 return True
@@ -231,8 +228,8 @@ def _step(wanted: Json) -> Callable[[Json], bool]:
     return test
 
 
-def _is_null(condition: IsNull, count: Count) -> Holds:
-    read = _reader(condition.field, count)
+def _is_null(condition: IsNull) -> Holds:
+    read = _reader(condition.field)
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool:
         return all(value is None for value in read(row)) is condition.wanted
@@ -240,8 +237,8 @@ def _is_null(condition: IsNull, count: Count) -> Holds:
     return holds
 
 
-def _one_of(condition: OneOf, count: Count) -> Holds:
-    read = _reader(condition.field, count)
+def _one_of(condition: OneOf) -> Holds:
+    read = _reader(condition.field)
     wanted = {key(value) for value in condition.values}
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
@@ -290,13 +287,8 @@ def _in_select(condition: InSelect, wanted: Collection[tuple[str, ...]]) -> Hold
     return holds
 
 
-def _reader(field: Field, count: Count) -> Callable[[QueryRow], Iterable[Json]]:
-    """Return a function that returns a row's values at a field: several if a step is a pattern.
-
-    Args:
-        field: The field.
-        count: Called for each value that a pattern looks at.
-    """
+def _reader(field: Field) -> Callable[[QueryRow], Iterable[Json]]:
+    """Return a function that returns a row's values at a field: several if a step is a pattern."""
     column, path = field.column, field.path
     if column == PARAMETER:
         column = "parameters"
@@ -308,12 +300,10 @@ def _reader(field: Field, count: Count) -> Callable[[QueryRow], Iterable[Json]]:
         if field.members:
             return lambda row: members(row.at(column, place))
         return lambda row: (row.at(column, place),)
-    above = exact(tuple(takewhile(lambda step: not isinstance(step, Pattern), path)))
-    steps = [_pattern(step) for step in path[len(above) :]]
+    steps = [_pattern(step) for step in path]
 
     def read(row: QueryRow) -> Iterator[Json]:
-        for place, value in leaves(row.at(column, above)):
-            count()
+        for place, value in leaves(row.at(column)):
             if len(place) == len(steps) and all(
                 step(key_or_index) for step, key_or_index in zip(steps, place, strict=True)
             ):

@@ -98,7 +98,7 @@ def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], kind: st
 def _failure(group: FailureGroup) -> str:
     place = wording.failure_place(group)
     where = f"{_code(place)} " if place else ""
-    return f"{where}{_text(wording.message(group.message))}{_nodes(group.nodes)}"
+    return f"{where}{_text(wording.failure_message(group))}{_nodes(group.nodes)}"
 
 
 def _groups(groups: Sequence[ChangeGroup]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], noun: st
 def _failure(group: FailureGroup) -> str:
     place = wording.failure_place(group)
     where = f"{_code(place)}: " if place else ""
-    return f"{where}{_code(wording.message(group.message))}, {_names(group.nodes)}"
+    return f"{where}{_code(wording.failure_message(group))}, {_names(group.nodes)}"
 
 
 def _groups(groups: Sequence[ChangeGroup], room: int) -> str:

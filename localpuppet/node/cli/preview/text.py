@@ -42,7 +42,7 @@ def _failures(result: PreviewResult) -> Iterator[list[str]]:
 
 def _failure(group: FailureGroup) -> Iterator[str]:
     place = wording.failure_place(group)
-    text = wording.message(group.message)
+    text = wording.failure_message(group)
     yield f"  {place}: {text}" if place else f"  {text}"
     yield click.style(f"    {shown_names(group.nodes)}", dim=True)
 
@@ -98,7 +98,9 @@ def _parameter(change: ParameterChange) -> Iterator[str]:
     rows = wording.diff_lines(change, most=MAX_LINES)
     name = wording.message(change.name)
     if not rows:
-        yield f"      {name}: {' → '.join(wording.values(change))}"
+        before, after = wording.values(change)
+        both = f"{before} → {after}" if before != after else f"{after} differs"
+        yield f"      {name}: {both}"
         return
     yield f"      {name}:"
     for row in rows:

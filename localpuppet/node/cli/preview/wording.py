@@ -5,6 +5,7 @@ line, and the renderers escape it for their format.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ MAX_TITLE = 300
 MAX_VALUE = 200
 MAX_MESSAGE = 600
 NOT_SET = "(not set)"
+_PLACE = re.compile(r" \((?:file: [^()]*, )?line: \d+(?:, column: \d+)?\)(?: on node \S+)?\Z")
 _CONTEXT = 40  # characters before the first difference of long values
 
 
@@ -108,6 +110,12 @@ def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[Fai
         number = sum(len(group.nodes) for group in groups)
         if groups:
             yield f"{count(number, 'node')} {verb(number, plural)} {rest}", kind, groups
+
+
+def failure_message(failure: FailureGroup) -> str:
+    """Return Puppet's error in one printable line, without the place that `failure_place` has."""
+    text = failure.message if failure.file is None else _PLACE.sub("", failure.message)
+    return message(text)
 
 
 def failure_place(failure: FailureGroup) -> str:
@@ -190,7 +198,7 @@ def verb(number: int, plural: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return Puppet's error in one printable line."""
+    """Return a text in one printable line of at most `MAX_MESSAGE` characters."""
     return shortened(one_line(text), MAX_MESSAGE)
 
 

@@ -39,7 +39,7 @@ def test_a_group_shows_nodes_changes_and_texts() -> None:
         "             server 10.0.0.3:8080;",
     ]
     assert "      mode: 0644 → 0640" in block
-    assert "      content: (sensitive) → (sensitive)" in block
+    assert "      content: (sensitive) differs" in block
     assert block[-2:] == [
         "  + Service[nginx-exporter]",
         "  + Package[nginx] notifies File[/etc/nginx/nginx.conf]",

@@ -1,0 +1,216 @@
+"""`localpuppet preview`: show what a change does to every node."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.machine.files import write_durably
+from localpuppet.node.cli import render
+from localpuppet.node.cli.command import Command, options
+from localpuppet.node.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.node.preview.previewing import PreviewOptions
+    from localpuppet.node.preview.result import PreviewResult
+    from localpuppet.node.wiring.preview import PreviewOrder
+
+STANDARD_OUTPUT = "-"
+MAX_SHARDS = 1_000
+
+
+@click.command(
+    "preview",
+    cls=Command,
+    exits={
+        0: "success, with or without differences",
+        1: "a node fails to compile with the change, or --fail-on forbids a difference",
+        4: "with --exit-code: catalogs differ",
+        5: "with --exit-code: compiling cannot show the effect of a change",
+        69: "a repository is unreachable",
+        75: "",
+    },
+)
+@click.argument("revisions", metavar="[BASE[..HEAD]]", default="HEAD")
+@click.option(
+    "--nodes",
+    "directory",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Directory with the captures of the nodes.",
+)
+@click.option(
+    "--dir",
+    "work_tree",
+    metavar="DIR",
+    default=".",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Clone of the control repository.  [default: current directory]",
+)
+@options(
+    "Differences",
+    click.option(
+        "--ignore",
+        "ignored",
+        multiple=True,
+        metavar="PATTERN",
+        help="Leave out resources or parameters: TYPE[TITLE]::PARAMETER (repeatable).",
+    ),
+    click.option(
+        "--fail-on",
+        "forbidden",
+        multiple=True,
+        metavar="CHANGE",
+        help="Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable).",
+    ),
+    click.option(
+        "--exit-code", "detailed", is_flag=True, help="Exit 4 for differences, 5 for unknown ones."
+    ),
+)
+@options(
+    "Output",
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option(
+        "--markdown",
+        metavar="FILE",
+        help="Write Markdown of at most 60 kB for a pull request; '-' prints it.",
+    ),
+    click.option(
+        "--html", metavar="FILE", help="Write one HTML page with a search; '-' prints it."
+    ),
+)
+@options(
+    "Compilation",
+    click.option(
+        "--cache",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Keep compiled catalogs here.  [default: 'preview' in the state directory]",
+    ),
+    click.option(
+        "--workers",
+        metavar="N",
+        type=click.IntRange(1, 256),
+        help="Compile N catalogs at once.  [default: one for each processor]",
+    ),
+    click.option(
+        "--shard",
+        metavar="I/N",
+        help="Preview part I of N parts of the nodes, to fill a shared cache by several jobs.",
+    ),
+    click.option(
+        "--trusted",
+        is_flag=True,
+        help="Compile without isolation: only for code that may read all that you can.",
+    ),
+)
+@click.pass_obj
+def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 - what click passes
+    """Show what a change does to the catalog of every node.
+
+    Run it in a clone of the control repository. It compiles the catalog of each node before and
+    after the change, and shows the differences. Nodes with equal differences are one group. Nothing
+    is applied, and no node or server is asked.
+
+    BASE and HEAD are git revisions. BASE...HEAD compares HEAD with the commit where it left BASE.
+    Without HEAD, the files as they are count, with uncommitted changes; without BASE, they are
+    compared with the last commit.
+
+    The directory of --nodes has a file for each node, as 'localpuppet capture' writes them. If all
+    that a catalog depends on is unchanged, the catalog comes from the cache.
+
+    A PATTERN names a type, with an optional title and parameter; '*' stands for any text.
+
+    Examples:
+      localpuppet preview --nodes nodes                what uncommitted changes do
+      localpuppet preview main...HEAD --nodes nodes    what a branch does
+      localpuppet preview main...HEAD --nodes nodes --markdown preview.md --html preview.html
+      localpuppet preview main --nodes nodes --ignore 'File[*]::mtime' --fail-on removed:Service
+      localpuppet preview main...HEAD --nodes nodes --cache .cache --shard 2/8
+    """
+    from localpuppet.node.wiring.compile_engine import compile_engine
+    from localpuppet.node.wiring.preview import PreviewWiring
+
+    printed = [given["as_json"], *(given[name] == STANDARD_OUTPUT for name in ("markdown", "html"))]
+    if sum(printed) > 1:
+        raise click.UsageError("choose one to print: --json, '--markdown -' or '--html -'")
+    for name in (given["markdown"], given["html"]):
+        _refuse_homeless(name)
+    order, wanted = _order(given), _options(given)
+    trusted, workers = given["trusted"], given["workers"]
+    wiring = PreviewWiring(
+        node,
+        lambda own, key: compile_engine(own, trusted=trusted, processes=workers, mark_key=key),
+    )
+    result = wiring.preview(order, wanted)
+    _show(result, as_json=given["as_json"], markdown=given["markdown"], html=given["html"])
+    return result.exit_code(detailed=given["detailed"])
+
+
+def _refuse_homeless(name: str | None) -> None:
+    """Refuse a file that cannot be written, before anything is compiled."""
+    if name not in (None, STANDARD_OUTPUT) and not Path(name).absolute().parent.is_dir():
+        raise InvalidInputError("is in no directory", where=name, hint="create it first")
+
+
+def _order(given: dict[str, Any]) -> "PreviewOrder":
+    from localpuppet.node.preview.revisions import RevisionRange
+    from localpuppet.node.wiring.preview import PreviewOrder
+
+    return PreviewOrder(
+        work_tree=given["work_tree"].absolute(),
+        revisions=RevisionRange.parse(given["revisions"]),
+        nodes=given["directory"],
+        cache=given["cache"],
+        shard=None if given["shard"] is None else _shard(given["shard"]),
+    )
+
+
+def _options(given: dict[str, Any]) -> "PreviewOptions":
+    from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
+    from localpuppet.node.preview.previewing import PreviewOptions
+
+    return PreviewOptions(
+        ignore=tuple(map(ResourcePattern.parse, given["ignored"])),
+        forbidden=tuple(map(ForbiddenChange.parse, given["forbidden"])),
+    )
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Return number and count of a part: `2/8`.
+
+    Raises:
+        InvalidInputError: The text has another form.
+    """
+    match = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text)
+    number, count = (int(match[1]), int(match[2])) if match else (1, 0)
+    if not number <= count <= MAX_SHARDS:
+        raise InvalidInputError(
+            f"is not a part of the nodes: {text[:40]!r}",
+            where="--shard",
+            hint="I/N with I from 1 to N, for example 2/8",
+        )
+    return number, count
+
+
+def _show(
+    result: "PreviewResult", *, as_json: bool, markdown: str | None, html: str | None
+) -> None:
+    """Write the files, and print the result unless one of them is the standard output."""
+    from localpuppet.node.cli.preview.html import preview_html
+    from localpuppet.node.cli.preview.markdown import preview_markdown
+    from localpuppet.node.cli.preview.text import preview_text
+
+    for name, form in ((markdown, preview_markdown), (html, preview_html)):
+        if name == STANDARD_OUTPUT:
+            click.echo(form(result), nl=False)
+        elif name is not None:
+            with errors_at(name):
+                write_durably(Path(name), form(result).encode())
+    if as_json:
+        render.emit_json(result.to_dict())
+    elif STANDARD_OUTPUT not in (markdown, html):
+        render.emit(preview_text(result))

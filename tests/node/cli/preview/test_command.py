@@ -1,0 +1,160 @@
+"""`localpuppet preview` with a git repository, real Puppet and three nodes."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.node.cli.preview.markdown import MAX_BYTES
+from tests.node.cli.preview.control import ControlRepository
+from tests.rigs.node import Done, Node
+from tests.rigs.sessions import plain, session, typed
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> ControlRepository:
+    return ControlRepository(tmp_path)
+
+
+def preview(node: Node, control: ControlRepository, *arguments: str) -> Done:
+    places = ["--dir", str(control.path), "--nodes", str(control.nodes)]
+    return node.run("preview", *arguments, *places)
+
+
+def statistics(done: Done) -> tuple[int, int]:
+    numbers = done.json["statistics"]
+    return numbers["compiled"], numbers["cached"]
+
+
+def test_a_branch_is_compared_with_main(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    files = tmp_path / "preview.md", tmp_path / "preview.html"
+    done = preview(
+        node,
+        control,
+        "main...exporter",
+        "--json",
+        *("--markdown", str(files[0]), "--html", str(files[1])),
+    )
+    assert done.code == 1, done.err
+    result = done.json
+    assert (result["schema"], result["nodes"], result["unaffected"]) == (1, 3, 0)
+    (failure,) = result["failures"]
+    assert failure["kind"] == "new"
+    assert (failure["node"], failure["file"], failure["line"]) == (
+        "db01.example.com",
+        "modules/role/manifests/db.pp",
+        1,
+    )
+    assert "Could not find class ::monitoring" in failure["message"]
+    (group,) = result["groups"]
+    assert group["nodes"] == ["web01.example.com", "web02.example.com"]
+    assert group["roles"] == ["web"]
+    changes: dict[str, dict[str, Any]] = {
+        f"{item['type']}[{item['title']}]": item for item in group["difference"]["resources"]
+    }
+    assert {name: item["action"] for name, item in changes.items()} == {
+        "Class[Web]": "changed",
+        "File[/etc/nginx/key]": "changed",
+        "File[/etc/nginx/nginx.conf]": "changed",
+        "Service[nginx-exporter]": "added",
+    }
+    (content,) = changes["File[/etc/nginx/nginx.conf]"]["parameters"]
+    assert "-  listen 80;\n+  listen 8080;\n   server_name ⟨fqdn⟩;" in content["text"]
+    (secret,) = changes["File[/etc/nginx/key]"]["parameters"]
+    assert secret["before"] == secret["after"] == {"__ptype": "Sensitive"}
+    assert statistics(done) == (6, 0)
+    markdown, page = (file.read_text("utf-8") for file in files)
+    assert len(markdown.encode()) <= MAX_BYTES
+    for text in (done.out, markdown, page):
+        assert "CANARY" not in text
+    assert "modules/role/manifests/db.pp:1" in markdown
+    assert "modules/role/manifests/db.pp:1" in page
+    assert {oct(file.stat().st_mode & 0o777) for file in files} == {"0o600"}
+    again = preview(node, control, "main...exporter", "--json")
+    assert statistics(again) == (0, 6)
+    assert {**again.json, "statistics": None} == {**result, "statistics": None}
+    assert node.runs() == [], "nothing was applied"
+
+
+def test_uncommitted_changes_are_compared_with_the_last_commit(
+    node: Node, control: ControlRepository
+) -> None:
+    control.git("checkout", "-q", "main")
+    unchanged = preview(node, control, "--exit-code")
+    assert unchanged.code == 0, unchanged.err
+    assert unchanged.out.startswith("3 nodes: 3 unaffected\nHEAD (")
+    control.write({"data/common.yaml": "web::port: 80\nbackup::hour: 4\n"})
+    done = preview(node, control, "--exit-code", "--json")
+    assert done.code == 4, done.err
+    assert [group["nodes"] for group in done.json["groups"]] == [["db01.example.com"]]
+    assert statistics(done) == (1, 5), "nodes that do not look the key up are not compiled"
+    ignored = preview(
+        node, control, "--exit-code", "--ignore", "File::content", "--ignore", "Class"
+    )
+    assert ignored.code == 0, ignored.out
+    forbidden = preview(node, control, "--fail-on", "changed:File[/etc/backup*]")
+    assert forbidden.code == 1
+    assert "Forbidden by --fail-on:\n  changed:File[/etc/backup*]: File[/etc/backup.conf]" in (
+        forbidden.out
+    )
+
+
+def test_a_custom_fact_is_a_blind_spot(node: Node, control: ControlRepository) -> None:
+    control.git("checkout", "-q", "main")
+    control.write({"modules/web/lib/facter/x.rb": "Facter.add(:x) { setcode { 1 } }\n"})
+    done = preview(node, control, "--exit-code")
+    assert done.code == 5, done.err
+    assert "modules/web/lib/facter/x.rb: a custom fact changed (3 nodes)" in done.out
+
+
+def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepository) -> None:
+    parts = [
+        preview(node, control, "main..main", "--json", "--shard", f"{number}/2").json
+        for number in (1, 2)
+    ]
+    assert sum(part["nodes"] for part in parts) == 3
+    assert [part["shard"] for part in parts] == ["1/2", "2/2"]
+    assert statistics(preview(node, control, "main..main", "--json")) == (0, 6)
+
+
+def test_markdown_can_be_printed(node: Node, control: ControlRepository) -> None:
+    done = preview(node, control, "main..main", "--markdown", "-")
+    assert done.code == 0, done.err
+    assert re.match(r"### Preview of `main` → `main`\n\n\*\*3 nodes: 3 unaffected\*\*\n", done.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["..HEAD"], "is not a range of revisions"),
+        (["main..--upload-pack=x"], "is not a range of revisions"),
+        (["nowhere..main"], "there is no commit 'nowhere'"),
+        (["main..main", "--ignore", "file"], "--ignore: is not a pattern for resources: 'file'"),
+        (["main..main", "--fail-on", "Service"], "--fail-on: does not begin with an action"),
+        (["main..main", "--shard", "9/8"], "--shard: is not a part of the nodes: '9/8'"),
+        (["main..main", "--json", "--html", "-"], "choose one to print"),
+        (["main..main", "--html", "/nowhere/x.html"], "/nowhere/x.html: is in no directory"),
+    ],
+)
+def test_misuse_is_one_line(
+    node: Node, control: ControlRepository, arguments: list[str], message: str
+) -> None:
+    done = preview(node, control, *arguments)
+    assert done.code == 2, done.out
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_the_json_of_a_preview_is_one_document(node: Node, control: ControlRepository) -> None:
+    done = preview(node, control, "main..main", "--json")
+    assert json.loads(done.out)["head"]["name"] == "main"
+
+
+def test_the_page_shows_what_a_user_sees(node: Node, control: ControlRepository) -> None:
+    for _, command, printed in session("how-to/preview-changes.md", ["$ "]):
+        output = typed(node, command, root=node.root, directory=control.path)
+        assert plain(output.splitlines()) == plain(printed)
