@@ -1,9 +1,9 @@
 """What a change of a release does to every node: catalogs before and after it, without a fleet.
 
 values and ports: `capture`, `ports`, `result`, `withheld`.
-decides: `brief`, `difference`, `grouping`, `patterns`, `placeholders`.
-acts: `cache`, `candidate`, `engine`, `finding`, `isolation`, `layout`, `node_catalogs`,
-    `nodes_directory`, `previewing`, `release_index`, `revisions`.
+decides: `difference`, `grouping`, `patterns`.
+acts: `cache`, `engine`, `finding`, `isolation`, `layout`, `nodes_directory`, `previewing`,
+    `release_index`, `revisions`.
 private: `blind_spots`, `cache_file`, `catalog_items`, `catalog_store`, `compiler_process`,
-    `data_keys`, `eviction`, `filling`, `read_set`, `served_files`.
+    `data_keys`, `eviction`, `filling`, `placeholders`, `read_set`, `served_files`.
 """

@@ -27,7 +27,7 @@ from localpuppet.node.preview.result import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureGroup:
+class NodeFailureGroup:
     """Nodes that fail with the same error.
 
     Attributes:
@@ -45,7 +45,7 @@ class FailureGroup:
     nodes: tuple[str, ...]
 
 
-def failure_groups(failures: Iterable[NodeFailure]) -> tuple[FailureGroup, ...]:
+def failure_groups(failures: Iterable[NodeFailure]) -> tuple[NodeFailureGroup, ...]:
     """Return the failures with equal ones as one group, the largest first."""
     equal: dict[tuple[FailureKind, str, str | None, int | None], list[NodeFailure]] = {}
     for failure in failures:
@@ -53,7 +53,7 @@ def failure_groups(failures: Iterable[NodeFailure]) -> tuple[FailureGroup, ...]:
         key = failure.kind, message, failure.file, failure.line
         equal.setdefault(key, []).append(failure)
     groups = (
-        FailureGroup(
+        NodeFailureGroup(
             kind=kind,
             message=message if len(members) > 1 else members[0].message,
             file=file,

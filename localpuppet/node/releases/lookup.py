@@ -8,7 +8,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.command import error_lines, with_names
-from localpuppet.node.releases.catalogs import CatalogCompiler, FactOverrides
+from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
 from localpuppet.node.releases.release import Release
 
 
@@ -63,7 +63,7 @@ def look_up(
     document: NodeDocument,
     *,
     facts: FactOverrides | None,
-    compiler: CatalogCompiler,
+    puppet: PuppetCaller,
 ) -> LookupResult:
     """Look up a key in Hiera.
 
@@ -72,7 +72,7 @@ def look_up(
         release: The release, on this node.
         document: The node document; its classes are compiled, as `lookup` in a run sees them.
         facts: Facts of another machine, or facts that override this node's; `None` for this node's.
-        compiler: Calls Puppet.
+        puppet: Calls Puppet.
 
     Raises:
         InvalidInputError: The key or the data are invalid, the value has another type, or the
@@ -81,8 +81,8 @@ def look_up(
         StateError: Puppet cannot be started.
     """
     words, where = request.words(), f"{release.name}: {request.key}"
-    script = compiler.lookup_script
-    output = compiler.call(words, release, document, script=script, facts=facts)
+    script = puppet.lookup_script
+    output = puppet.call(words, release, document, script=script, facts=facts)
     text = output.stdout.decode("utf-8", "replace")
     # Puppet exits 1 for both: there is no value, or something is wrong.
     problems = "\n".join(error_lines(output.stderr)) if output.ended.code == 1 else ""

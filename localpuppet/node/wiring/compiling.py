@@ -13,7 +13,7 @@ from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 if TYPE_CHECKING:
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.puppet.command import Compilation
-    from localpuppet.node.releases.catalogs import CatalogCompiler
+    from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.releases.classifier import Classifier
     from localpuppet.node.releases.release import Release
 
@@ -46,17 +46,17 @@ def _certname(node: NodeWiring) -> str:
     return require_puppet(node).settings["certname"]
 
 
-def catalog_compiler(node: NodeWiring, inputs: NodeInputs) -> "CatalogCompiler":
-    """Return the compiler of catalogs, which applies nothing.
+def puppet_caller(node: NodeWiring, inputs: NodeInputs) -> "PuppetCaller":
+    """Return what calls Puppet for lookups and facts, and applies nothing.
 
     Args:
         node: The parts of the node.
-        inputs: Has the instance data, whose service is asked once for all catalogs.
+        inputs: Has the instance data, whose service is asked once for all calls.
     """
-    from localpuppet.node.releases.catalogs import CatalogCompiler
+    from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
-    return CatalogCompiler(
+    return PuppetCaller(
         state=node.settings.state,
         compilation=partial(compilation, node),
         instance_facts=lambda: inputs.instance.facts(),

@@ -4,12 +4,12 @@ import secrets
 from typing import TYPE_CHECKING
 
 from localpuppet.node.wiring.compile_engine import compile_engine
-from localpuppet.node.wiring.compiling import catalog_compiler
+from localpuppet.node.wiring.compiling import puppet_caller
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.preview.node_catalogs import NodeCatalogs
+    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
 
 
 def node_catalogs(node: NodeWiring, inputs: NodeInputs, *, asks: bool = False) -> "NodeCatalogs":
@@ -20,7 +20,7 @@ def node_catalogs(node: NodeWiring, inputs: NodeInputs, *, asks: bool = False) -
         inputs: Has the instance data, whose service is asked once for all catalogs.
         asks: Whether query functions ask the agent, as in a run.
     """
-    from localpuppet.node.preview.node_catalogs import NodeCatalogs
+    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
 
     engine = compile_engine(node, trusted=True, asks=asks, mark_key=secrets.token_hex(32))
-    return NodeCatalogs(puppet=catalog_compiler(node, inputs), engine=engine)
+    return NodeCatalogs(puppet=puppet_caller(node, inputs), engine=engine)

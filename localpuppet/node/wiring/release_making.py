@@ -17,7 +17,7 @@ from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseCheck

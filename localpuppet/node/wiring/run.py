@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from localpuppet.base.formats.names import ReleasePath, RunId
+    from localpuppet.node.candidates.candidate import Candidate
     from localpuppet.node.enc.assignment import Assignment
-    from localpuppet.node.preview.candidate import Candidate
     from localpuppet.node.puppet.command import ApplyCommand
     from localpuppet.node.puppet.compiled_ruby import CompiledRuby
     from localpuppet.node.puppet.environment import FacterConf, LeanStart
@@ -117,7 +117,7 @@ class RunWiring:
 
     def candidate(self) -> "Candidate":
         """Return the comparison of this node's release with another."""
-        from localpuppet.node.preview.candidate import Candidate
+        from localpuppet.node.candidates.candidate import Candidate
         from localpuppet.node.wiring.node_catalogs import node_catalogs
 
         node = self._node

@@ -16,7 +16,7 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.enc.document import NodeDocument
-    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.release import Release
 
 # Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
@@ -93,7 +93,7 @@ def lookup_command(
     """
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.releases.lookup import LookupRequest, look_up
-    from localpuppet.node.wiring.compiling import catalog_compiler
+    from localpuppet.node.wiring.compiling import puppet_caller
 
     request = LookupRequest(
         key=key,
@@ -106,8 +106,8 @@ def lookup_command(
     release, document = _classify(node, inputs, name, given)
     facts = _collect_facts(node, name, given["facts_file"])
     observer = render.observer(quiet=True, title="")
-    compiler = catalog_compiler(node, inputs)
-    result = look_up(request, release, document, facts=facts, compiler=compiler)
+    puppet = puppet_caller(node, inputs)
+    result = look_up(request, release, document, facts=facts, puppet=puppet)
     observer.close()
     if as_json:
         render.emit_json(
@@ -164,7 +164,7 @@ def _collect_facts(
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
-    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.making.compiling import read_values
 
     _, values = ({}, {}) if file is None else read_values(file)

@@ -16,7 +16,7 @@ from typing import TypeVar
 from localpuppet.base.formats.text import printable, shortened
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import FailureGroup
+from localpuppet.node.preview.grouping import NodeFailureGroup
 from localpuppet.node.preview.result import FIXED, ChangeGroup, PreviewResult
 
 MAX_BYTES = 16_000_000  # of the details of all groups
@@ -95,7 +95,7 @@ def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], kind: st
         yield f'<section class="{kind}"><h2>{_text(title)}</h2><ul>{rows}</ul></section>'
 
 
-def _failure(group: FailureGroup) -> str:
+def _failure(group: NodeFailureGroup) -> str:
     place = wording.failure_place(group)
     where = f"{_code(place)} " if place else ""
     return f"{where}{_text(wording.failure_message(group))}{_nodes(group.nodes)}"

@@ -14,7 +14,7 @@ from typing import TypeVar
 from localpuppet.base.formats.text import shortened
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import FailureGroup
+from localpuppet.node.preview.grouping import NodeFailureGroup
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 MAX_BYTES = 60_000
@@ -76,7 +76,7 @@ def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], noun: st
             yield f"- and {wording.count(rest, f'more {noun}')}"
 
 
-def _failure(group: FailureGroup) -> str:
+def _failure(group: NodeFailureGroup) -> str:
     place = wording.failure_place(group)
     where = f"{_code(place)}: " if place else ""
     return f"{where}{_code(wording.failure_message(group))}, {_names(group.nodes)}"

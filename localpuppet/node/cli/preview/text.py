@@ -7,7 +7,7 @@ import click
 from localpuppet.base.formats.text import shown_names
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import FailureGroup
+from localpuppet.node.preview.grouping import NodeFailureGroup
 from localpuppet.node.preview.result import FIXED, ChangeGroup, PreviewResult
 
 MAX_GROUPS = 25
@@ -40,7 +40,7 @@ def _failures(result: PreviewResult) -> Iterator[list[str]]:
         ]
 
 
-def _failure(group: FailureGroup) -> Iterator[str]:
+def _failure(group: NodeFailureGroup) -> Iterator[str]:
     place = wording.failure_place(group)
     text = wording.failure_message(group)
     yield f"  {place}: {text}" if place else f"  {text}"

@@ -19,7 +19,7 @@ from localpuppet.node.preview.difference import (
     ParameterChange,
     class_title,
 )
-from localpuppet.node.preview.grouping import FailureGroup, failure_groups
+from localpuppet.node.preview.grouping import NodeFailureGroup, failure_groups
 from localpuppet.node.preview.result import (
     BOTH,
     FIXED,
@@ -102,7 +102,7 @@ def group_label(group: ChangeGroup) -> str:
     return f"{count(len(group.nodes), 'node')}{label}"
 
 
-def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[FailureGroup]]]:
+def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[NodeFailureGroup]]]:
     """Yield the failures of each kind: `2 nodes fail to compile with the change`, kind, groups."""
     listed = failure_groups(result.failures)
     for kind, (plural, rest) in _FAILURES.items():
@@ -112,13 +112,13 @@ def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[Fai
             yield f"{count(number, 'node')} {verb(number, plural)} {rest}", kind, groups
 
 
-def failure_message(failure: FailureGroup) -> str:
+def failure_message(failure: NodeFailureGroup) -> str:
     """Return Puppet's error in one printable line, without the place that `failure_place` has."""
     text = failure.message if failure.file is None else _PLACE.sub("", failure.message)
     return message(text)
 
 
-def failure_place(failure: FailureGroup) -> str:
+def failure_place(failure: NodeFailureGroup) -> str:
     """Return `manifests/site.pp:12`; empty if Puppet names no file."""
     if failure.file is None:
         return ""

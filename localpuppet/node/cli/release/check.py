@@ -11,7 +11,7 @@ from localpuppet.node.cli.command import Command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.catalogs import FactOverrides
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.making.checking import ReleaseCheck
 
 REFUSED = InvalidInputError.exit_code

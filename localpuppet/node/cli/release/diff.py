@@ -74,8 +74,8 @@ def diff_command(
 
 def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> NameDifference:
     """Compare an input's catalogs of both releases; note what only one of them accepts."""
+    from localpuppet.node.candidates.brief import named_difference
     from localpuppet.node.enc.classify import node_document
-    from localpuppet.node.preview.brief import named_difference
     from localpuppet.node.preview.difference import difference
     from localpuppet.node.releases.comparing import only_in_other
     from localpuppet.node.wiring.node_catalogs import node_catalogs

@@ -10,12 +10,12 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.flock import Flock
+from localpuppet.node.candidates.brief import brief_changes
+from localpuppet.node.candidates.node_catalogs import CompilationError, NodeCatalogs
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.enc.input import InputReader
-from localpuppet.node.preview.brief import brief_changes
 from localpuppet.node.preview.difference import difference
-from localpuppet.node.preview.node_catalogs import CompilationError, NodeCatalogs
 from localpuppet.node.releases.comparing import only_in_other
 from localpuppet.node.releases.difference import CatalogChanges
 from localpuppet.node.releases.provider import ReleaseProvider

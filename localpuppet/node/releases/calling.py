@@ -1,4 +1,4 @@
-"""Compiles the catalog of a release for an input with `puppet catalog compile`; applies nothing."""
+"""Calls Puppet with a release and a node document as a run has them, and applies nothing."""
 
 import json
 import secrets
@@ -19,7 +19,7 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.release import Release
 
-MAX_CATALOG = 256 * 1024 * 1024
+MAX_OUTPUT = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class FactOverrides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogCompiler:
-    """Compiles catalogs, with this node's facts or given ones.
+class PuppetCaller:
+    """Calls Puppet, with this node's facts or given ones.
 
     Attributes:
         state: The state directory; scratch files are made there.
@@ -122,7 +122,7 @@ class CatalogCompiler:
                 [installation.command, *words, *options, "--manifest", manifest],
                 env={**self._env(installation, script), **variables(path, of_the_cloud)},
                 timeout=self.timeout,
-                limit=MAX_CATALOG,
+                limit=MAX_OUTPUT,
             )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

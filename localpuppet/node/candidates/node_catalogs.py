@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import joined, without_middle
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.command import error_lines
-from localpuppet.node.releases.catalogs import CatalogCompiler, FactOverrides
+from localpuppet.node.puppet.facts import parse_facts
+from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
 from localpuppet.node.releases.release import Release
 
 # Characters of Puppet's error that a message has.
@@ -35,7 +35,7 @@ class NodeCatalogs:
         engine: Compiles.
     """
 
-    puppet: CatalogCompiler
+    puppet: PuppetCaller
     engine: CompileEngine
 
     def compile(
@@ -75,15 +75,14 @@ class NodeCatalogs:
         self, name: NodeName, release: Release, document: NodeDocument
     ) -> Mapping[str, Json]:
         output = self.puppet.call(("facts", "find", name, "--render-as", "json"), release, document)
-        text = output.stdout.decode("utf-8", "replace")
         try:
-            values = loads(text[text.index("{") :])["values"]
-            if output.ended.code == 0 and isinstance(values, dict):
-                return values
-        except (ValueError, KeyError, TypeError):
-            pass
-        reason = next(iter(error_lines(output.stderr)), f"Puppet exited {output.ended.code}")
+            if output.ended.code == 0:
+                text = output.stdout.decode("utf-8", "replace")
+                return parse_facts(text[text.index("{") :].encode(), where="facts")
+            problem = next(iter(error_lines(output.stderr)), f"Puppet exited {output.ended.code}")
+        except ValueError as error:
+            problem = str(error)
         raise InvalidInputError(
-            f"Puppet returned no facts: {without_middle(joined(reason), most=MAX_ERROR)}",
+            f"Puppet returned no facts: {without_middle(joined(problem), most=MAX_ERROR)}",
             where=release.name,
         )
