@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
+from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.finding import CapturedNode, PreviewSide
 from localpuppet.node.preview.previewing import (
     PreviewOptions,
@@ -81,13 +82,17 @@ class PreviewWiring:
             try:
                 ports = PreviewPorts(
                     cache=cache,
-                    engine=self._engine(self._node, self._mark_key(order.cache)),
+                    engine=self.engine(order.cache),
                     clock=self._node.clock,
                     progress=progress,
                 )
                 return preview(sides, nodes, ports, options)
             finally:
                 progress.close()
+
+    def engine(self, directory: Path | None) -> "CompileEngine":
+        """Return the engine for a cache."""
+        return self._engine(self._node, self._mark_key(directory))
 
     def cache_directory(self, directory: Path | None) -> Path:
         """Return the directory of the cache."""
@@ -116,6 +121,7 @@ class PreviewWiring:
         cache = self.cache_directory(directory)
         make_private(cache)
         file = cache / "mark.key"
+        refuse_foreign_cache(file)
         with disk_errors(file):
             add_durably(file, secrets.token_hex(32).encode())
             return file.read_text("ascii", "replace")
@@ -150,9 +156,14 @@ class PreviewWiring:
             budget=Budget,
         )
         base, head = checkouts.trees(order.revisions)
-        return self._side(base, cache), self._side(head, cache)
+        return self.side(base, cache), self.side(head, cache)
 
-    def _side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
+    def side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
+        """Return the release of a revision, with its modules on this machine.
+
+        Raises:
+            LocalpuppetError: The revision is no release, or a module cannot be fetched.
+        """
         from localpuppet.base.errors import LocalpuppetError, errors_at
         from localpuppet.node.preview.layout import LAYOUT, layout_digest
         from localpuppet.node.preview.release_index import ReleaseIndex, index_roots

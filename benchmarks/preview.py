@@ -1,0 +1,321 @@
+"""What a preview costs: 10,000 nodes with the real catalog of Debian's modules (156 resources).
+
+- The cache is filled from one real compile for each role, with the names of the other nodes put in:
+  10,000 real compiles take half an hour. The first fill is measured with `--sample` nodes instead.
+- Every figure is of the command `localpuppet preview`, in a process of its own.
+- CPU for each catalog is measured in turn with `puppet catalog compile` and, if it is installed,
+  octocatalog-diff.
+
+Needs root, Puppet and Debian's packages puppet-module-puppetlabs-{apache,mysql,ntp,haproxy}.
+
+    benchmarks/preview.py [--nodes 10000] [--sample 100] [--pairs 3] [--unshared]
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from overhead import DEBIAN_MODULES, SITE
+
+from localpuppet.node.preview.filling import CacheFiller
+from localpuppet.node.preview.ports import (
+    CompileEngine,
+    CompileRequest,
+    CompileResult,
+    RawReads,
+)
+from localpuppet.node.preview.revisions import RevisionRange
+from localpuppet.node.puppet.catalog import CanonicalCatalog
+from localpuppet.node.releases.release import Release
+from localpuppet.node.wiring.compile_engine import compile_engine
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.preview import PreviewOrder, PreviewWiring
+
+ROLES = 10
+BARS = {
+    "none affected": 5.0,
+    "the same again": 2.0,
+    "2 % affected": 40.0,
+}
+HIERA = """version: 5
+hierarchy:
+  - name: Nodes
+    path: "nodes/%{trusted.certname}.yaml"
+  - name: Roles
+    path: "roles/%{facts.role}.yaml"
+  - name: Everything
+    path: common.yaml
+"""
+OWN = """
+  file { "/etc/own/${trusted['certname']}":
+    content => lookup('own', String, 'first', 'none'),
+  }
+"""
+
+
+def name_of(number: int) -> str:
+    """Return the name of a node."""
+    return f"n{number:05}.example.com"
+
+
+def git(directory: Path, *words: str) -> None:
+    """Run git."""
+    who = ("-c", "user.name=b", "-c", "user.email=b@example.com")
+    command = ["git", "-C", str(directory), *who, *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def make_repository(top: Path, nodes: int, *, unshared: bool) -> Path:
+    """Return a control repository with the branches main, none and some."""
+    repository = top / "control"
+    for path in ("data/nodes", "data/roles", "site/site/manifests", "manifests"):
+        (repository / path).mkdir(parents=True)
+    shutil.copytree(DEBIAN_MODULES, repository / "modules", symlinks=False)
+    (repository / "manifest.yaml").write_text("moduledir: modules\n")
+    (repository / "environment.conf").write_text("modulepath = site:modules\n")
+    (repository / "hiera.yaml").write_text(HIERA)
+    tagging = "\n  tag $trusted['certname']\n" if unshared else ""
+    site = SITE.replace("class site {", f"class site {{{tagging}{OWN}")
+    (repository / "site/site/manifests/init.pp").write_text(site)
+    (repository / "manifests/site.pp").write_text("include site\n")
+    (repository / "data/common.yaml").write_text("ntp::service_ensure: running\n")
+    for role in range(ROLES):
+        (repository / f"data/roles/role{role}.yaml").write_text(f"ntp::minpoll: {role % 5 + 4}\n")
+    for number in range(nodes):
+        (repository / f"data/nodes/{name_of(number)}.yaml").write_text(f"own: '{number}'\n")
+    git(repository, "init", "-q", "-b", "main")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "main")
+    git(repository, "checkout", "-qb", "none")
+    (repository / "data/common.yaml").write_text("ntp::service_ensure: running\nunused: 1\n")
+    (repository / "README").write_text("none\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "none")
+    git(repository, "checkout", "-qb", "some", "main")
+    for number in range(0, nodes, 50):
+        (repository / f"data/nodes/{name_of(number)}.yaml").write_text("own: changed\n")
+    git(repository, "commit", "-qam", "some")
+    git(repository, "checkout", "-q", "main")
+    return repository
+
+
+def make_captures(directory: Path, nodes: int) -> Path:
+    """Write captures with this machine's facts and the names of the nodes."""
+    asked = ["puppet", "facts", "show"]
+    output = subprocess.run(asked, check=True, capture_output=True, text=True)
+    facts = json.loads(output.stdout)
+    directory.mkdir()
+    for number in range(nodes):
+        name = name_of(number)
+        short = name.partition(".")[0]
+        own = {**facts, "role": f"role{number % ROLES}", "fqdn": name, "hostname": short}
+        own["networking"] = {**facts["networking"], "fqdn": name, "hostname": short}
+        own["system_uptime"] = {"seconds": number}
+        (directory / f"{name}.json").write_text(json.dumps({"facts": own}))
+    return directory
+
+
+@dataclass(eq=False)
+class SubstitutingEngine:
+    """Compiles one node of each role, and puts the names of others into its result."""
+
+    engine: CompileEngine
+    results: dict[str, tuple[str, CompileResult]] = field(default_factory=dict)
+
+    def compile(
+        self, release: Release, requests: Iterable[CompileRequest]
+    ) -> Iterator[CompileResult]:
+        """Yield a result for each request."""
+        for request in requests:
+            role = str(request.facts["role"])
+            if role not in self.results:
+                (result,) = self.engine.compile(release, [request])
+                self.results[role] = request.node, result
+            name, result = self.results[role]
+            yield with_name(result, name, request.node)
+
+
+def with_name(result: CompileResult, before: str, after: str) -> CompileResult:
+    """Return the result of one node as that of another."""
+    if result.catalog is None:
+        raise SystemExit(f"the catalog does not compile: {result.failure}")
+    pairs = [(before, after), (before.partition(".")[0], after.partition(".")[0])]
+
+    def replaced(text: str) -> str:
+        for old, new in pairs:
+            text = text.replace(old, new)
+        return text
+
+    number = int(before[1:6]), int(after[1:6])
+    data = replaced(result.catalog.to_bytes().decode()).replace(
+        f'"content":"{number[0]}"', f'"content":"{number[1]}"'
+    )
+    reads = result.reads
+    return CompileResult(
+        node=after,
+        catalog=CanonicalCatalog.parse(data.encode(), where=after),
+        failure=None,
+        reads=RawReads(
+            files=tuple(map(replaced, reads.files)),
+            absent=tuple(map(replaced, reads.absent)),
+            present=tuple(map(replaced, reads.present)),
+            listed=reads.listed,
+            keys={replaced(file): keys for file, keys in reads.keys.items()},
+            facts=reads.facts,
+            trusted=reads.trusted,
+            parameters=reads.parameters,
+            impure=reads.impure,
+            types=reads.types,
+        ),
+    )
+
+
+def measured(title: str, work: Callable[[], object], *, bar: float | None = None) -> float:
+    """Run something, and print its seconds on the clock and of processors."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    mine = time.process_time()
+    begun = time.perf_counter()
+    work()
+    seconds = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu += time.process_time() - mine
+    note = "" if bar is None else f", bar {bar:g} s"
+    print(f"{title}: {seconds:.2f} s, {cpu:.2f} s of CPU{note}", flush=True)
+    return cpu
+
+
+def command(root: Path, *words: str) -> Callable[[], None]:
+    """Return what runs `localpuppet preview`."""
+    arguments = [sys.executable, "-m", "localpuppet", "--root", str(root), "preview", *words]
+
+    def run() -> None:
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{arguments}: {done.stderr}{done.stdout[-2000:]}")
+        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+        print(f"  {done.stdout.splitlines()[0]} (peak of one process {memory} MiB)")
+
+    return run
+
+
+def compare_cpu(repository: Path, captures: Path, wiring: PreviewWiring, pairs: int) -> None:
+    """Print the CPU of a catalog beside that of other tools, in turn."""
+    node = name_of(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        facts = json.loads((captures / f"{node}.json").read_text())["facts"]
+        (Path(scratch) / "facts").mkdir()
+        file = Path(scratch) / "facts" / f"{node}.yaml"
+        values = json.dumps({**facts, "clientcert": node})
+        file.write_text(f"--- !ruby/object:Puppet::Node::Facts\nname: {node}\nvalues: {values}\n")
+        modules = f"{repository}/site:{repository}/modules"
+        plain = ["puppet", "catalog", "compile", node, "--render-as", "json"]
+        plain += ["--facts_terminus", "yaml", "--yamldir", scratch, "--modulepath", modules]
+        plain += ["--hiera_config", f"{repository}/hiera.yaml", "--log_level", "err"]
+        plain += ["--manifest", f"{repository}/manifests"]
+        for _ in range(pairs):
+            measured("puppet catalog compile", partial(quiet, plain))
+            if shutil.which("octocatalog-diff"):
+                words = ["octocatalog-diff", "-n", node, "--catalog-only", "-t", "main"]
+                words += ["--fact-file", str(file), "--basedir", str(repository)]
+                words += ["--hiera-config", "hiera.yaml", "--puppet-binary", "/usr/bin/puppet"]
+                measured("octocatalog-diff --catalog-only", partial(quiet, words))
+            cpu = measured("20 catalogs", lambda: compile_some(repository, captures, wiring, 20))
+            print(f"  {cpu / 20:.3f} s of CPU for each catalog", flush=True)
+
+
+def quiet(words: list[str]) -> None:
+    """Run a program."""
+    env = {**os.environ, "HOME": "/root"}
+    subprocess.run(words, check=True, capture_output=True, env=env)
+
+
+def compile_some(repository: Path, captures: Path, wiring: PreviewWiring, count: int) -> None:
+    """Compile catalogs into an empty cache."""
+    with tempfile.TemporaryDirectory() as scratch:
+        fill(repository, captures, wiring, Path(scratch) / "cache", count, substitute=False)
+
+
+def fill(
+    repository: Path,
+    captures: Path,
+    wiring: PreviewWiring,
+    place: Path,
+    count: int,
+    *,
+    substitute: bool,
+) -> None:
+    """Fill a cache with the results of the main branch."""
+    order = PreviewOrder(
+        work_tree=repository,
+        revisions=RevisionRange.parse("main..main"),
+        nodes=captures,
+        cache=place,
+    )
+    with wiring.cache(place) as cache:
+        side, _ = wiring.sides(order, cache)
+        engine = wiring.engine(place)
+        filler = CacheFiller(
+            cache=cache, engine=SubstitutingEngine(engine) if substitute else engine
+        )
+        for compiled in filler.compile(side, wiring.nodes(captures)[:count]):
+            if compiled.impure or compiled.outcome.failure:
+                raise SystemExit(f"{compiled.node}: {compiled.impure} {compiled.outcome.failure}")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--sample", type=int, default=100)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--unshared", action="store_true", help="no two nodes share a resource")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="preview-") as scratch:
+        top = Path(scratch)
+        (top / "root").mkdir()
+        repository = make_repository(top, given.nodes, unshared=given.unshared)
+        captures = make_captures(top / "captures", given.nodes)
+        wiring = PreviewWiring(
+            NodeWiring(str(top / "root")), lambda own, key: compile_engine(own, mark_key=key)
+        )
+        compare_cpu(repository, captures, wiring, given.pairs)
+        begun = time.perf_counter()
+        cpu = measured(
+            f"first fill of {given.sample} nodes",
+            lambda: fill(
+                repository, captures, wiring, top / "sample", given.sample, substitute=False
+            ),
+        )
+        share = given.nodes / given.sample / 60
+        print(
+            f"  {given.nodes} nodes: {(time.perf_counter() - begun) * share:.0f} minutes on the"
+            f" clock, {cpu * share:.0f} of CPU, bar 30 minutes on two cores"
+        )
+        place = top / "cache"
+        measured(
+            "substituted fill",
+            lambda: fill(repository, captures, wiring, place, given.nodes, substitute=True),
+        )
+        size = sum(path.stat().st_size for path in place.glob("*.db*"))
+        bar = 20 if given.unshared else 8
+        print(f"cache: {size / given.nodes / 1000:.2f} kB a node, bar {bar} kB")
+        words = ("--nodes", str(captures), "--cache", str(place), "--dir", str(repository))
+        for title, head in (("none affected", "none"), ("2 % affected", "some")):
+            measured(title, command(top / "root", f"main..{head}", *words), bar=BARS[title])
+            again = command(top / "root", f"main..{head}", *words)
+            measured("the same again", again, bar=BARS["the same again"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+function short(String $name) >> String {
+  $name.split('[.]')[0]
+}

@@ -1,0 +1,4 @@
+File {
+  owner => 'root',
+}
+$company = lookup('company')

@@ -1,0 +1,6 @@
+class httpd::service {
+  service { 'httpd':
+    ensure    => running,
+    subscribe => File[$httpd::params::file],
+  }
+}

@@ -1,0 +1,7 @@
+define httpd::vhost (
+  Integer $priority,
+) {
+  file { "/etc/vhosts/${priority}-${name}":
+    content => epp('httpd/vhost.epp', { 'name' => $name }),
+  }
+}

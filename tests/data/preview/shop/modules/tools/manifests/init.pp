@@ -1,0 +1,3 @@
+class tools {
+  notify { 'tools': }
+}

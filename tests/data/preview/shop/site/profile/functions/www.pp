@@ -1,0 +1,3 @@
+function profile::www(String $name) >> String {
+  "www.${name}"
+}

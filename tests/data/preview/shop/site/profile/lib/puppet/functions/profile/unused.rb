@@ -1,0 +1,5 @@
+Puppet::Functions.create_function(:'profile::unused') do
+  def unused
+    1
+  end
+end

@@ -1,0 +1,5 @@
+Puppet::Type.newtype(:volume) do
+  ensurable
+  newparam(:name)
+  newproperty(:size)
+end

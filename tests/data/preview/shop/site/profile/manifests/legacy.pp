@@ -1,0 +1,3 @@
+class profile::legacy {
+  file { '/etc/legacy': content => file('profile/legacy.txt') }
+}

@@ -1,0 +1,1 @@
+type Profile::Name = Pattern[/\A[a-z]+\z/]

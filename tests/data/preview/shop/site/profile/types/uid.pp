@@ -1,0 +1,1 @@
+type Profile::Uid = Integer[1000, 60000]

@@ -1,0 +1,3 @@
+class extra {
+  notify { 'extra': }
+}

@@ -1,0 +1,3 @@
+$stage_name = pick_stage($facts['hostname'], $region)
+include works::base
+Package { ensure => 'latest' }

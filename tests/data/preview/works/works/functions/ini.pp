@@ -1,0 +1,5 @@
+function works::ini(Hash $sections) >> String {
+  $sections.map |$section, $values| {
+    "[${section}]\n${works::lines($values)}"
+  }.join("\n")
+}

@@ -1,0 +1,3 @@
+function works::lines(Hash $values) >> String {
+  $values.map |$key, $value| { "${key}=${value}\n" }.join('')
+}

@@ -1,0 +1,1 @@
+type Works::Limit = Enum['nofile', 'nproc', 'core']

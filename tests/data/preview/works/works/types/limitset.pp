@@ -1,0 +1,1 @@
+type Works::Limitset = Hash[Works::Limit, Integer]
