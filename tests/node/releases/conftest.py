@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.applied import AppliedReleases, SavedSites
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import Node, make_node
 from tests.rigs.packages import Scratch
@@ -16,9 +17,8 @@ def forge(tmp_path: Path) -> Forge:
     return Forge(tmp_path / "forge")
 
 
-@pytest.fixture
-def site(node: Node, forge: Forge) -> Node:
-    """A node whose source `web` has release r1: a module, a single module, a collection."""
+def make_site(node: Node, forge: Forge) -> Node:
+    """Give a node the source `web`, with release r1: a module, a single module, a collection."""
     forge.repo("dist").commit({"platform/manifests/init.pp": klass("platform", "dist r7")}, "r7")
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v1")}, "v1")
     node.settings(
@@ -31,6 +31,30 @@ def site(node: Node, forge: Forge) -> Node:
     release(node, forge, "r1")
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, platform]\n")
     return node
+
+
+@pytest.fixture
+def site(node: Node, forge: Forge) -> Node:
+    """A node with the source `web`."""
+    return make_site(node, forge)
+
+
+@pytest.fixture(scope="module")
+def saved_sites(
+    tmp_path_factory: pytest.TempPathFactory, puppet_probe: str
+) -> Iterator[SavedSites]:
+    """A node with the source `web`, for all tests of a module."""
+    directory = tmp_path_factory.mktemp("sites")
+    node = make_node(directory / "site" / "node", puppet_probe)
+    make_site(node, Forge(directory / "site" / "forge"))
+    yield SavedSites(directory, node)
+    node.end()
+
+
+@pytest.fixture(scope="module")
+def applied_releases(saved_sites: SavedSites) -> AppliedReleases:
+    """Sites that have applied some releases."""
+    return AppliedReleases(saved_sites)
 
 
 @pytest.fixture

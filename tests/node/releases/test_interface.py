@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.applied import SavedSites
 from tests.rigs.forge import Forge, release
 from tests.rigs.node import REPOSITORY, Node
 
@@ -21,14 +22,26 @@ class web (
 """
 
 
-@pytest.fixture
-def web(site: Node, forge: Forge) -> Node:
-    """The site, whose release r2 has a class with parameters."""
+@pytest.fixture(scope="module")
+def sites_with_r3(saved_sites: SavedSites) -> SavedSites:
+    """The site, whose release r3 has a class with parameters and is staged."""
+    node, forge = saved_sites.node, saved_sites.forge
     forge.repo("web").write({"web/manifests/extra.pp": "class web::extra($anything = 1) { }\n"})
-    release(site, forge, "r2")
+    release(node, forge, "r2")
     forge.repo("web").commit({"web/manifests/init.pp": WEB}, "r3")
-    assert site.run("stage", "web/tags/r3").code == 0
-    return site
+    assert node.run("stage", "web/tags/r3").code == 0
+    saved_sites.save("r3")
+    return saved_sites
+
+
+@pytest.fixture
+def web(sites_with_r3: SavedSites) -> Node:
+    return sites_with_r3.restore("r3")
+
+
+@pytest.fixture
+def forge(saved_sites: SavedSites) -> Forge:
+    return saved_sites.forge
 
 
 def say(node: Node, classes: str, parameters: str = "{}") -> None:

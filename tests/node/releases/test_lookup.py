@@ -24,21 +24,30 @@ hierarchy:
 """
 
 
-def eyaml(node: Node, *arguments: str) -> str:
-    keys = [f"--pkcs7-{kind}-key={node.root}/keys/{kind}.pem" for kind in ("private", "public")]
+def eyaml(directory: Path, *arguments: str) -> str:
+    keys = [f"--pkcs7-{kind}-key={directory}/{kind}.pem" for kind in ("private", "public")]
     done = subprocess.run(
-        ["eyaml", *arguments, *keys], capture_output=True, text=True, check=True, cwd=node.root
+        ["eyaml", *arguments, *keys], capture_output=True, text=True, check=True, cwd=directory
     )
     return done.stdout.strip()
 
 
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A directory with the keys of eyaml, and a secret that they encrypted."""
+    directory = tmp_path_factory.mktemp("keys")
+    eyaml(directory, "createkeys")
+    return directory, eyaml(directory, "encrypt", "-s", "hunter2", "-o", "string")
+
+
 @pytest.fixture
-def hiera(node: Node) -> Node:
+def hiera(node: Node, secret: tuple[Path, str]) -> Node:
     """A node with data at each level, a module of its own data, and a secret."""
+    keys, encrypted = secret
     node.app("", msg=None)
     release = "modules/app/trunk"
     node.write(f"{release}/app/manifests/init.pp", "class app ($msg) { notify { $msg: } }\n")
-    node.write(f"{release}/hiera.yaml", HIERA.replace("KEYS", f"{node.root}/keys"))
+    node.write(f"{release}/hiera.yaml", HIERA.replace("KEYS", str(keys)))
     node.write(
         f"{release}/data/common.yaml",
         "app::msg: from common\nlist: [common]\nlookup_options:\n  list: {merge: unique}\n",
@@ -47,9 +56,7 @@ def hiera(node: Node) -> Node:
     node.write(f"{release}/data/os/Debian.yaml", "family: {name: Debian}\n")
     node.write(f"{release}/app/hiera.yaml", "version: 5\ndefaults: {data_hash: yaml_data}\n")
     node.write(f"{release}/app/data/common.yaml", "app::own: of the module\n")
-    eyaml(node, "createkeys")
-    secret = eyaml(node, "encrypt", "-s", "hunter2", "-o", "string")
-    node.write(f"{release}/data/secrets.eyaml", f"secret: {secret}\n")
+    node.write(f"{release}/data/secrets.eyaml", f"secret: {encrypted}\n")
     node.write(
         "input.yaml",
         json.dumps({"app": "app/trunk", "classes": ["app"], "parameters": {"role": "web"}}),

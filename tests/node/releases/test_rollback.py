@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from localpuppet.base.machine.files import remove_tree
+from tests.rigs.applied import AppliedReleases
 from tests.rigs.forge import Forge, applied, more_settings, point_at, release
 from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
@@ -50,8 +51,8 @@ def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
     assert "rolled back" not in forward.err
 
 
-def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
-    applied(site, forge, "r1", "r2", "r3")
+def test_a_rollback_can_be_aimed_and_ended(applied_releases: AppliedReleases) -> None:
+    site = applied_releases.restore(3)
     assert site.run("rollback", "--to", "r1", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
     assert site.run("rollback", "--end").code == 0
@@ -62,9 +63,9 @@ def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
 
 
 def test_a_second_rollback_goes_further_back_and_everybody_is_told(
-    site: Node, forge: Forge
+    applied_releases: AppliedReleases,
 ) -> None:
-    applied(site, forge, "r1", "r2", "r3")
+    site = applied_releases.restore(3)
     assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
     assert site.run("apply").code == 0
     told = site.run("status")
@@ -132,8 +133,8 @@ def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
     assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r2"
 
 
-def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
-    applied(site, forge, "r1", "r2")
+def test_a_changed_input_is_no_longer_rolled_back(applied_releases: AppliedReleases) -> None:
+    site = applied_releases.restore(2)
     site.run("rollback")
     sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r2"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
@@ -144,16 +145,18 @@ def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> N
     assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
 
 
-def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
-    applied(site, forge, "r1", "r2")
+def test_another_input_does_not_end_a_rollback(applied_releases: AppliedReleases) -> None:
+    site = applied_releases.restore(2)
     assert site.run("rollback").code == 0
     other = site.write("other.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert "Notice: web r2" in site.run("apply", str(other)).out
     assert "Notice: web r1" in site.run("apply").out
 
 
-def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Forge) -> None:
-    applied(site, forge, "r1", "r2")
+def test_an_input_that_goes_back_is_refused_unless_allowed(
+    applied_releases: AppliedReleases,
+) -> None:
+    site = applied_releases.restore(2)
     point_at(site, "r1")
     refused = site.run("apply")
     assert refused.code == 2
@@ -183,9 +186,9 @@ def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
 
 
 def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
-    site: Node, forge: Forge
+    applied_releases: AppliedReleases,
 ) -> None:
-    applied(site, forge, "r1", "r2", "r3")
+    site = applied_releases.restore(3)
     point_at(site, "r2")
     assert site.run("apply", "--allow-older").code == 0
     listed = site.run("release", "list", "--json").json["releases"]
