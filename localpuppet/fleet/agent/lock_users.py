@@ -9,11 +9,10 @@ import signal
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.machine.ports import LineKind, ProcessId
+from localpuppet.base.machine.ports import LineKind, Log, ProcessId, ProcessTable
 from localpuppet.node.runs.run import RunState, Status
 
 if TYPE_CHECKING:
-    from localpuppet.base.machine.ports import Log, ProcessTable
     from localpuppet.fleet.leases.book import LockUser
     from localpuppet.node.runs.records import Records
 
@@ -29,7 +28,7 @@ class LockUsers:
     """
 
     def __init__(
-        self, records: "Records", processes: "ProcessTable", log: "Log", *, grace: float
+        self, records: "Records", processes: ProcessTable, log: Log, *, grace: float
     ) -> None:
         self._records = records
         self._processes = processes

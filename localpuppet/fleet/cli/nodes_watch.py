@@ -6,7 +6,7 @@ disappears is shown as gone, see `presence_following`.
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval
+from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
 from localpuppet.fleet.cli.node_table import cells
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
@@ -23,10 +23,7 @@ from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from localpuppet.base.machine.ports import Clock
-    from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry
     from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
@@ -36,7 +33,7 @@ HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "FIRST ERROR OR RE
 LEAST = [0, 0, 8, 9, 0, 0]
 
 
-async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -> None:
+async def follow(connect: Callable[[], Awaitable[KeyValue]], board: "Board") -> None:
     """Show every change, without an end; note an outage once, and wait for its end.
 
     Raises:
@@ -74,7 +71,7 @@ class Board:
         self._begun = False
         self._away = False
 
-    def take(self, change: "Change") -> None:
+    def take(self, change: Change) -> None:
         """Show a change."""
         if self._away:
             render.say("# the bus is reachable again", err=True)
@@ -113,7 +110,7 @@ class Board:
             self._emit([click.style(cell, bold=True) for cell in HEAD])
         self._begun = True
 
-    def _believe(self, entry: "KeyValueEntry") -> dict[str, Any]:
+    def _believe(self, entry: KeyValueEntry) -> dict[str, Any]:
         return believe(self._verifier, _name(entry.key), entry.value)
 
     def _cells(self, node_status: dict[str, Any]) -> list[str]:
@@ -121,7 +118,7 @@ class Board:
         row = NodeRow.of_presence(node_status["node"], node_status, now=now.timestamp())
         return cells(replace(row, state=GONE) if node_status["state"] == GONE else row, now)
 
-    def _put(self, entry: "KeyValueEntry") -> None:
+    def _put(self, entry: KeyValueEntry) -> None:
         name = _name(entry.key)
         node_status = self._believe(entry)
         row = self._cells(node_status)

@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import NodeName, parse_tag
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.fleet.triggers.outcome import DROPPED
+from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
@@ -182,7 +182,6 @@ async def _through_agent(socket: Path, call: "Outgoing") -> "SendResult":
 
 
 def _good(end: dict[str, Any]) -> bool:
-    from localpuppet.fleet.triggers.outcome import succeeded
 
     return succeeded(end["outcome"])
 

@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,6 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from localpuppet.base.machine.guarded_command import GuardedProcess
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.requests.client import RequestClient
@@ -139,7 +137,7 @@ def open_held_kicks(node: NodeWiring) -> "HeldKicks":
     return HeldKicks(node.settings.state, open_records(node), node.clock)
 
 
-def paths_of_run(node: NodeWiring, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
+def paths_of_run(node: NodeWiring, run: str | None) -> Iterable[tuple[NodeName, ...]]:
     """Return the paths along which a run may send triggers; see `paths_of`."""
     from localpuppet.fleet.triggers.sending import paths_of
 
@@ -153,7 +151,7 @@ def ask_agent(socket: Path, line: bytes, *, patience: float) -> "AsyncGenerator[
     return ask(socket, line, patience=patience)
 
 
-def guarded(command: "Sequence[str]", *, own_group: bool) -> "GuardedProcess":
+def guarded(command: Sequence[str], *, own_group: bool) -> "GuardedProcess":
     """Return a command that ends when this process dies or hangs; see `GuardedProcess`."""
     from localpuppet.base.machine.guarded_command import GuardedProcess
 

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
-from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.fleet.trust.keys import (
+    OwnKey,
+    TrustedKeys,
+    parse_private,
+    public_pem,
+    read_private,
+)
 from localpuppet.fleet.wiring.settings import node_name, peers
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -88,7 +94,6 @@ class Identity:
         )
 
     def _certified_key(self, certificate: "Certificate") -> "PrivateKeyTypes":
-        from localpuppet.fleet.trust.keys import parse_private, public_pem, read_private
 
         path = self._settings.key
         key = parse_private(read_private(path, of_puppet=True), where=str(path))
@@ -133,8 +138,6 @@ class Identity:
 
     def public_key(self) -> str | None:
         """Return this node's public key as PEM; `None` if a certificate replaces it."""
-        from localpuppet.fleet.trust.keys import public_pem
-
         if self._settings.certificate is not None:
             return None
         return public_pem(self.own_key.load().public_key()).decode("ascii")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.base.errors import StateError, UnavailableError
-from localpuppet.base.machine.ports import LineKind
+from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import fleet_settings, peers
@@ -17,7 +17,6 @@ from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RunId
-    from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.agent.export_calls import ExportCalls
     from localpuppet.fleet.agent.inventory_calls import InventoryCalls
     from localpuppet.fleet.agent.request_service import Lend
@@ -58,7 +57,7 @@ class InventoryWiring:
         )
 
     def follower(
-        self, store: "Store", log: "Log", *, changed: Callable[[], None] = lambda: None
+        self, store: "Store", log: Log, *, changed: Callable[[], None] = lambda: None
     ) -> "ViewFollower":
         """Return the service that keeps the view current; see `ViewFollower`.
 

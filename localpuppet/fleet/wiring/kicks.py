@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.machine.ports import LineKind
+from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 
 if TYPE_CHECKING:
-    from localpuppet.base.machine.ports import Log
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.fleet.inventory.outbox import Outbox
@@ -22,7 +21,7 @@ LOOK = 5.0
 
 
 def kick_sending(
-    fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", log: "Log"
+    fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", log: Log
 ) -> "KickSending":
     """Return the service that sends the kicks of finished runs.
 
@@ -93,7 +92,7 @@ class CycleWatch:
         log: The log for warnings.
     """
 
-    def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: "Log") -> None:
+    def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: Log) -> None:
         self._outbox = outbox
         self._reader = reader
         self._log = log

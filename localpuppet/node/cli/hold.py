@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, PuppetMissingError
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
@@ -150,7 +150,6 @@ def enable_command(
 
 def refresh_metrics(node: NodeWiring) -> None:
     """Update holds and rollback in the textfile; if the disk refuses, print a note."""
-    from localpuppet.base.errors import StateError
     from localpuppet.node.runs import metrics
 
     settings = node.settings

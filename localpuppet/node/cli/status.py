@@ -1,6 +1,6 @@
 """`localpuppet status`: the current or last run, and the holds of the node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +22,6 @@ from localpuppet.node.wiring.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from localpuppet.node.releases.ledger import Rollback

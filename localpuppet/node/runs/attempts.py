@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import one_line, url_without_secrets
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
 
@@ -80,7 +80,6 @@ class Attempts:
             raise
 
     def _note(self, error: Exception, options: "RunOptions", *, release: str, source: str) -> None:
-        from localpuppet.base.formats.text import url_without_secrets
         from localpuppet.base.formats.times import show_time
         from localpuppet.node.runs import metrics
         from localpuppet.node.runs.attempt import Attempt, refusal

@@ -7,11 +7,16 @@ from urllib.parse import unquote, urlsplit
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.git.access import (
+    GitAccess,
+    access_for,
+    check_credentials,
+    rewrite_url,
+)
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.forge.ports import ModuleForge
-    from localpuppet.node.releases.git.access import GitAccess
     from localpuppet.node.settings.node import Settings
 
 MAX_TOKEN = 4096
@@ -60,14 +65,12 @@ def _token(file: Path) -> str:
     return token
 
 
-def find_access(settings: "Settings", address: str) -> "GitAccess":
+def find_access(settings: "Settings", address: str) -> GitAccess:
     """Return the access settings for an address, with checked credentials.
 
     Raises:
         InvalidInputError: The credentials file is invalid.
     """
-    from localpuppet.node.releases.git.access import access_for, check_credentials, rewrite_url
-
     sources = settings.sources.values()
     access = access_for(
         address, {rewrite_url(source.url, settings.rewrite): source.access for source in sources}

@@ -4,11 +4,11 @@ Each part is built at first use, because `status` needs only a few.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.runs.observer import SilentObserver
@@ -18,8 +18,6 @@ from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/contribute/benchmarks/runs.md.
-    from collections.abc import Mapping
-    from typing import TypeVar
 
     from localpuppet.base.machine.clock import SystemClock
     from localpuppet.base.machine.ports import Progress
@@ -110,7 +108,7 @@ class NodeWiring:
         return Documents(node_settings.state_directory(self._root) / "cache" / "documents")
 
     @cached_property
-    def _raw_settings(self) -> "Mapping[str, Any]":
+    def _raw_settings(self) -> Mapping[str, Any]:
         file = self._root / node_settings.FILE
         return read_settings(file, schema="settings", documents=self.documents)
 

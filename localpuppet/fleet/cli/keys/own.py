@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.fleet.trust.keys import fingerprint, public_pem
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import Command
@@ -30,8 +31,6 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
       localpuppet keys init
       localpuppet keys init --replace      if the old key may have leaked
     """
-    from localpuppet.fleet.trust.keys import fingerprint
-
     identity = Identity(node)
     if identity.certificate() is not None:
         raise InvalidInputError(
@@ -79,8 +78,6 @@ def show_command(node: NodeWiring, as_json: bool) -> None:
 
 def _own(identity: Identity) -> dict[str, Any]:
     from cryptography.hazmat.primitives.serialization import Encoding
-
-    from localpuppet.fleet.trust.keys import fingerprint, public_pem
 
     certificate = identity.certificate()
     if certificate is None:

@@ -8,6 +8,7 @@ import click
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
@@ -42,8 +43,6 @@ def trust_command(
       ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
       localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
     """
-    from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
-
     signer = SignerName.parse(name)
     if file == "-":
         data, where = sys.stdin.buffer.read(MAX_KEY_FILE), "standard input"
@@ -74,8 +73,6 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
       localpuppet keys list
       localpuppet keys list --json
     """
-    from localpuppet.fleet.trust.keys import fingerprint
-
     trusted = Identity(node).trusted
     rows = []
     for name in trusted.names():

@@ -11,19 +11,17 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
-from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.request import requesting_rollout
+from localpuppet.fleet.requests.request import Arguments, requesting_rollout
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver
 from localpuppet.rollout.execution.replies import PATIENCE
 
 if TYPE_CHECKING:
-    from localpuppet.base.formats.names import NodeName
     from localpuppet.fleet.requests.client import RequestClient
-    from localpuppet.fleet.requests.request import Arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class TakeoverCheck:
     began: RolloutBegan
     believes: Callable[[RolloutTakenOver], Awaitable[bool]]
 
-    async def heed(self, node: "NodeName", args: "Arguments") -> None:
+    async def heed(self, node: NodeName, args: Arguments) -> None:
         """Check whether a node refused a request because another controller has the rollout.
 
         Raises:
