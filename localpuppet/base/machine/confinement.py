@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from localpuppet.base.errors import StateError
 
 
-def found(*programs: str, path: str, package: str) -> list[str]:
+def find_programs(*programs: str, path: str, package: str) -> list[str]:
     """Return the paths of programs.
 
     Args:
@@ -35,7 +35,7 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
         argv: Absolute program and arguments.
         path: The PATH to find setpriv in.
     """
-    (setpriv,) = found("setpriv", path=path, package="util-linux")
+    (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
     return [setpriv, "--pdeathsig=KILL", "--", *argv]
 
 
@@ -54,7 +54,7 @@ def confined(
         limits: Resource name, as in prlimit(1) → limit.
         path: The PATH to find setpriv and prlimit in.
     """
-    setpriv, prlimit = found("setpriv", "prlimit", path=path, package="util-linux")
+    setpriv, prlimit = find_programs("setpriv", "prlimit", path=path, package="util-linux")
     somebody = [f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"]
     bounds = [f"--{name}={limit}" for name, limit in limits.items()]
     return [setpriv, *somebody, "--pdeathsig=KILL", "--", prlimit, *bounds, "--", *argv]

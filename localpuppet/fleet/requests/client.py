@@ -98,7 +98,7 @@ class RequestClient:
         """Return each node's answer within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: NodeName, replies: exchange.Replies) -> NodeAnswer:
+        async def ask_node(name: NodeName, replies: exchange.Replies) -> NodeAnswer:
             async with slots:
                 return await self._ask(name, action, args, patience, replies)
 
@@ -107,7 +107,7 @@ class RequestClient:
             if replies is None:
                 fresh = exchange.Replies(self._kv, self._signer.name)
                 replies = await stack.enter_async_context(fresh)
-            answers = await asyncio.gather(*(one(name, replies) for name in names))
+            answers = await asyncio.gather(*(ask_node(name, replies) for name in names))
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
 
     async def ask(

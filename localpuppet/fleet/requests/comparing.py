@@ -57,11 +57,11 @@ async def compare_on(
     slots = asyncio.Semaphore(AT_ONCE)
     args = Compile(release=release)
 
-    async def one(node: NodeName) -> CatalogComparison:
+    async def compare_node(node: NodeName) -> CatalogComparison:
         async with slots:
             return _understood(await until_over(client, node, "compile", args, patience=patience))
 
-    comparisons = await asyncio.gather(*map(one, nodes))
+    comparisons = await asyncio.gather(*map(compare_node, nodes))
     return dict(zip(nodes, _kept(comparisons), strict=True))
 
 

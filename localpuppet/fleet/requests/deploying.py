@@ -71,14 +71,14 @@ async def deploy_to(
     slots = asyncio.Semaphore(AT_ONCE)
     serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
 
-    async def one(node: NodeName) -> NodeAnswer:
+    async def deploy_to(node: NodeName) -> NodeAnswer:
         if node in problems:
             return problems[node]
         async with slots:
             wanted = replace(args, serial=serials[node])
             return await deployed(client, node, wanted, patience=patience)
 
-    answers = await asyncio.gather(*map(one, nodes))
+    answers = await asyncio.gather(*map(deploy_to, nodes))
     return {str(node): answer for node, answer in zip(nodes, answers, strict=True)}
 
 

@@ -72,7 +72,7 @@ async def ends(
     if patience > good:
         waiting.never_came()
         await _wait(kv, waiting, patience - good)
-    return waiting.found
+    return waiting.ends
 
 
 async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
@@ -103,16 +103,16 @@ class _Waiting:
         self._on_end = on_end
         self._came: set[str] = set()
         self.missed = False  # an outcome may have been published meanwhile
-        self.found: Ends = dict.fromkeys(expected.sent.sent)
+        self.ends: Ends = dict.fromkeys(expected.sent.sent)
 
     @property
     def done(self) -> bool:
         """Whether all nodes have published an outcome."""
-        return all(self.found.values())
+        return all(self.ends.values())
 
     def take(self, name: str, token: bytes) -> None:
         """Process the published status of a node."""
-        if name not in self.found or self.found[name] is not None:
+        if name not in self.ends or self.ends[name] is not None:
             return
         self._came.add(name)
         status = believe(self._verifier, name, token)
@@ -133,7 +133,7 @@ class _Waiting:
 
     def never_came(self) -> None:
         """Give up on nodes that were offline for the trigger's whole ttl."""
-        for name, end in self.found.items():
+        for name, end in self.ends.items():
             if end is None and name not in self._came and not self.missed:
                 self._end(name, self._not_accepted())
 
@@ -141,7 +141,7 @@ class _Waiting:
         return {"uuid": self._sent.uuid, "run": None, "outcome": NOT_ACCEPTED}
 
     def _end(self, name: str, end: End) -> None:
-        self.found[name] = end
+        self.ends[name] = end
         self._on_end(name, end)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.bounded_program import Bounds, run
-from localpuppet.base.machine.confinement import found, mortal
+from localpuppet.base.machine.confinement import find_programs, mortal
 from localpuppet.base.share.files import shared_file
 
 USER = GROUP = "65534"  # of the user without rights
@@ -63,8 +63,8 @@ class CompilerIsolation:
         """
         if self.trusted:
             return mortal(argv, path=self.path)
-        unshare, setpriv = found("unshare", "setpriv", path=self.path, package="util-linux")
-        found("mount", "umount", "findmnt", path=self.path, package="mount")
+        unshare, setpriv = find_programs("unshare", "setpriv", path=self.path, package="util-linux")
+        find_programs("mount", "umount", "findmnt", path=self.path, package="mount")
         namespaces = [*_NAMESPACES]
         drop = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
         if os.geteuid() == 0:

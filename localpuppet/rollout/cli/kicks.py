@@ -69,7 +69,7 @@ def kicks_command(
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
 
-    kick_relations = run(_found(InventoryWiring(node), reasons or REASONS))
+    kick_relations = run(_read_relations(InventoryWiring(node), reasons or REASONS))
     if form == "json":
         render.emit_json(kick_relations.to_dict())
     elif form in ("svg", "dot"):
@@ -90,7 +90,7 @@ def kicks_command(
         render.say(f"# {problem}: there may be more", err=True)
 
 
-async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":
+async def _read_relations(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":
     from localpuppet.fleet.roles.links import LinkReason, links_of
     from localpuppet.fleet.roles.relations import relations
 

@@ -35,14 +35,14 @@ class CheckRunner:
 
     async def problem(self, node: NodeName, checks: Sequence[Check]) -> str:
         """Run the checks of a node and return the first failure, one line; empty if all pass."""
-        tries = [self._one(on_node(check, node)) for check in dict.fromkeys(checks)]
+        tries = [self._run_check(on_node(check, node)) for check in dict.fromkeys(checks)]
         problems = [problem for problem in await asyncio.gather(*tries) if problem]
         if not problems:
             return ""
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return f"check {problems[0][:MAX_PROBLEM]}{more}"
 
-    async def _one(self, check: Check) -> str:
+    async def _run_check(self, check: Check) -> str:
         problem = ""
         for number in range(TRIES):
             if number:

@@ -65,12 +65,12 @@ class Deliveries:
             return StagingResult(serials={}, problems=dict.fromkeys(nodes, str(error)))
         problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
 
-        async def one(node: NodeName) -> str:
+        async def stage_on(node: NodeName) -> str:
             async with self._slots:
                 return await self._staged(node, epoch, serials[node])
 
         others = [node for node in nodes if node not in problems]
-        results = await asyncio.gather(*map(one, others))
+        results = await asyncio.gather(*map(stage_on, others))
         problems |= {node: why for node, why in zip(others, results, strict=True) if why}
         able = {node: serials[node] for node in others if node not in problems}
         return StagingResult(serials=able, problems=problems)

@@ -69,7 +69,7 @@ class RemoteRunSide:
         Raises:
             UnavailableError: The run side is unreachable, or belongs to another node now.
         """
-        reply = await self._one(SplitMessage(verb=RequestKind.HELLO))
+        reply = await self._ask_once(SplitMessage(verb=RequestKind.HELLO))
         with _understood():
             me = reply.parsed("node", NodeName.parse)
             pem = reply.text_or_none("key")
@@ -88,7 +88,7 @@ class RemoteRunSide:
         good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
-                answer = await self._one(SplitMessage(verb=RequestKind.RECEIVE, ids=ids))
+                answer = await self._ask_once(SplitMessage(verb=RequestKind.RECEIVE, ids=ids))
             with _understood():
                 refused = answer.mapping("refused")
             if refused:  # their content does not matter here: the run side could not read the spool
@@ -101,7 +101,7 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            answer = await self._one(SplitMessage(verb=RequestKind.SERVE, ids=ids))
+            answer = await self._ask_once(SplitMessage(verb=RequestKind.SERVE, ids=ids))
         with _understood():
             reply = answer.inner_or_none("reply")
             if reply is None:
@@ -110,7 +110,7 @@ class RemoteRunSide:
 
     async def describe(self) -> bytes:
         """Return the description of the node, signed by the run side."""
-        reply = await self._one(SplitMessage(verb=RequestKind.DESCRIBE))
+        reply = await self._ask_once(SplitMessage(verb=RequestKind.DESCRIBE))
         with _understood():
             return reply.text("token").encode()
 
@@ -159,7 +159,7 @@ class RemoteRunSide:
             for identifier in ids:
                 self.spool.remove(identifier)
 
-    async def _one(self, question: SplitMessage) -> Fields:
+    async def _ask_once(self, question: SplitMessage) -> Fields:
         """Send a line and return the one line of the answer."""
         try:
             async with aclosing(self.ask(question.line())) as lines:

@@ -67,7 +67,7 @@ class ProxyKeyValue(CheckedStore):
         self._closed = True
 
     async def _get(self, key: str) -> KeyValueEntry | None:
-        answer = await self._one("get", key=key)
+        answer = await self._first_answer("get", key=key)
         with self._understood():
             fields = answer.inner_or_none("entry")
             return None if fields is None else entry_from(fields)
@@ -93,12 +93,12 @@ class ProxyKeyValue(CheckedStore):
     ) -> int | None:
         text = base64.b64encode(value).decode("ascii")
         if expected:
-            answer = await self._one(
+            answer = await self._first_answer(
                 "set_if_revision", key=key, value=text, ttl=ttl, revision=expected
             )
         else:
             verb = "put" if expected is None else "add_if_new"
-            answer = await self._one(verb, key=key, value=text, ttl=ttl)
+            answer = await self._first_answer(verb, key=key, value=text, ttl=ttl)
         with self._understood():
             revision = answer.integer_or_none("revision")
         if revision is None and expected is None:
@@ -106,7 +106,7 @@ class ProxyKeyValue(CheckedStore):
         return revision
 
     async def _remove(self, key: str, revision: int) -> bool:
-        answer = await self._one("remove_if_revision", key=key, revision=revision)
+        answer = await self._first_answer("remove_if_revision", key=key, revision=revision)
         with self._understood():
             return answer.boolean("done")
 
@@ -117,7 +117,7 @@ class ProxyKeyValue(CheckedStore):
             async for change in self._changes(lines):
                 yield change
 
-    async def _one(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
+    async def _first_answer(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
         async with aclosing(self._ask(verb, **fields)) as lines:
             return await anext(lines)
 

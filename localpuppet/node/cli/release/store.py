@@ -112,7 +112,7 @@ def verify_command(
     else:
         own = node.settings.input
         path = ReleasePath.parse(app, where="RELEASE") if app else NodeInputs(node).reader.app(own)
-        releases_to_verify = [_one(staging, path)]
+        releases_to_verify = [_require_staged(staging, path)]
     problems = {
         staged.release: staging.problems(staged, full=not quick) for staged in releases_to_verify
     }
@@ -134,7 +134,7 @@ def verify_command(
         )
 
 
-def _one(staging: ReleaseStaging, path: ReleasePath) -> StagedRelease:
+def _require_staged(staging: ReleaseStaging, path: ReleasePath) -> StagedRelease:
     staged = staging.known(path)
     if staged is None:
         raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")

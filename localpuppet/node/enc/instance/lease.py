@@ -48,8 +48,8 @@ def parse_lease(text: str) -> DhcpLease | None:
     starts = [match.start() for match in _DHCLIENT.finditer(text)]
     form = 0 if starts else 1
     newest = text[starts[-1] :] if starts else text
-    address, mask = (_found(pattern, newest) for pattern in _FORMS[form])
-    server = _found(_SERVERS[form], newest)
+    address, mask = (_first_match(pattern, newest) for pattern in _FORMS[form])
+    server = _first_match(_SERVERS[form], newest)
     if not (address and mask and server):
         return None
     try:
@@ -62,7 +62,7 @@ def parse_lease(text: str) -> DhcpLease | None:
     return DhcpLease(address=own, server=other)
 
 
-def _found(pattern: str, text: str) -> str | None:
+def _first_match(pattern: str, text: str) -> str | None:
     match = re.search(pattern.replace("{}", _QUAD), text, re.MULTILINE)
     return match.group(1) if match else None
 

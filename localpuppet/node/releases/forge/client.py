@@ -30,7 +30,7 @@ AHEAD = 2 * AT_ONCE
 _EXCLUDED = "readme,changelog,license,reference,tasks,plans,docs"
 
 _Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +64,15 @@ class Forge:
         """Download archives; see `node.releases.forge.ports.ModuleForge`."""
         make_private(self.cache)
 
-        def one(release: ForgeRelease) -> str:
+        def download(release: ForgeRelease) -> str:
             return self._archive(release, wanted[release])
 
-        for release, sha256 in self._several(list(wanted), one):
+        for release, sha256 in self._several(list(wanted), download):
             yield release, self._place(sha256), sha256
 
     def _several(
-        self, items: Sequence[_Item], work: Callable[[_Item], _Found]
-    ) -> Generator[tuple[_Item, _Found], None, None]:
+        self, items: Sequence[_Item], work: Callable[[_Item], _Result]
+    ) -> Generator[tuple[_Item, _Result], None, None]:
         """Apply a function to items, four at a time; yield each item with its result, in order.
 
         At most `AHEAD` results wait for the caller, which counts them.

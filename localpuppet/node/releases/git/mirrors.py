@@ -192,7 +192,7 @@ class Git:
             if not mirror.has_commit(self._mirror(url), commit):
                 wanted.setdefault(url, []).append(commit)
 
-        def one(url: str) -> None:
+        def fetch_from(url: str) -> None:
             mirror.fetch_commits(
                 self._program,
                 self._mirror(url),
@@ -205,7 +205,7 @@ class Git:
 
         failed: list[UnavailableError] = []
         with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            for done, job in enumerate([pool.submit(one, url) for url in wanted], 1):
+            for done, job in enumerate([pool.submit(fetch_from, url) for url in wanted], 1):
                 with gather_unavailable(failed):
                     job.result()
                 self._progress(done, len(wanted))

@@ -34,7 +34,7 @@ def ask(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    def one(url: str) -> RepositoryAnswer:
+    def list_refs(url: str) -> RepositoryAnswer:
         try:
             return RepositoryAnswer(refs=repository.refs([url])[url])
         except (UnavailableError, IntegrityError) as error:
@@ -43,7 +43,7 @@ def ask(
     wanted = list(dict.fromkeys(urls))
     answers = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for url, answer in zip(wanted, pool.map(one, wanted), strict=True):
+        for url, answer in zip(wanted, pool.map(list_refs, wanted), strict=True):
             answers[url] = answer
             progress(len(answers), len(wanted))
     return answers

@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.bounded_program import Bounds, run
-from localpuppet.base.machine.confinement import confined, found, mortal
+from localpuppet.base.machine.confinement import confined, find_programs, mortal
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 
@@ -65,8 +65,8 @@ def _argv(path: str) -> list[str]:
             "'--evaluate' runs Ruby as another user, which only root may do",
             hint="run it with sudo, or write the modules without Ruby",
         )
-    (unshare,) = found("unshare", path=path, package="util-linux")
-    (ruby,) = found("ruby", path=path, package="ruby")
+    (unshare,) = find_programs("unshare", path=path, package="util-linux")
+    (ruby,) = find_programs("ruby", path=path, package="ruby")
     limits = {
         "cpu": CPU_SECONDS,
         "as": MEMORY,
