@@ -56,8 +56,8 @@ class Applied:
         """Return whether a resource was seen and not changed; Puppet 8 reports no such resource."""
         if reference not in self.report["resource_statuses"]:
             return int(self.report["puppet_version"].split(".")[0]) >= 8
-        found = self.resource(reference)
-        return not found["changed"] and not found["failed"] and not found["skipped"]
+        status = self.resource(reference)
+        return not status["changed"] and not status["failed"] and not status["skipped"]
 
 
 @dataclass

@@ -56,10 +56,10 @@ def parse_words(words: Sequence[str]) -> None:
         if not isinstance(command, click.Group):
             return
         rest = [*ctx._protected_args, *ctx.args]
-        found, below, rest = command.resolve_command(ctx, rest)
-        assert found is not None
+        resolved, below, rest = command.resolve_command(ctx, rest)
+        assert resolved is not None
         assert below is not None
-        command, name = below, found
+        command, name = below, resolved
 
 
 def problem_of(words: Sequence[str], *, complete: bool = True) -> str:

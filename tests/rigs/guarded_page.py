@@ -41,8 +41,8 @@ whatever is dropped: name titles and signers for it.
 
 def core_types() -> dict[str, list[str]]:
     """Return the parameters of each core type."""
-    found: dict[str, Any] = json.loads(TYPES.read_text())
-    return found
+    types: dict[str, Any] = json.loads(TYPES.read_text())
+    return types
 
 
 def page() -> str:

@@ -149,7 +149,7 @@ class Member:
 
     def wait_log(self, pattern: str, count: int = 1) -> list[str]:
         """Wait until so many matches are in the log; return all."""
-        found: list[str] = wait_until(
+        lines: list[str] = wait_until(
             lambda: (
                 matches
                 if len(matches := re.findall(pattern, self.log, re.MULTILINE)) >= count
@@ -157,7 +157,7 @@ class Member:
             ),
             lambda: f"{self.name}: nothing like {pattern!r} in\n{self.log}",
         )
-        return found
+        return lines
 
     def events(self) -> list[dict[str, Any]]:
         return list(LogReader(self.name).events(self.log))
@@ -184,8 +184,8 @@ class Member:
         seen: list[dict[str, str]] = [{}]
 
         def look() -> bool:
-            found = self.run("nodes", "--json").json["nodes"]
-            seen[0] = {node["node"]: node["state"] for node in found}
+            nodes = self.run("nodes", "--json").json["nodes"]
+            seen[0] = {node["node"]: node["state"] for node in nodes}
             return seen[0] == states
 
         wait_until(look, lambda: f"not {states}, but {seen[0]}")

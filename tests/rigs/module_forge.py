@@ -107,10 +107,10 @@ class ModuleForge:
         kind, _, slug = path.removeprefix("/v3/").partition("/")
         if kind == "releases":
             return self._release(f"{slug}.tar.gz")
-        found = [self._release(name) for name in self.files if name.startswith(f"{slug}-")]
-        if kind != "modules" or not found:
+        releases = [self._release(name) for name in self.files if name.startswith(f"{slug}-")]
+        if kind != "modules" or not releases:
             return None
-        newest = sorted(found, key=lambda item: [int(n) for n in item["version"].split(".")])
+        newest = sorted(releases, key=lambda item: [int(n) for n in item["version"].split(".")])
         owner, _, name = slug.partition("-")
         return {
             "uri": f"/v3/modules/{slug}",
@@ -126,7 +126,7 @@ class ModuleForge:
             return {}
         slug, _, version = name.removesuffix(".tar.gz").rpartition("-")
         data = self.files[name]
-        said = {
+        document = {
             "uri": f"/v3/releases/{slug}-{version}",
             "slug": f"{slug}-{version}",
             "version": version,
@@ -136,8 +136,8 @@ class ModuleForge:
             "deleted_at": None,
         }
         if not self.silent:
-            said["file_sha256"] = self.lies.get(name, hashlib.sha256(data).hexdigest())
-        return said
+            document["file_sha256"] = self.lies.get(name, hashlib.sha256(data).hexdigest())
+        return document
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -161,8 +161,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self._file(name, forge.files[name])
             return
-        found = forge.document(path)
-        self._answer(200 if found else 404, json.dumps(found or {"message": "no"}).encode())
+        document = forge.document(path)
+        self._answer(200 if document else 404, json.dumps(document or {"message": "no"}).encode())
 
     def _redirect(self, place: str, megabytes: int) -> None:
         self.send_response(302)

@@ -166,29 +166,29 @@ class Node:
 
     def recorded_in(self, state: Path) -> dict[str, Any]:
         """Return the same of another state directory."""
-        found = sorted(state.glob("runs/*/status.json"))
-        value: dict[str, Any] = json.loads(found[-1].read_text()) if found else {}
+        records = sorted(state.glob("runs/*/status.json"))
+        value: dict[str, Any] = json.loads(records[-1].read_text()) if records else {}
         return value
 
     def wait_running(self) -> dict[str, Any]:
         """Wait until Puppet runs; return the record."""
-        found: dict[str, Any] = self.wait_until(
+        running: dict[str, Any] = self.wait_until(
             lambda: (record := self.recorded()).get("state") == "running" and record
         )
-        return found
+        return running
 
 
 def processes_with(*wanted: str) -> list[Path]:
     """Return those of /proc that have one of these words in their command line."""
-    found = []
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
         if not {word.encode() for word in wanted}.isdisjoint(words):
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 # Compiled Ruby of what most catalogs need, by what is kept of Puppet.

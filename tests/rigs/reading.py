@@ -59,9 +59,9 @@ class LogReader:
             yield from self._told(json.loads(line.removeprefix("history ")))
             return
         for what, pattern in _LINES.items():
-            found = pattern.match(line)
-            if found:
-                yield from self._events_of(what, found.groupdict())
+            match = pattern.match(line)
+            if match:
+                yield from self._events_of(what, match.groupdict())
                 return
 
     def _told(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -73,26 +73,26 @@ class LogReader:
         if event["what"] == "started":
             self._causes = []
 
-    def _events_of(self, what: str, said: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _events_of(self, what: str, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if what in ("accepted", "owed"):
             # A cause that was on the disk before its agent could say so counts when the next does.
-            yield from self._accept(**said)
+            yield from self._accept(**fields)
         elif what == "running":  # an agent before it may have been killed at this point
             self._causes = []
         elif what == "causes":
-            self._causes += said["ids"].split()
+            self._causes += fields["ids"].split()
             self._told_taken = False
         elif what == "dropped":
-            yield {"what": "dropped", "id": said["id"], "reason": said["reason"]}
-        elif what == "refused" and "a duplicate" not in said["reason"]:
+            yield {"what": "dropped", "id": fields["id"], "reason": fields["reason"]}
+        elif what == "refused" and "a duplicate" not in fields["reason"]:
             # That a message comes again is no answer to it: the first time counts.
-            known = f"{said['sender']}/{said['uuid']}" if said["uuid"] else ""
-            way = re.search(r" is in the path (.+)$", said["reason"])
+            known = f"{fields['sender']}/{fields['uuid']}" if fields["uuid"] else ""
+            way = re.search(r" is in the path (.+)$", fields["reason"])
             path = tuple(way[1].split(" -> ")) if way else None
-            yield {"what": "refused", "id": known, "reason": said["reason"], "path": path}
+            yield {"what": "refused", "id": known, "reason": fields["reason"], "path": path}
         elif what == "over":  # a run of our own supervisor, told of when it is over
-            yield {"what": "started", "run": said["run"], "causes": tuple(self._causes)}
-            yield {"what": "ended", "run": said["run"]}
+            yield {"what": "started", "run": fields["run"], "causes": tuple(self._causes)}
+            yield {"what": "ended", "run": fields["run"]}
         if what in ("busy", "over", "impossible"):
             self._causes = []
 

@@ -43,9 +43,9 @@ def free_port() -> int:
 def version_of(program: Path) -> str:
     """Return what a server's program says of its version: `3.5.16`."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
-    assert found is not None, done.stdout
-    return found[0]
+    match = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
+    assert match is not None, done.stdout
+    return match[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class EtcdServer(Server):
             f"--advertise-client-urls={self.url}",
             f"--listen-peer-urls={self.peer}",
             f"--initial-advertise-peer-urls={self.peer}",
-            f"--initial-cluster={','.join(f'{one.name}={one.peer}' for one in self.cluster)}",
+            f"--initial-cluster={','.join(f'{peer.name}={peer.peer}' for peer in self.cluster)}",
             f"--listen-metrics-urls=http://127.0.0.1:{self.health}",
             *tls,
             *self.options,
@@ -273,7 +273,7 @@ class NatsServer(Server):
                 f' ca_file: "{tls.ca}", {check}: true }}'
             )
         if len(self.cluster) > 1:
-            routes = ", ".join(f'"nats://127.0.0.1:{one.route}"' for one in self.cluster)
+            routes = ", ".join(f'"nats://127.0.0.1:{member.route}"' for member in self.cluster)
             lines.append(
                 f"server_name: {self.directory.name}\n"
                 f"cluster: {{ name: test, listen: 127.0.0.1:{self.route}, routes: [{routes}] }}"

@@ -71,7 +71,7 @@ def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str)
 
 def plain(lines: Iterable[str]) -> list[str]:
     """Return what does not differ from day to day, nor from machine to machine."""
-    found = []
+    texts = []
     for line in lines:
         if "Facter" in line:
             continue
@@ -90,5 +90,5 @@ def plain(lines: Iterable[str]) -> list[str]:
         text = re.sub(
             r"current_value 'absent', should be ('.*' \(noop\))", r"defined 'message' as \1", text
         )
-        found.append(re.sub(r"  +", "  ", text).rstrip())
-    return [line for line in found if line]
+        texts.append(re.sub(r"  +", "  ", text).rstrip())
+    return [line for line in texts if line]

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
 from tests.rigs.buses import Bus, nats
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
 
@@ -168,8 +170,7 @@ def _member(root: Path, bus: Bus, puppet_probe: str) -> Node:
 
 def _acquaint(split: Split) -> None:
     """Make keys, and have each node trust the other's."""
-    for one, other in ((split.node, split.other), (split.other, split.node)):
-        assert one.run("keys", "init").code == 0
-        key = one.write("key.pem", one.run("keys", "show").out)
-        name = json.loads((one.root / "localpuppet.yaml").read_text())["node"]
-        assert other.run("keys", "trust", name, str(key)).code == 0
+    for node, other in ((split.node, split.other), (split.other, split.node)):
+        key = OwnKey(node.state / "keys" / "node.pem").make()
+        name = SignerName(f"{node.root.name}.example.com")
+        TrustedKeys(other.root / "trusted").pin(name, key.public_key())

@@ -37,12 +37,12 @@ def tree_of(files: Mapping[str, bytes]) -> str:
     )
 
 
-def pin(name: str, tag: str, found: TagObject, files: Mapping[str, bytes]) -> Pin:
+def pin(name: str, tag: str, tag_object: TagObject, files: Mapping[str, bytes]) -> Pin:
     return Pin(
         url=url(name),
         tag=Tag(tag),
-        tag_object=found.id,
-        commit=found.commit,
+        tag_object=tag_object.id,
+        commit=tag_object.commit,
         tree_sha256=tree_of(files),
     )
 

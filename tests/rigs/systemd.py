@@ -163,8 +163,8 @@ class Machine:
 
     def said(self, unit: str) -> str:
         """Return the lines of a unit's own processes."""
-        own = [one for one in self.entries(unit) if one.get("_SYSTEMD_UNIT") == unit]
-        return "\n".join(str(one["MESSAGE"]) for one in own)
+        own = [record for record in self.entries(unit) if record.get("_SYSTEMD_UNIT") == unit]
+        return "\n".join(str(record["MESSAGE"]) for record in own)
 
     def log(self) -> str:
         """Return the end of the journal."""
@@ -215,11 +215,11 @@ class Machine:
         """Return the node's runs, the oldest first."""
         script = 'for file in /var/lib/localpuppet/runs/*/status.json; do cat "$file"; echo; done'
         out = self._enter("sh", "-c", script).out
-        found, at, decoder = [], 0, json.JSONDecoder()
+        records, at, decoder = [], 0, json.JSONDecoder()
         while at < len(out.rstrip()):
             value, at = decoder.raw_decode(out, at + len(out[at:]) - len(out[at:].lstrip()))
-            found.append(value)
-        return found
+            records.append(value)
+        return records
 
     def settled(self) -> None:
         """Wait until systemd has nothing to do any more."""

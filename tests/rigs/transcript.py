@@ -37,10 +37,10 @@ def pasted(page: str, printed: str) -> str:
     Raises:
         ValueError: The page has not as many fences as there are sections.
     """
-    found = sections(printed)
-    if len(found) != len(fences(page)):
-        raise ValueError(f"{len(found)} sections for {len(fences(page))} fences")
-    following = iter(found)
+    printed_sections = sections(printed)
+    if len(printed_sections) != len(fences(page)):
+        raise ValueError(f"{len(printed_sections)} sections for {len(fences(page))} fences")
+    following = iter(printed_sections)
     return _FENCE.sub(lambda fence: fence[1] + next(following) + fence[3], page)
 
 
@@ -49,8 +49,8 @@ def differences(page: str, printed: str) -> list[str]:
     both = zip_longest(fences(page), sections(printed), fillvalue="")
     return [
         line
-        for shown, said in both
-        for line in unified_diff(plain(shown.splitlines()), plain(said.splitlines()), lineterm="")
+        for shown, output in both
+        for line in unified_diff(plain(shown.splitlines()), plain(output.splitlines()), lineterm="")
     ]
 
 

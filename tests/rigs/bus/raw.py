@@ -147,8 +147,8 @@ class RawEtcd:
             assert watching.stderr is not None
             first = watching.stdout.readline()
             watching.terminate()
-            said = watching.stderr.read()
-        assert first or "permission denied" in said, said
+            error_text = watching.stderr.read()
+        assert first or "permission denied" in error_text, error_text
         return first or None
 
 
