@@ -9,9 +9,9 @@ module LocalpuppetPreview
   module PuppetHooks
     # What the hooks replace. If Puppet has another method, reads could be missed.
     METHODS = {
-      'Puppet::Parser::Scope' => %i[to_hash lookupvar],
+      'Puppet::Parser::Scope' => %i[to_hash lookupvar lookup_qualified_variable],
       'Puppet::Parser::Scope::LocalScope' => %i[[] include? bound? add_entries_to],
-      'Puppet::Parser::Compiler' => %i[set_node_parameters],
+      'Puppet::Parser::Compiler' => %i[set_node_parameters qualified_variables],
       'Puppet::Parser::TemplateWrapper' => %i[result file=],
       'Puppet::Pops::Evaluator::EvaluatorImpl' => %i[eval_AccessExpression eval_CallMethodExpression],
       'Puppet::Pops::Evaluator::Collectors::ExportedCollector' => %i[evaluate],

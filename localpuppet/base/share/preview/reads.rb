@@ -12,6 +12,8 @@ module LocalpuppetPreview
     ALL = '*'
     # Localpuppet's own modules.
     OWN = '@localpuppet'
+    # Functions, also Puppet's: what they return is the release's to use.
+    FUNCTIONS = %r{/puppet/(?:parser/)?functions/}.freeze
     # Callers that are looked at first.
     NEAR = 6
     RAW_STAT = File.method(:stat).unbind
@@ -178,7 +180,7 @@ module LocalpuppetPreview
         locations.each do |location|
           path = location.absolute_path || location.path
           next if path.nil? || path.start_with?('<internal', __dir__)
-          return true if path.start_with?(@release) || path == '(erb)'
+          return true if path.start_with?(@release) || path == '(erb)' || path.match?(FUNCTIONS)
           return false if path.include?('/puppet/')
         end
         nil

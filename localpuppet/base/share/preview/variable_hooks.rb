@@ -126,6 +126,26 @@ module LocalpuppetPreview
       end
     end
 
+    # The table of names with `::`, which has the variables of the top scope without it.
+    module QualifiedTable
+      def [](name)
+        VariableHooks.looked_up(name) unless name.include?('::')
+        super
+      end
+
+      def include?(name)
+        VariableHooks.looked_up(name) unless name.include?('::')
+        super
+      end
+
+      %i[each each_pair to_h to_a keys values fetch key? dig select].each do |name|
+        define_method(name) do |*arguments, &block|
+          VariableHooks.everything
+          super(*arguments, &block)
+        end
+      end
+    end
+
     # Puppet::Parser::Compiler: from now on, the top scope records.
     module TopScope
       private
@@ -133,6 +153,7 @@ module LocalpuppetPreview
       def set_node_parameters
         super
         @topscope.instance_variable_get(:@symtable).extend(Table)
+        @qualified_variables.extend(QualifiedTable)
       end
     end
 

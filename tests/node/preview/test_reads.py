@@ -1,0 +1,150 @@
+"""What the engine records of the use of facts, variables, files, and of what is impure."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.node.preview.ports import ALL, CompileResult, RawReads
+from tests.node.preview.control_release import FILES
+from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+
+pytestmark = pytest.mark.puppet
+
+# Code of a node → the paths of facts that it reads.
+FACTS = {
+    "$facts['os']['family']": {("os", "family")},
+    "$facts[os]": {("os",)},
+    "\"x ${facts['os']['name']}\"": {("os", "name")},
+    "$facts.dig('os', 'release', 'major')": {("os", "release", "major")},
+    "$facts.get('os.family')": {("os", "family")},
+    "$facts['os'][$facts['uptime']]": {("os",), ("uptime",)},
+    "$facts['absent']": {("absent",)},
+    "$facts": {()},
+    "$facts.map |$k, $v| { $k }": {()},
+    "getvar('facts.os')": {()},
+    "$facts[downcase('OS')]": {()},
+    'inline_template(\'<%= @facts["os"]["family"] %>\')': {("os", "family")},
+    "inline_template('<%= @facts %>')": {()},
+    "inline_template(\"<%= scope['facts']['os']['family'] %>\")": {()},
+    "inline_template('<%= binding.local_variables %>')": {()},
+    "m::ruby()": {()},
+    "1": set(),
+}
+VARIABLES = {
+    "$::osfamily": {"osfamily"},
+    "$osfamily": {"osfamily"},
+    "inline_template('<%= @osfamily %>')": {"osfamily"},
+    "getvar('::uptime')": {"uptime"},
+    "inline_template('<%= scope.to_hash.keys.sort.first %>')": {ALL},
+    "inline_template('<%= scope.lookupvar(\"osfamily\") %>')": {"osfamily"},
+    "defined('$osfamily')": {"osfamily"},
+    "m::variable()": {"osfamily"},
+}
+IMPURE = {
+    "inline_template('<%= Time.now %>')": "the time",
+    "m::now()": "the time",
+    "Timestamp()": "the time",
+    "m::random()": "a random number",
+    "inline_template('<%= [1, 2].shuffle %>')": "a random number",
+    "generate('/bin/echo', 'x')": "a program",
+    "inline_template('<%= `echo x` %>')": "a program",
+    "m::environment()": "the environment",
+    "file('/etc/hostname', '/dev/null')": "/etc/hostname",
+    "inline_template('<%= Socket.gethostname %>')": "the machine",
+    "inline_template('<%= Facter.value(\"os\") %>')": "machine's facts",
+    "fqdn_rand(10)": "",
+    "strftime('%Y')": "the time",
+}
+
+
+def _ruby(name: str, body: str) -> tuple[str, str]:
+    code = f"Puppet::Functions.create_function(:'m::{name}') do\n  def {name}; {body}; end\nend\n"
+    return f"modules/m/lib/puppet/functions/m/{name}.rb", code
+
+
+RUBY = dict(
+    [
+        _ruby("ruby", "closure_scope['facts']['os'].to_s"),
+        _ruby("variable", "closure_scope.lookupvar('::osfamily')"),
+        _ruby("now", "Time.now.to_s"),
+        _ruby("random", "rand(100).to_s"),
+        _ruby("environment", "ENV['PATH'].to_s"),
+    ]
+)
+
+
+def compile_codes(tmp_path: Path, codes: list[str]) -> list[CompileResult]:
+    """Return the results of nodes with one expression each."""
+    nodes = [f"node 'n{i}' {{ notice({code}) }}" for i, code in enumerate(codes)]
+    release = write(tmp_path / "r", {"site.pp": "\n".join(nodes), **RUBY})
+    engine = make_engine(tmp_path / "e")
+    results = compile_all(engine, release, [request(f"n{i}") for i in range(len(codes))])
+    return [results[f"n{i}"] for i in range(len(codes))]
+
+
+def test_paths_of_facts(tmp_path: Path) -> None:
+    results = compile_codes(tmp_path, [*FACTS])
+    for (code, paths), result in zip(FACTS.items(), results, strict=True):
+        assert result.failure is None or "undef" in code, (code, result.failure)
+        assert set(result.reads.facts) == paths, code
+        assert result.reads.impure == (), code
+
+
+def test_variables(tmp_path: Path) -> None:
+    results = compile_codes(tmp_path, [*VARIABLES])
+    for (code, names), result in zip(VARIABLES.items(), results, strict=True):
+        assert result.failure is None, (code, result.failure)
+        assert names <= set(result.reads.parameters), code
+
+
+def test_what_is_impure(tmp_path: Path) -> None:
+    results = compile_codes(tmp_path, [*IMPURE])
+    for (code, reason), result in zip(IMPURE.items(), results, strict=True):
+        assert bool(result.reads.impure) == bool(reason), (code, result)
+        assert reason in " ".join(result.reads.impure), code
+
+
+@pytest.fixture(scope="module")
+def cold(tmp_path_factory: pytest.TempPathFactory) -> RawReads:
+    """What the first node of a process reads."""
+    path = tmp_path_factory.mktemp("cold")
+    release = write(path / "r", FILES)
+    (result,) = compile_all(make_engine(path / "e"), release, [request("web1", "web")]).values()
+    assert result.failure is None
+    return result.reads
+
+
+def test_keys_of_data_files_are_read_by_one(cold: RawReads) -> None:
+    assert set(cold.keys["data/common.yaml"]) >= {"web::port", "web::place", "lookup_options"}
+    assert "unused" not in cold.keys["data/common.yaml"]
+    assert "from_json" in cold.keys["data/common.json"]
+    assert {"data/own.txt", "hiera.yaml", "site.pp"} <= set(cold.files)
+    assert "data/common.yaml" not in cold.files
+    assert "data/extra" in cold.listed
+
+
+def test_code_and_what_was_looked_for(cold: RawReads) -> None:
+    module = {name for name in FILES if name.startswith("modules/web/")}
+    assert module <= set(cold.files)
+    assert {"modules/web/manifests/optional.pp", "data/nodes"} <= set(cold.absent)
+    assert cold.types == ("provider/web_thing/one", "type/web_thing")
+    assert cold.impure == ()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_order_and_processes_change_nothing(tmp_path: Path, processes: int, cold: RawReads) -> None:
+    release = write(tmp_path / "r", FILES)
+    engine = make_engine(tmp_path / "e", processes=processes)
+    names = ["other", "web3", "web1", "another", "web2"]
+    requests = [request(name, *(["web"] if "web" in name else [])) for name in names]
+    results = compile_all(engine, release, requests)
+    assert [result.failure for result in results.values()] == [None] * 5
+    reads = [results[name].reads for name in ("web1", "web2", "web3")]
+    for each in reads:
+        for name in RawReads.__slots__:
+            assert getattr(each, name) == getattr(cold, name), name
+    assert results["other"].reads == results["another"].reads
+    catalogs = [results[name].catalog for name in ("web1", "web2")]
+    assert catalogs[0] is not None
+    assert catalogs[1] is not None
+    assert catalogs[0].resources == catalogs[1].resources
