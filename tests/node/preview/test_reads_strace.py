@@ -20,7 +20,9 @@ _CALL = re.compile(
 
 def system_calls(trace: Path, top: Path) -> tuple[set[str], set[str], set[str]]:
     """Return the names below a directory that children opened, listed, and looked for in vain."""
-    opened, listed, missed = set(), set(), set()
+    opened: set[str] = set()
+    listed: set[str] = set()
+    missed: set[str] = set()
     lines = trace.read_text(errors="replace").splitlines()
     first = lines[0].split()[0]
     for line in lines:

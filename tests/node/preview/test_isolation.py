@@ -1,0 +1,135 @@
+"""Hostile code in a release: it reaches nothing, and ends no other compile."""
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import StateError
+from localpuppet.node.preview import engine as engine_module
+from localpuppet.node.preview.isolation import CompilerIsolation
+from localpuppet.node.preview.ports import CompileResult
+from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+
+pytestmark = pytest.mark.puppet
+
+
+def _function(body: str) -> str:
+    return f"Puppet::Functions.create_function(:'m::run') do\n  def run; {body}; end\nend\n"
+
+
+# What code does → what the failure or the catalog says. `nil.to_s` ends well.
+ATTACKS = {
+    "reads a secret": "File.read('/etc/shadow')",
+    "reads the job's secret": "File.read(SECRET)",
+    "reads the environment": "ENV.fetch('JOB_SECRET')",
+    "reads the parent's environment": "File.read('/proc/1/environ')[/JOB_SECRET=\\w+/].to_str",
+    "opens a socket": "TCPSocket.new('127.0.0.1', PORT).to_s",
+    "writes into the release": "File.write(File.join(__dir__, 'x'), 'x').to_s",
+    "never ends": "loop { }",
+    "takes memory": "('x' * (10 * 1024**3)).size.to_s",
+    "forks": "loop { fork { sleep } }",
+    "leaves the process": "exit!(0)",
+    "is killed": "Process.kill(:KILL, Process.pid)",
+    "crashes": "Process.kill(:SEGV, Process.pid); sleep",
+    "changes the system": "File.write('/usr/bin/x', 'x').to_s",
+    "prints a long result": "('x' * (100 * 1024**2))",
+}
+# What ends the process that all compiles share, or tries to.
+PARENT = {
+    "kills its parent": "Process.kill(:KILL, Process.ppid); Process.kill(:TERM, Process.ppid); 'x'",
+    "prints": ("2000.times { $stdout.puts('{\"id\": 1, \"bytes\": 1}'); $stderr.puts('x') }; 'x'"),
+    "writes to all descriptors": (
+        "(3..64).each { |n| IO.for_fd(n, autoclose: false).syswrite(\"{}\\n\") rescue nil }; 'x'"
+    ),
+    "leaves a program": "fork { Process.setsid; sleep }; 'x'",
+}
+
+
+def hostile(
+    tmp_path: Path, attacks: dict[str, str], constants: str = ""
+) -> dict[str, CompileResult]:
+    """Return the results of a node for each attack, and of two good ones around them."""
+    files, nodes = {}, ["node 'first', 'last' { notify { 'fine': } }"]
+    for number, body in enumerate(attacks.values()):
+        code = f"{constants}\n{_function(body)}".replace("m::run", f"m::run{number}")
+        files[f"modules/m/lib/puppet/functions/m/run{number}.rb"] = code.replace(
+            "def run;", f"def run{number};"
+        )
+        nodes.append(f"node 'n{number}' {{ notify {{ \"${{m::run{number}()}}\": }} }}")
+    release = write(tmp_path / "r", {"site.pp": "\n".join(nodes), **files})
+    engine = make_engine(tmp_path / "e", trusted=False, processes=2)
+    names = ["first", *(f"n{number}" for number in range(len(attacks))), "last"]
+    results = compile_all(engine, release, [request(name) for name in names])
+    assert results["first"].failure is None
+    assert results["last"].failure is None
+    assert not (release.directory / "modules/m/lib/puppet/functions/m/x").exists()
+    return {name: results[f"n{number}"] for number, name in enumerate(attacks)}
+
+
+def test_hostile_code_reaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {**engine_module.LIMITS, "seconds": 20, "memory": 512 * 1024**2}
+    monkeypatch.setattr(engine_module, "LIMITS", {**limits, "result": 32 * 1024**2})
+    monkeypatch.setenv("JOB_SECRET", "canary")
+    secret = tmp_path / "secret"
+    secret.write_text("canary")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepted: list[object] = []
+        thread = threading.Thread(target=_accept, args=(server, accepted))
+        thread.start()
+        constants = f"SECRET = '{secret}'\nPORT = {server.getsockname()[1]}"
+        results = hostile(tmp_path, ATTACKS, constants)
+        socket.create_connection(server.getsockname()).close()
+        thread.join()
+    assert len(accepted) == 1  # the test's own
+    for attack, result in results.items():
+        assert result.catalog is None, attack
+        assert result.failure is not None, attack
+        assert "canary" not in result.failure.message, attack
+
+
+def _accept(server: socket.socket, accepted: list[object]) -> None:
+    connection, _ = server.accept()
+    accepted.append(connection.getpeername())
+    connection.close()
+
+
+def test_a_compile_does_not_end_or_change_others(tmp_path: Path) -> None:
+    before = _processes()
+    results = hostile(tmp_path, PARENT)
+    failed = {attack for attack, result in results.items() if result.failure}
+    assert failed <= {"kills its parent", "writes to all descriptors"}
+    assert _processes() - before == set()
+
+
+def _processes() -> set[str]:
+    """Return the numbers of sleeping Rubies below this process' user."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if b"--version" in (entry / "cmdline").read_bytes() and _is_ruby(entry):
+                    found.add(entry.name)
+            except OSError:
+                continue
+    return found
+
+
+def _is_ruby(entry: Path) -> bool:
+    return b"puppet" in (entry / "cmdline").read_bytes()
+
+
+def test_without_isolation_nothing_is_compiled(tmp_path: Path) -> None:
+    release = write(tmp_path / "r", {"site.pp": ""})
+    engine = make_engine(tmp_path / "e", trusted=False)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("setpriv", "mount", "umount", "findmnt", "true"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    (programs / "unshare").write_text("#!/bin/sh\necho 'unshare: not permitted' >&2\nexit 1\n")
+    (programs / "unshare").chmod(0o755)
+    refused = replace(engine, isolation=CompilerIsolation(path=str(programs)))
+    with pytest.raises(StateError, match=r"not permitted.*--trusted"):
+        list(refused.compile(release, [request()]))
