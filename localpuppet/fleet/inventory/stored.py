@@ -212,13 +212,14 @@ def drop(connection: sqlite3.Connection, node: str) -> None:
 
 def narrowed(equal: Equal) -> tuple[str, list[str]]:
     """Return the SQL conditions for a hint, and their values."""
-    where, values = "", []
+    where, values = "", list[str]()
     for path, wanted in equal.items():
-        terms = {str(term(value)) for value in wanted}
+        is_node = path == NODE  # names are compared as they are, and several may share a term
+        terms = {str(value if is_node else term(value)) for value in wanted}
         marks = ", ".join("?" * len(terms))
-        if path == NODE:
+        if is_node:
             where += f" AND node IN ({marks})"
-            values += [str(value) for value in wanted]
+            values += terms
         elif path in (ROLE, SERVER, *PATHS):
             statement = f"SELECT node FROM index_terms WHERE path = ? AND term IN ({marks})"  # noqa: S608
             where += f" AND node IN ({statement})"

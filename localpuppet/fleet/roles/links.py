@@ -26,7 +26,7 @@ from localpuppet.fleet.exports.recording import COLLECT, collector_text
 from localpuppet.fleet.exports.search import as_query
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.query.syntax import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.fleet.roles.readers import BoundedReader, EnoughError
 
@@ -190,7 +190,7 @@ def _question(text: str) -> FunctionCall:
         return FunctionCall.of(name, arguments)
     if len(arguments) != 2 or not isinstance(arguments[0], str):
         raise InvalidInputError("is not a collector")
-    check_nesting(arguments)
+    check_values(arguments)
     return FunctionCall.of("query_resources", [False, as_query(arguments[0], arguments[1])])
 
 

@@ -34,7 +34,12 @@ from localpuppet.web.puppetdb.parameters import RequestParameters
 from localpuppet.web.puppetdb.ports import ApiSources
 from localpuppet.web.puppetdb.questions import Question, question_of
 from localpuppet.web.puppetdb.reports.details import with_node_log
-from localpuppet.web.puppetdb.request_reading import BODY_PATIENCE, RequestReading, segments_below
+from localpuppet.web.puppetdb.request_reading import (
+    BODY_PATIENCE,
+    RequestReading,
+    listed,
+    segments_below,
+)
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"
@@ -42,6 +47,7 @@ QUERY = "/pdb/query/"
 CHUNK = 64 * 1024
 # Seconds for the log of a node in the answer to a query.
 LOG_PATIENCE = 3.0
+_NO_METHOD = "PuppetDB queries must be made via GET/POST"  # as PuppetDB says
 _READ_ONLY = (
     "Permission denied: localpuppet serves queries only. Nodes publish their facts and reports"
     " themselves ('localpuppet inventory forget NODE' removes one)."
@@ -96,6 +102,8 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
 
 
 def _rejected(refusal: AccessRefusal) -> Response:
+    if refusal.code == 405:
+        return refused(400, _NO_METHOD)
     return refused(refusal.code, f"Permission denied: {refusal.what} {refusal.hint}")
 
 
@@ -107,7 +115,7 @@ async def _failed(_: Request, error: Exception) -> Response:
 async def _missing(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - the handler is for these
     if error.status_code == 405:
-        return refused(400, "PuppetDB queries must be made via GET/POST")
+        return refused(400, _NO_METHOD)
     return refused(error.status_code, error.detail)
 
 
@@ -227,7 +235,7 @@ class _Api:
         answering = self._parts.answering
         client = self._parts.client(Visitor.of(request.scope))
         deadline = answering.deadline(parameters.timeout)
-        gzip = "gzip" in request.headers.get("accept-encoding", "")
+        gzip = "gzip" in listed(request.headers.get("accept-encoding", ""))
         loop = asyncio.get_running_loop()
         question = partial(self._question, endpoint, parameters, loop)
         form = BodyForm(pretty=parameters.pretty, gzip=gzip)

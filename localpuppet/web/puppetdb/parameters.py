@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.client_query import PARAMETERS
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint
 
 # What PuppetDB has and localpuppet has not; a client may still write that it does not need it.
@@ -57,6 +58,7 @@ def from_body(values: Json, endpoint: ApiEndpoint) -> RequestParameters:
     """
     if not isinstance(values, dict):
         raise InvalidInputError("The body of the request must be a JSON object")
+    check_values(values)
     missing = next((name for name in endpoint.required if name not in values), None)
     if missing is not None:
         raise InvalidInputError(f"Missing required query parameter '{missing}'")

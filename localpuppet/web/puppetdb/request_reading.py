@@ -1,6 +1,7 @@
 """Reads requests: the segments of the path, and the parameters in the query string or the body."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, unquote
 
@@ -18,6 +19,7 @@ BODY_PATIENCE = 10.0
 MAX_BODIES = 32
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
+_REFUSED = re.compile(r"q=0(\.0*)?\Z")
 
 
 class RequestReading:
@@ -39,7 +41,7 @@ class RequestReading:
             InvalidInputError: A parameter is wrong.
         """
         accepted = request.headers.get("accept")
-        if accepted is not None and not _accepts(accepted):
+        if accepted is not None and listed(accepted).isdisjoint(("*/*", "application/*", _JSON)):
             raise HTTPException(406, f"must accept {_JSON}")
         kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
         if request.method == "POST" and kind not in (_JSON, _FORM):
@@ -87,9 +89,10 @@ def segments_below(prefix: str, request: Request) -> list[str]:
     return segments[:-1] if segments[-1:] == [""] and len(segments) > 1 else segments
 
 
-def _accepts(header: str) -> bool:
-    kinds = {part.partition(";")[0].strip() for part in header.split(",")}
-    return not kinds.isdisjoint(("*/*", "application/*", _JSON))
+def listed(header: str) -> set[str]:
+    """Return what a header such as `Accept-Encoding` accepts, in lower case."""
+    parts = (part.lower().replace(" ", "").partition(";") for part in header.split(","))
+    return {name for name, _, quality in parts if not _REFUSED.match(quality)}
 
 
 def _pairs(text: str) -> Sequence[tuple[str, str]]:

@@ -329,6 +329,16 @@ def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -
             assert [server["odd"] for server in servers] == [odd]
 
 
+@pytest.mark.parametrize(
+    "names", [["web01.example.com"] * 2, ["WEB01.example.com"], ["1", 1, "1.0"]]
+)
+def test_names_that_occur_twice_or_share_a_term_are_names(view: View, names: list[Json]) -> None:
+    _take(view, entry(WEB.name, at=NOW), entry(DB.name, at=NOW))
+    query: Json = ["from", "nodes", ["in", "certname", ["array", [*names, DB.name]]]]
+    found = FunctionCall.of("puppetdb_query", [query]).answer(view).names
+    assert found == tuple(name for name in (DB.name, WEB.name) if name in (*names, DB.name))
+
+
 def test_an_index_of_scalars_hides_no_array(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW, facts={"tier": ["front", "back"]}))
     assert FunctionCall.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)

@@ -110,7 +110,8 @@ def test_a_wrong_parameter_is_400(
         ("GET", "/pdb/query/v4/facts/a/b/c", 404),
         ("GET", "/pdb/query/v3/nodes", 404),
         ("GET", "/pdb/admin/v1/summary-stats", 404),
-        ("DELETE", "/pdb/query/v4/nodes/web01.example.com", 405),
+        ("DELETE", "/pdb/query/v4/nodes/web01.example.com", 400),
+        ("OPTIONS", "/pdb/query/v4/nodes", 400),
         ("POST", "/pdb/cmd/v1", 403),
     ],
 )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
 from urllib.parse import urlencode
@@ -17,12 +17,17 @@ import pytest
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import Equal
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.view import View
 from localpuppet.web.access.serving import ConnectionLimits
 from localpuppet.web.puppetdb.bodies import AnswerLimits
 from localpuppet.web.puppetdb.request_reading import MAX_BODY
+from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
+from tests.fleet.inventory.entries import signed
 from tests.fleet.inventory.query.fleet import entry
 from tests.rigs.waiting import wait_until
+from tests.web.puppetdb.reports.played_runs import NOW, PlayedRuns, node, run
 from tests.web.puppetdb.served import V4, ServedApi
 
 JSON = {"Content-Type": "application/json"}
@@ -45,7 +50,8 @@ def test_a_body_that_is_too_large_or_encoded_is_refused(tmp_path: Path) -> None:
         assert api.ask(f"{V4}/nodes", method="POST", body=bomb, headers=packed).status == 415
         text = {"Content-Type": "text/plain"}
         assert api.ask(f"{V4}/nodes", method="POST", body=b"{}", headers=text).status == 415
-        assert api.ask(f"{V4}/nodes", headers={"Accept": "text/html"}).status == 406
+        for kind, status in (("text/html", 406), ("Application/JSON", 200), ("", 406)):
+            assert api.ask(f"{V4}/nodes", headers={"Accept": kind}).status == status
 
 
 def test_a_body_that_does_not_arrive_ends_the_request(tmp_path: Path) -> None:
@@ -86,6 +92,20 @@ def test_a_large_answer_is_compressed_and_a_small_one_is_not(tmp_path: Path) -> 
         assert "content-encoding" not in small.headers
         assert large.json == api.ask(f"{V4}/facts").json
         assert json.loads(api.ask(f"{V4}/facts", pretty="true").text) == large.json
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("gzip; q=0.000", False),
+     ("notgzip", False), ("", False)],
+)  # fmt: skip
+def test_an_answer_is_compressed_only_if_the_client_accepts_it(
+    tmp_path: Path, accepted: str, is_packed: bool
+) -> None:
+    with served(tmp_path) as api:
+        answer = api.ask(f"{V4}/facts", headers={"Accept-Encoding": accepted})
+        assert ("content-encoding" in answer.headers) is is_packed
+        assert answer.json
 
 
 def test_an_answer_has_a_limit_and_all_answers_together_have_one(tmp_path: Path) -> None:
@@ -149,6 +169,41 @@ def test_another_users_connections_do_not_take_the_place_of_readers(tmp_path: Pa
         assert api.ask(f"{V4}/nodes").status == 200
         with suppress(BrokenPipeError):
             other.communicate("", timeout=60)
+
+
+@pytest.mark.parametrize("field", ["certname", "facts_timestamp", "report_timestamp"])
+@pytest.mark.parametrize("value", [r"9" * 400, "-1e999", "NaN", "1e308", r'"\ud800"', r'"\u0000"'])
+@pytest.mark.parametrize("operator", ["=", "~", "<", "in"])
+def test_a_value_that_no_fact_can_have_is_an_error_of_the_client_or_finds_nothing(
+    view_api: ServedApi, field: str, value: str, operator: str
+) -> None:
+    wanted = f'["array", [{value}]]' if operator == "in" else value
+    body = f'{{"query": ["{operator}", "{field}", {wanted}]}}'.encode()
+    answer = view_api.ask(f"{V4}/nodes", method="POST", body=body, headers=JSON)
+    assert answer.status == 400 or answer.json == [], answer.text
+
+
+@pytest.mark.parametrize("parameter", ["query", "order_by", "limit", "counts_filter", "pretty"])
+def test_a_text_that_cannot_be_sent_is_an_error_of_the_client(
+    view_api: ServedApi, parameter: str
+) -> None:
+    body = f'{{"summarize_by": "certname", "{parameter}": "\\ud800"}}'.encode()
+    answer = view_api.ask(f"{V4}/event-counts", method="POST", body=body, headers=JSON)
+    assert answer.error == (400, "the query has a lone surrogate")
+
+
+@pytest.fixture(scope="module")
+def view_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
+    """Serve what the database of the view has, and runs."""
+    directory = tmp_path_factory.mktemp("view")
+    some = entry("web01.example.com", {"role": "web"})
+    played = PlayedRuns([run(some.node, NOW)], [node(some.node)])
+    with closing(View(directory / "view.sqlite", now=lambda: NOW)) as view:
+        token = signed(person(some.node), some)
+        view.take([ReceivedEntry(node=some.node, token=token, found=some)])
+        with ServedApi(directory, view, records=played.records) as api:
+            view.note(current=api.clock.now().timestamp())
+            yield api
 
 
 class EndlessInventory(MemoryInventory):

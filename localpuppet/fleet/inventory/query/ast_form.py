@@ -22,9 +22,10 @@ from localpuppet.fleet.inventory.query.columns import (
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, parse_instant
 from localpuppet.fleet.inventory.query.dotted import parse_field
 from localpuppet.fleet.inventory.query.paging import QueryClauses, fields_of, plain_fields
-from localpuppet.fleet.inventory.query.syntax import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
+    CERTNAME,
     And,
     Compare,
     Condition,
@@ -59,7 +60,7 @@ def parse_array(query: Sequence[Json]) -> Select:
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
-    check_nesting(query)
+    check_values(query)
     if not query or query[0] != "from":
         raise InvalidInputError(
             "the query does not begin with 'from'", hint='write ["from", "nodes", [...]]'
@@ -73,7 +74,7 @@ def parse_condition(query: Json, entity: Entity) -> Condition:
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
-    check_nesting(query)
+    check_values(query)
     return check_size(_condition(query, entity))
 
 
@@ -118,7 +119,7 @@ def _condition(query: Json, entity: Entity) -> Condition:
         parts = tuple(_condition(part, entity) for part in arguments)
         if not parts:
             raise InvalidInputError(f"{name!r} has no conditions")
-        return And(parts=parts) if name == "and" else Or(parts=parts)
+        return And(parts=parts) if name == "and" else _or(parts)
     if name == "not":
         (part,) = _exactly(arguments, 1, "not")
         return Not(part=_condition(part, entity))
@@ -133,6 +134,22 @@ def _condition(query: Json, entity: Entity) -> Condition:
     if name == "subquery":
         return _subquery(arguments, entity)
     return _comparison(name, _exactly(arguments, 2, name), entity)
+
+
+def _or(parts: tuple[Condition, ...]) -> Condition:
+    """Return an alternative; if all parts name a node, they are one list, as long as `in` allows.
+
+    Bolt sends a condition for each of its targets.
+    """
+    names = [
+        part.value
+        for part in parts
+        if isinstance(part, Compare) and part.field == CERTNAME and isinstance(part.value, str)
+        if part.operator is Operator.EQUAL
+    ]
+    if len(names) < len(parts) or len(names) > MAX_VALUES:
+        return Or(parts=parts)
+    return OneOf(field=CERTNAME, values=tuple(names))
 
 
 def _exactly(arguments: Sequence[Json], count: int, name: str) -> Sequence[Json]:

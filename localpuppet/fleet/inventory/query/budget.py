@@ -9,7 +9,7 @@ MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
 # The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
 MAX_ANSWER = 32 * 1024 * 1024
-# The number of rows between two checks of the deadline.
+# The number of rows, and of compared values, between two checks of the deadline.
 CHECKED_EVERY = 256
 
 
@@ -29,8 +29,8 @@ class QueryLimits:
         seen: The limit of rows that it looks at, in subqueries too.
         kept: The limit of rows that it holds in memory, for sorting, grouping and subqueries.
         size: The limit in characters of the rows that it holds in memory.
-        check: Ends a query that is too late: called every `CHECKED_EVERY` rows, it raises
-            `QueryDeadlineError`.
+        check: Ends a query that is too late: called every `CHECKED_EVERY` rows or compared values,
+            it raises `QueryDeadlineError`.
     """
 
     seen: int = MAX_ROWS_SEEN
@@ -50,6 +50,17 @@ class QueryBudget:
         self._limits = limits
         self._seen = 0
         self._values = 0
+        self._compared = 0
+
+    def compare(self) -> None:
+        """Count a value that a condition compares: one row may have very many.
+
+        Raises:
+            QueryDeadlineError: The deadline is over.
+        """
+        self._compared += 1
+        if self._compared % CHECKED_EVERY == 0:
+            self._limits.check()
 
     def see(self) -> None:
         """Count a row that the query looks at.

@@ -18,7 +18,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.paging import QueryClauses
 from localpuppet.fleet.inventory.query.pql import parse_pql
-from localpuppet.fleet.inventory.query.syntax import check_text
+from localpuppet.fleet.inventory.query.syntax import check_text, check_values
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 # The parameters that this module reads; `include_total` is `true` or `false`.
@@ -88,6 +88,7 @@ def _json(text: str, name: str) -> Json:
         value: Json = loads(check_text(text))
     except ValueError as error:
         raise InvalidInputError(f"the parameter {name!r} is not JSON: {error}") from error
+    check_values(value)
     return value
 
 
@@ -98,10 +99,9 @@ def _number(parameters: Mapping[str, Json], name: str, least: int) -> int | None
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInputError(
-            f"Illegal value '{json.dumps(value)[:40]}' for :{name}; expected an integer of at least"
-            f" {least}"
-        )
+        shown = value if isinstance(value, str) else json.dumps(value)
+        expected = "a positive non-zero integer" if least else "a non-negative integer"
+        raise InvalidInputError(f"Illegal value '{shown[:40]}' for :{name}; expected {expected}.")
     return value
 
 

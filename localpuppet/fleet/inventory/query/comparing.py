@@ -8,7 +8,6 @@
 - A `TimeValue` is compared as a time, whatever the form of the text and its zone.
 """
 
-import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,8 @@ from localpuppet.fleet.inventory.query.tree import (
 )
 
 MAX_NUMBER = 64
+# Milliseconds from 1970 to the end of the last year that a text can have.
+MAX_TIME = 253_402_300_799_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
 _PART = re.compile(r"[0-9]+|[A-Za-z]+|~")
@@ -71,7 +72,7 @@ def instant(value: Json) -> int | None:
             milliseconds since 1970.
     """
     if is_plain_number(value):
-        return int(value * 1000) if math.isfinite(value) else None
+        return int(value * 1000) if abs(value) <= MAX_TIME else None
     if not isinstance(value, str) or len(value) > MAX_NUMBER:
         return None
     text = value.strip()

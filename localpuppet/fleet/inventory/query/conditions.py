@@ -9,6 +9,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
@@ -37,6 +38,7 @@ from localpuppet.fleet.inventory.query.tree import (
 )
 
 Holds = Callable[[QueryRow, NodeRows | None], bool | None]
+Count = Callable[[], None]
 
 
 def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> Holds:
@@ -56,11 +58,11 @@ def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> 
     if isinstance(condition, Not):
         return _negated(compiled(condition.part, subqueries, by_node=by_node))
     if isinstance(condition, Compare):
-        return _compare(condition)
+        return _compare(condition, subqueries.compare)
     if isinstance(condition, IsNull):
-        return _is_null(condition)
+        return _is_null(condition, subqueries.compare)
     if isinstance(condition, OneOf):
-        return _one_of(condition)
+        return _one_of(condition, subqueries.compare)
     if isinstance(condition, RelatedCondition):
         if by_node and is_in_entries(condition):
             return _related(condition, subqueries)
@@ -102,15 +104,16 @@ def _negated(part: Holds) -> Holds:
     return holds
 
 
-def _compare(condition: Compare) -> Holds:
+def _compare(condition: Compare, count: Count) -> Holds:
     if condition.field.column == TAG and condition.operator is Operator.EQUAL:
         condition = replace(condition, value=_lowered(condition.value))  # as tags are
-    read = _reader(condition.field)
+    read = _reader(condition.field, count)
     test = _test(condition)
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
         verdict: bool | None = None
         for value in read(row):
+            count()  # a regular expression takes time, even in a short row
             one_verdict = None if value is None else test(value)
             if one_verdict is True:
                 return True
@@ -228,8 +231,8 @@ def _step(wanted: Json) -> Callable[[Json], bool]:
     return test
 
 
-def _is_null(condition: IsNull) -> Holds:
-    read = _reader(condition.field)
+def _is_null(condition: IsNull, count: Count) -> Holds:
+    read = _reader(condition.field, count)
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool:
         return all(value is None for value in read(row)) is condition.wanted
@@ -237,8 +240,8 @@ def _is_null(condition: IsNull) -> Holds:
     return holds
 
 
-def _one_of(condition: OneOf) -> Holds:
-    read = _reader(condition.field)
+def _one_of(condition: OneOf, count: Count) -> Holds:
+    read = _reader(condition.field, count)
     wanted = {key(value) for value in condition.values}
 
     def holds(row: QueryRow, node: NodeRows | None) -> bool | None:
@@ -287,8 +290,13 @@ def _in_select(condition: InSelect, wanted: Collection[tuple[str, ...]]) -> Hold
     return holds
 
 
-def _reader(field: Field) -> Callable[[QueryRow], Iterable[Json]]:
-    """Return a function that returns a row's values at a field: several if a step is a pattern."""
+def _reader(field: Field, count: Count) -> Callable[[QueryRow], Iterable[Json]]:
+    """Return a function that returns a row's values at a field: several if a step is a pattern.
+
+    Args:
+        field: The field.
+        count: Called for each value that a pattern looks at.
+    """
     column, path = field.column, field.path
     if column == PARAMETER:
         column = "parameters"
@@ -300,10 +308,12 @@ def _reader(field: Field) -> Callable[[QueryRow], Iterable[Json]]:
         if field.members:
             return lambda row: members(row.at(column, place))
         return lambda row: (row.at(column, place),)
-    steps = [_pattern(step) for step in path]
+    above = exact(tuple(takewhile(lambda step: not isinstance(step, Pattern), path)))
+    steps = [_pattern(step) for step in path[len(above) :]]
 
     def read(row: QueryRow) -> Iterator[Json]:
-        for place, value in leaves(row.at(column)):
+        for place, value in leaves(row.at(column, above)):
+            count()
             if len(place) == len(steps) and all(
                 step(key_or_index) for step, key_or_index in zip(steps, place, strict=True)
             ):

@@ -198,6 +198,14 @@ class Evaluation:
         """
         self._budget.see()
 
+    def compare(self) -> None:
+        """Count a value that a condition compares.
+
+        Raises:
+            QueryDeadlineError: The deadline is over.
+        """
+        self._budget.compare()
+
     def _scan(self, select: Select, *, total: bool = False) -> QueryScan:
         check_sources(select, self._scanner.entities)
         return self._scanner.scan(select, total=total)
@@ -248,10 +256,11 @@ class Evaluation:
         shape = RowShape(select, reports=Entity.NODES in self._scanner.entities)
         if scan.cut:
             return map(shape.shown, scan.hits)
-        end = None if select.limit is None else select.offset + select.limit
+        first = select.offset - scan.skipped
+        end = None if select.limit is None else first + select.limit
         if scan.ordered or not select.order:
-            return map(shape.shown, islice(scan.hits, select.offset, end))
-        return iter(self._first(shape, scan.hits, end)[select.offset :])
+            return map(shape.shown, islice(scan.hits, first, end))
+        return iter(self._first(shape, scan.hits, end)[first:])
 
     def _first(
         self, shape: RowShape, hits: Iterable[MatchingRow], end: int | None

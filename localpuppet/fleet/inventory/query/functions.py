@@ -26,7 +26,7 @@ from localpuppet.fleet.inventory.query.fact_filter import FactFilter
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.patterns import searching
-from localpuppet.fleet.inventory.query.syntax import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ROLE,
     And,
@@ -127,7 +127,7 @@ class FunctionCall:
             if least < most < MAX_ARGUMENTS:
                 allowed = f"must be {least} to {most}"
             raise InvalidInputError(f"{function}(): wrong number of arguments ({count}; {allowed})")
-        check_nesting(arguments)
+        check_values(arguments)
         if len(canonical(list(arguments))) > MAX_QUESTION:
             raise InvalidInputError(
                 f"the question has more than {MAX_QUESTION // 1024} KiB", where=f"{function}()"

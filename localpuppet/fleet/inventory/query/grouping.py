@@ -1,7 +1,9 @@
 """Group matching rows, and evaluate functions over the rows of each group."""
 
+import math
 from collections.abc import Iterator
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.budget import AnswerBudget, QueryBudget
@@ -44,14 +46,20 @@ class _Accumulator:
                 self._extreme = value
 
     def result(self) -> Json:
-        """Return the result; `None` without values."""
+        """Return the result; `None` without values.
+
+        Raises:
+            InvalidInputError: A sum exceeds the largest number.
+        """
         if self._function is AggregateFunction.COUNT:
             return self.count
+        if self._function not in (AggregateFunction.SUM, AggregateFunction.AVERAGE):
+            return self._extreme
+        if not math.isfinite(self._sum):
+            raise InvalidInputError(f"{self._function.value}() exceeds the largest number")
         if self._function is AggregateFunction.SUM:
             return self._sum if self.count else None
-        if self._function is AggregateFunction.AVERAGE:
-            return self._sum / self.count if self.count else None
-        return self._extreme
+        return self._sum / self.count if self.count else None
 
 
 class Groups:

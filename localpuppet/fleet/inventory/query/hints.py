@@ -34,6 +34,10 @@ class Subqueries(Protocol):
         """Count a row that the condition looks at."""
         ...
 
+    def compare(self) -> None:
+        """Count a value that the condition compares."""
+        ...
+
 
 def necessary(select: Select) -> dict[str, Collection[Scalar]]:
     """Return sets of values, one of which must match, by `node`, `role` or dotted fact path."""

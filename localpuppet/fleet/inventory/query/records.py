@@ -3,8 +3,8 @@
 - A source yields *candidates*: the evaluator applies the whole condition to every row. A hint only
   lets a source read less.
 - Rows of `nodes` have the column `certname` and those of `columns.OF_REPORTS`, for every node with
-  a report, sorted by certname. The evaluator adds them to the rows of entries. A node without an
-  entry is a row with the columns of reports only.
+  a report that the hint allows, sorted by certname. The evaluator adds them to the rows of entries.
+  A node without an entry is a row with the columns of reports only.
 - Times in rows are whole milliseconds, so a range of times can be exact: `< T` is `<= T - 1 ms`.
 - Rows of other entities have all columns of `columns.COLUMNS`, and `latest_report?` where
   conditions can use it. A column outside of `RecordHint.columns` may be missing.

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
@@ -20,7 +21,7 @@ from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.resource_scope import is_of_entries, scope_of
 from localpuppet.fleet.inventory.query.rows import NodeRows, QueryRow
 from localpuppet.fleet.inventory.query.shaping import MatchingRow
-from localpuppet.fleet.inventory.query.tree import Entity, Select
+from localpuppet.fleet.inventory.query.tree import ALL, Entity, Select, is_grouped
 from localpuppet.fleet.inventory.reading import InventoryReader, Scalar
 
 # The limit of node names in a query of the index; above it all entries are read.
@@ -28,6 +29,7 @@ MAX_NAMED = 10_000
 # Entities with one row for each node.
 _SINGLE = (Entity.INVENTORY, Entity.NODES, Entity.FACTSETS)
 _DISTINCT = (Entity.ENVIRONMENTS, Entity.FACT_NAMES, Entity.FACT_PATHS, Entity.PRODUCERS)
+_OF_REPORTS = frozenset(OF_REPORTS)
 _NO_REPORT: Mapping[str, Json] = dict.fromkeys(OF_REPORTS)
 _NO_ENTRY: Mapping[str, Json] = dict.fromkeys(COLUMNS[Entity.NODES])
 
@@ -40,6 +42,7 @@ class QueryScan:
         hits: The rows.
         ordered: Whether they are in the order of the query.
         cut: Whether the query's offset and limit are applied.
+        skipped: The number of rows before the offset that are left out already.
         total: The number of rows without offset and limit, if the source counted them.
         counted: Whether each row is a group with the number of its rows as `count`.
     """
@@ -47,6 +50,7 @@ class QueryScan:
     hits: Iterator[MatchingRow]
     ordered: bool = False
     cut: bool = False
+    skipped: int = 0
     total: int | None = None
     counted: bool = False
 
@@ -89,13 +93,16 @@ class Scanner:
         holds = compiled(select.where, self._subqueries, by_node=of_entries)
         if not of_entries:
             return self._scan_records(select, holds, total=total)
+        # A page of all nodes needs no row of those before it.
+        skip = 0 if total or not _is_of_all_nodes(select) else select.offset
         if select.entity in _DISTINCT:
             candidates = self._distinct(select.entity)
         elif select.entity in self.entities and select.entity is Entity.NODES:
-            candidates = self._with_reports(select)
+            candidates = self._with_reports(select, skip)
         else:
-            candidates = self._of_entries(select)
-        return QueryScan(hits=self._matching(candidates, holds), ordered=_is_natural(select))
+            candidates = self._of_entries(select, skip)
+        hits = self._matching(candidates, holds)
+        return QueryScan(hits=hits, ordered=_is_natural(select), skipped=skip)
 
     def _matching(self, candidates: Iterable[MatchingRow], holds: Holds) -> Iterator[MatchingRow]:
         see = self._budget.see
@@ -116,10 +123,10 @@ class Scanner:
             counted=scan.counted,
         )
 
-    def _of_entries(self, select: Select) -> Iterator[MatchingRow]:
+    def _of_entries(self, select: Select, skip: int) -> Iterator[MatchingRow]:
         names = fact_names(select.entity, select.where)
         scope = scope_of(select.where)
-        for known in self._reader.nodes(self._hint(select)):
+        for known in islice(self._reader.nodes(self._hint(select)), skip, None):
             node = NodeRows(known, self._reader)
             for row in node.rows(select.entity, names, scope):
                 yield MatchingRow(row, node)
@@ -138,9 +145,9 @@ class Scanner:
         for _, values in sorted(distinct.items()):
             yield MatchingRow(QueryRow(values), None)
 
-    def _with_reports(self, select: Select) -> Iterator[MatchingRow]:
+    def _with_reports(self, select: Select, skip: int) -> Iterator[MatchingRow]:
         """Yield the rows of `nodes` with the columns of reports, sorted by certname."""
-        for known, report in self._paired(select):
+        for known, report in islice(self._paired(select), skip, None):
             if known is None:
                 yield MatchingRow(QueryRow({**_NO_ENTRY, **(report or {})}), None)
             else:
@@ -152,10 +159,16 @@ class Scanner:
         self, select: Select
     ) -> Iterator[tuple[InventoryNode | None, Mapping[str, Json] | None]]:
         """Yield each node's entry with its report; both are sorted by certname."""
-        hint = record_hint(select, self._subqueries)
-        reports = iter(self._records.rows(Entity.NODES, hint).rows)
+        hint, equal = record_hint(select, self._subqueries), self._hint(select)
+        rows = self._records.rows(Entity.NODES, hint).rows
+        if not _OF_REPORTS.isdisjoint(hint.equal) and NODE not in equal:
+            # A node without such a report is not in the answer.
+            rows = list(rows)
+            if len(rows) <= MAX_NAMED:
+                equal = {**equal, NODE: {str(row["certname"]) for row in rows}}
+        reports = iter(rows)
         report = next(reports, None)
-        for known in self._reader.nodes(self._hint(select)):
+        for known in self._reader.nodes(equal):
             while report is not None and str(report["certname"]) < known.node:
                 yield None, report
                 report = next(reports, None)
@@ -179,6 +192,12 @@ class Scanner:
             if named is not None and len(named) <= MAX_NAMED:
                 equal[NODE] = named
         return equal
+
+
+def _is_of_all_nodes(select: Select) -> bool:
+    """Return whether a query has a row for each node, in the order of their names."""
+    is_single = select.entity in _SINGLE and not is_grouped(select)
+    return is_single and select.where == ALL and _is_natural(select)
 
 
 def _is_natural(select: Select) -> bool:

@@ -1,5 +1,7 @@
 """Check the text of a query, and parse it with a grammar; one-line errors name the place."""
 
+import math
+import re
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
@@ -10,7 +12,10 @@ if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
 MAX_TEXT = 64 * 1024
+# SQLite has no larger integers.
+MAX_INTEGER = 2**63 - 1
 NEAR = 20
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parsed(parser: "Lark", text: str, *, what: str, hint: str = "") -> "Tree[Token]":
@@ -81,11 +86,12 @@ def check_text(text: str) -> str:
     return text
 
 
-def check_nesting(value: object) -> None:
-    """Reject arrays and mappings that are nested too deep for recursion.
+def check_values(value: object) -> None:
+    """Reject values that the parts of a query cannot have, whichever JSON reader made them.
 
     Raises:
-        InvalidInputError: They are nested too deep.
+        InvalidInputError: They are nested too deep for recursion, or one is a number that is not
+            finite or exceeds 64 bits, or a text with a lone surrogate.
     """
     waiting = [(value, 1)]
     while waiting:
@@ -95,4 +101,10 @@ def check_nesting(value: object) -> None:
         if isinstance(item, list | tuple):
             waiting.extend((part, depth + 1) for part in item)
         elif isinstance(item, dict):
-            waiting.extend((part, depth + 1) for part in item.values())
+            waiting.extend((part, depth + 1) for part in (*item, *item.values()))
+        elif isinstance(item, str) and _SURROGATE.search(item):
+            raise InvalidInputError("the query has a lone surrogate")
+        elif isinstance(item, int) and abs(item) > MAX_INTEGER:
+            raise InvalidInputError("the query has an integer of more than 64 bits")
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise InvalidInputError("the query has a number that is not finite")

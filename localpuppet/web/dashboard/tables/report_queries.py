@@ -139,7 +139,7 @@ def by_end(
         kept = kept[:most]
         # What is left ended on this day at the latest, or on the next one at the earliest.
         edge = None if day is None else (int(day) + 1) * DAY_MS
-        if edge is not None and len(kept) == most:
+        if edge is not None and len(kept) == most > 0:
             last = kept[-1][0]
             if last >= edge if descending else last < edge:
                 break

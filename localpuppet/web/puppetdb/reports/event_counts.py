@@ -18,7 +18,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.strict_json import loads, loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.syntax import check_nesting
+from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
     AggregateFunction,
@@ -177,7 +177,7 @@ def _filter(value: Json) -> _Holds:
             ) from error
     if value is None:
         return lambda _: True
-    check_nesting(value)
+    check_values(value)
     return _condition(value)
 
 

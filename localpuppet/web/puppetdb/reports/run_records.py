@@ -7,6 +7,7 @@ from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_epoch
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
@@ -85,14 +86,24 @@ class RunRecords:
     def _nodes(self, hint: RecordHint) -> Iterator[Row]:
         with self.snapshot() as connection:
             state = self._state(connection, hint, latest=True)
+        wanted = [
+            (column, {_scalar(value) for value in values if not isinstance(value, list | dict)})
+            for column, values in hint.equal.items()
+            if column != "certname"  # the state has no others
+        ]
         for node in sorted({row.node for row in self.nodes()}):
-            if node in state.missing:
-                missing = state.missing[node]
-                hash_ = hash_of(node, *parts_of(RunId(missing.run)))
-                profile, end = profile_row(missing), show_epoch(missing.at)
-                yield {"certname": node, **node_columns(profile, hash_, end)}
-            elif node in state.latest:
-                yield self._node(state, state.latest[node])
+            row = self._newest(state, node)
+            if row is not None and all(_scalar(row[column]) in some for column, some in wanted):
+                yield row
+
+    def _newest(self, state: ReportState, node: str) -> Row | None:
+        """Return the columns of a node's newest report; `None` without one."""
+        if node not in state.missing:
+            return self._node(state, state.latest[node]) if node in state.latest else None
+        missing = state.missing[node]
+        hash_ = hash_of(node, *parts_of(RunId(missing.run)))
+        profile, end = profile_row(missing), show_epoch(missing.at)
+        return {"certname": node, **node_columns(profile, hash_, end)}
 
     def _node(self, state: ReportState, latest: LatestRun) -> Row:
         known = self._rows.get(latest)
@@ -151,3 +162,8 @@ class RunRecords:
             missing=missing,
             nodes_by_digits=self._nodes_by_digits,
         )
+
+
+def _scalar(value: Json) -> tuple[bool, Json]:
+    """Return what equal values of a column share: a boolean equals no number."""
+    return isinstance(value, bool), value

@@ -10,10 +10,12 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.columns import OF_REPORTS
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
+from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
-from tests.fleet.inventory.query.fleet import inventory
+from tests.fleet.inventory.query.fleet import entry, inventory
 
 
 def report(name: str, hour: int, status: str, **more: Json) -> dict[str, Json]:
@@ -323,3 +325,50 @@ def test_a_range_of_times_is_a_hint(
     hint = source.hints[-1]
     assert hint.exact
     assert (hint.since.get("end_time"), hint.until.get("end_time")) == (since, until)
+
+
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
+    function: str,
+) -> None:
+    reader = MemoryInventory([entry(f"n{n}.example.com", {"x": 1.7e308}) for n in range(2)])
+    select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
+    with pytest.raises(InvalidInputError, match="exceeds the largest number"):
+        [*answer(select, reader=reader).rows]
+
+
+def test_a_condition_for_each_of_many_nodes_is_one_list_and_reads_only_these_nodes() -> None:
+    """As Bolt asks for the facts of its targets."""
+    names = [f"n{number:05}.example.com" for number in range(9_999)]
+    reader = inventory()
+    listed: list[Json] = [["=", "certname", name] for name in ["web01.example.com", *names]]
+    select = parse_client_query({"query": ["or", *listed]}, Entity.INVENTORY).select
+    found = [json.loads(text)["certname"] for text in answer(select, reader=reader).rows]
+    assert found == ["web01.example.com"]
+    (hint,) = reader.hints
+    assert hint is not None
+    assert len(hint["node"]) == 10_000
+
+
+@pytest.mark.parametrize("entity", ["nodes", "inventory", "factsets"])
+@pytest.mark.parametrize("clauses", ["", " order by certname", " order by certname desc"])
+@pytest.mark.parametrize("fields", ["", "[certname]", "[certname, count()]"])
+def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, fields: str) -> None:
+    """Rows before the offset are left out unread, unless they count."""
+    rows = [{"certname": name} for name in ("aaa.example.com", "web01.example.com")]
+    source = MemoryRecords({Entity.NODES: [{**dict.fromkeys(OF_REPORTS), **row} for row in rows]})
+
+    def ask(paging: str, *, total: bool) -> tuple[list[str], int | None]:
+        group = " group by certname" if "count" in fields else ""
+        query = f"{entity}{fields} {{ {group}{clauses}{paging} }}"
+        select = parse_client_query({"query": query}).select
+        found = answer(select, reader=inventory(), records=source, total=total)
+        return [*found.rows], found.total
+
+    whole, count = ask("", total=True)
+    assert count == len(whole) == 4 + (entity == "nodes")
+    for offset in range(count + 2):
+        for total in (False, True):
+            page = ask(f" limit 2 offset {offset}", total=total)
+            assert page == (whole[offset : offset + 2], count if total else None)
+        assert ask(f" offset {offset}", total=False)[0] == whole[offset:]

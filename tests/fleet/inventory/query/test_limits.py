@@ -166,6 +166,36 @@ def test_each_loop_ends_at_the_deadline(query: str) -> None:
         assert query.startswith("reports"), query
 
 
+TREE: dict[str, Json] = {f"key{number}": number for number in range(CHECKED_EVERY)}
+TREES = MemoryInventory([entry("n.example.com", {"a": {"b": TREE, "c": [1]}, "d": {"b": TREE}})])
+
+
+@pytest.mark.parametrize(
+    ("field", "checks"), [('facts.match(".*").b.match("x")', 2), ('facts.a.c.match("x")', 0)]
+)
+def test_a_row_with_many_values_ends_at_the_deadline(field: str, checks: int) -> None:
+    """Values count that a pattern looks at; those beside the path before it are not read."""
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+
+    select = parse_client_query({"query": ["from", "inventory", ["=", field, 1]]}).select
+    assert [*answer(select, reader=TREES, limits=QueryLimits(check=check)).rows] == []
+    assert calls == checks
+
+
+def test_many_comparisons_of_a_row_end_at_the_deadline() -> None:
+    def check() -> None:
+        raise QueryDeadlineError("the query took longer than 20 s")
+
+    some: list[Json] = [["~", "facts.a.b.key1", f"x{n}"] for n in range(CHECKED_EVERY)]
+    select = parse_client_query({"query": ["from", "inventory", ["or", *some]]}).select
+    with pytest.raises(QueryDeadlineError):
+        [*answer(select, reader=TREES, limits=QueryLimits(check=check)).rows]
+
+
 @pytest.mark.parametrize("direction", ["asc", "desc"])
 def test_the_first_rows_of_many_are_the_first_of_all(direction: str) -> None:
     """More rows than are sorted at once, with equal keys."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST, OF_REPORTS
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity, Field, SortOrder
+from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from tests.doubles.inventory import MemoryInventory
+from tests.doubles.records import MemoryRecords
+from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
 ALL = frozenset(COLUMNS[Entity.REPORTS]) | {LATEST}
@@ -154,7 +158,7 @@ def test_sql_sorts_limits_and_counts_as_a_plain_filter(
     equal.pop(LATEST, None)
     played = PlayedRuns(placed(many), NODES)
     descending = data.draw(st.booleans())
-    offset, limit = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 9))
+    offset, limit = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 9))
     hint = RecordHint(
         equal=equal,
         since={} if since is None else {END: since},
@@ -249,7 +253,7 @@ class AllRows:
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
         """Return all rows."""
         assert entity is Entity.REPORTS
-        assert hint.limit != 0
+        assert hint.limit is None or hint.limit >= 0
         return RecordRows(rows=self._rows)
 
 
@@ -257,7 +261,7 @@ class AllRows:
 @given(
     st.lists(runs, max_size=25),
     st.lists(st.one_of(profile_conditions, other_conditions), max_size=3),
-    st.integers(1, 9),
+    st.integers(0, 9),
     st.booleans(),
 )
 def test_any_query_has_the_answer_that_it_has_without_hints(
@@ -351,3 +355,45 @@ def test_the_newest_report_decides_the_columns_of_a_node() -> None:
     assert row["report_environment"] == "test"
     assert row["latest_report_status"] == "changed"
     assert row["latest_report_corrective_change"] is True
+
+
+class NamedNodes(MemoryInventory):
+    """Entries of the nodes that a hint names, and no others."""
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        names = (equal or {}).get("node")
+        return (one for one in super().entries(equal) if names is None or one.node in names)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(runs, max_size=12),
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.just("="),
+                st.just("latest_report_status"),
+                st.sampled_from(["failed", "changed"]),
+            ),
+            st.tuples(st.just("="), st.just("latest_report_noop"), st.sampled_from([True, 1, "x"])),
+            st.tuples(st.just("="), st.just("certname"), st.sampled_from("abx")),
+            st.tuples(st.just("null?"), st.just("latest_report_hash"), st.booleans()),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.booleans(),
+)
+def test_nodes_with_a_report_of_some_kind_are_those_of_all_nodes(
+    many: list[RunResult], conditions: list[Json], is_either: bool
+) -> None:
+    """Only the entries of nodes with such a report are read; the answer is the same."""
+    played = PlayedRuns(placed(many), NODES)
+    where: Json = json.loads(json.dumps(["or" if is_either else "and", *conditions]))
+    select = parse_client_query({"query": ["from", "nodes", where]}).select
+    listed = [entry(name) for name in "abcx"]
+    every = [*played.records.rows(Entity.NODES, RecordHint()).rows]
+    plain = MemoryRecords({Entity.NODES: every})
+    found = answer(select, reader=NamedNodes(listed), records=played.records)
+    expected = answer(select, reader=MemoryInventory(listed), records=plain)
+    assert [*found.rows] == [*expected.rows]
