@@ -194,8 +194,9 @@ class _Api:
         if endpoint.detail:
             return await self._detail(endpoint, parameters)
         if parameters.ast_only:
-            question_of(endpoint, parameters)
-            return json_response(_array(parameters.query["query"]))
+            client = self._parts.client(Visitor.of(request.scope))
+            async with self._parts.answering.turns.turn(client):
+                return json_response(await asyncio.to_thread(_array, endpoint, parameters))
         return await self._answer(request, endpoint, parameters)
 
     def _question(
@@ -297,7 +298,10 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _array(query: Json) -> Json:
+def _array(endpoint: ApiEndpoint, parameters: RequestParameters) -> Json:
+    """Return the query of a request in AST form; a large one takes some time."""
+    question_of(endpoint, parameters)
+    query = parameters.query["query"]
     if not isinstance(query, str):
         return query
     if query.lstrip().startswith("["):

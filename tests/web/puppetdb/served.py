@@ -96,17 +96,17 @@ class ServedApi:
         )
         self.port = 0
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
     def __enter__(self) -> "ServedApi":
-        self._thread.start()
+        self.thread.start()
         assert self._ready.wait(20)
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._leave.set)
-        self._thread.join(60)
+        self.thread.join(60)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -101,7 +101,7 @@ def latest(connection: Connection, names: Collection[str] | None = None) -> list
         f" AND runs.moment = latest.moment JOIN texts ON texts.id = latest.node{some}",
         () if names is None else (json.dumps(sorted(names)),),
     )
-    return [LatestRun(*row) for row in rows]
+    return [*map(LatestRun._make, rows)]
 
 
 def runs(connection: Connection, asked: ReportFilter) -> Iterator[RunResult]:

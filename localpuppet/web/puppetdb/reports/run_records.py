@@ -91,7 +91,9 @@ class RunRecords:
             for column, values in hint.equal.items()
             if column != "certname"  # the state has no others
         ]
-        for node in sorted({row.node for row in self.nodes()}):
+        names = names_in(hint)
+        known = {row.node for row in self.nodes() if names is None or row.node in names}
+        for node in sorted(known):
             row = self._newest(state, node)
             if row is not None and all(_scalar(row[column]) in some for column, some in wanted):
                 yield row
