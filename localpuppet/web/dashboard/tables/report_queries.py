@@ -114,7 +114,7 @@ def runs(connection: Connection, asked: ReportFilter) -> Iterator[RunResult]:
 
 
 def by_end(
-    connection: Connection, asked: ReportFilter, *, descending: bool, most: int
+    connection: Connection, asked: ReportFilter, *, descending: bool, most: int, skip: int = 0
 ) -> list[RunResult]:
     """Return the first runs by the time of their end, without their resources.
 
@@ -122,7 +122,8 @@ def by_end(
         connection: The connection.
         asked: The filter.
         descending: Whether the newest runs are first.
-        most: Maximum number.
+        most: Maximum number, including the skipped ones.
+        skip: The number of first runs that are not read.
     """
     kept: list[tuple[int, RunKey]] = []
     direction = "DESC" if descending else "ASC"
@@ -143,7 +144,7 @@ def by_end(
             last = kept[-1][0]
             if last >= edge if descending else last < edge:
                 break
-    return list(_of_keys(connection, [key for _, key in kept]))
+    return list(_of_keys(connection, [key for _, key in kept[skip:]]))
 
 
 def counts(connection: Connection, asked: ReportFilter) -> Counter[int]:

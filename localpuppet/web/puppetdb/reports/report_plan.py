@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from sqlite3 import Connection
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.columns import LATEST
@@ -31,6 +32,10 @@ from localpuppet.web.puppetdb.reports.report_rows import (
     report_row,
 )
 
+# The limit of rows in a page that is held in memory; the rows of a larger one are read one by one.
+MAX_PAGE = 5_000
+# The limit of the end of a sorted page: the keys of all rows before it are in memory.
+MAX_DEPTH = 100_000
 # Columns with the end of a run, and columns with its beginning.
 _ENDS = frozenset(
     (
@@ -111,6 +116,8 @@ class ReportPlan:
         )
         if hint.limit is None or not sortable or not self._of_reports or self._is_latest:
             return None
+        if hint.limit > MAX_PAGE or (hint.offset + hint.limit > MAX_DEPTH and not hint.order):
+            return None
         return self._page(
             hint.limit, descending=all(criterion.descending for criterion in hint.order)
         )
@@ -176,9 +183,18 @@ class ReportPlan:
     def _page(self, limit: int, *, descending: bool) -> RecordRows:
         hint, connection = self._hint, self._state.connection
         most = hint.offset + limit
-        runs = report_queries.by_end(connection, self._filter, descending=descending, most=most)
+        if most > MAX_DEPTH:
+            raise InvalidInputError(
+                f"a page of sorted reports ends behind the first {MAX_DEPTH}",
+                hint="select fewer reports by end_time, or reverse the order",
+            )
         missing = list(self._missing())
-        runs = sorted([*runs, *missing], key=_end, reverse=descending)[hint.offset : most]
+        skip = max(0, hint.offset - len(missing))  # these come before the page in any case
+        runs = report_queries.by_end(
+            connection, self._filter, descending=descending, most=most, skip=skip
+        )
+        runs = sorted([*runs, *missing], key=_end, reverse=descending)
+        runs = runs[hint.offset - skip : most - skip]
         total = None
         if hint.total:
             total = report_queries.counts(connection, self._filter).total() + len(missing)
