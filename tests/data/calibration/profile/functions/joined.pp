@@ -1,0 +1,4 @@
+# Joins names.
+function profile::joined(Array[String] $names) >> String {
+  $names.sort.join('+')
+}

@@ -1,0 +1,168 @@
+"""Nodes of different roles, whose catalogs a preview must compile as the nodes did.
+
+Each node has a root of its own, real runs, and a bus: facts of its own (some replace Facter's), an
+input with layers, classes, parameters, secrets, an ENC command, user data of a cloud, queries and
+collectors.
+"""
+
+import base64
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.captures.asking import read_capture
+from localpuppet.fleet.captures.keeping import CaptureKeeper
+from localpuppet.fleet.captures.rules import CaptureRules
+from localpuppet.fleet.catalogs.document import unpack_catalog
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+from localpuppet.fleet.inventory.facts import FactSelection
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.withheld import WithheldKeys
+from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
+from localpuppet.node.releases.release import Release, read_enc
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+
+DATA = Path(__file__).parents[2] / "data" / "calibration"
+ROLES = ("web", "db", "lb", "cache", "cloud", "mail", "enc")
+FAMILIES = (("Debian", "Debian", "12"), ("RedHat", "Rocky", "9"), ("Debian", "Ubuntu", "22.04"))
+ENC = """#!/bin/sh
+echo '{"parameters": {"role": "enc", "tier": "of the enc"}, "classes": ["profile::cache"]}'
+"""
+
+
+@dataclass
+class CalibratedNode:
+    """A node, and what its catalog and the one of its capture differ in.
+
+    Attributes:
+        member: The node.
+        role: Its role.
+        withheld: The references of resources with a value that is withheld.
+    """
+
+    member: Member
+    role: str
+    withheld: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def name(self) -> NodeName:
+        return self.member.name
+
+    @property
+    def release(self) -> Release:
+        """The release, as a preview sees it."""
+        directory = self.member.root / "modules" / "site" / "trunk"
+        return Release(
+            name="site/trunk",
+            directory=directory,
+            modulepath=(directory,),
+            names=(),
+            enc=read_enc(directory / "enc.yaml", Documents(None)),
+            hiera_config=directory / "hiera.yaml",
+            mutable=(),
+            trees={"": directory},
+        )
+
+    def own_catalog(self) -> CanonicalCatalog:
+        """Return the catalog of the last good run."""
+        keeper = CatalogKeeper(self.member.node.state)
+        return unpack_catalog(keeper.outbox.read(keeper.header().digest), node=self.name)
+
+    def capture(self) -> NodeCapture:
+        """Return the capture as the node sends it."""
+        rules = CaptureRules(selection=FactSelection(), keys=WithheldKeys(shown=("cluster",)))
+        reply: Any = CaptureKeeper(self.member.node.state, rules).reply(ChunkArguments())
+        return read_capture(self.name, base64.b64decode(reply["data"]))
+
+
+def make_calibrated(fleet: Fleet, number: int, directory: Path) -> CalibratedNode:
+    """Make the node of this number, from 0."""
+    role, name = ROLES[number % len(ROLES)], f"n{number}"
+    settings: dict[str, Any] = {"capture": {"show": ["cluster"]}}
+    if role == "enc":
+        script = directory / f"enc-{number}"
+        script.write_text(ENC)
+        script.chmod(0o755)
+        settings["enc"] = str(script)
+    if role == "cloud":
+        settings["instance_data"] = {"cloud_init": _cloud(directory / f"cloud-{number}")}
+    member = fleet.add_one(name, puppet=True, **settings)
+    node = CalibratedNode(member=member, role=role)
+    shutil.copytree(DATA, member.root / "modules" / "site" / "trunk")
+    member.node.write("node_facts.json", json.dumps(_facts(member, number)))
+    member.node.write("input.yaml", json.dumps(_input(node, number)))
+    return node
+
+
+def _cloud(directory: Path) -> dict[str, str]:
+    from tests.node.enc.instance.cloud_init import CloudInit
+
+    directory.mkdir()
+    machine = CloudInit(directory)
+    machine.boot(b"#!/bin/sh\n#cluster=blue\n#role=cloud\n")
+    return machine.places
+
+
+def _facts(member: Member, number: int) -> dict[str, Json]:
+    family, system, release = FAMILIES[number % len(FAMILIES)]
+    facts: dict[str, Json] = {
+        "node_root": str(member.root),
+        "datacenter": ("ber", "lis", "nowhere")[number % 3],
+        "site_colour": ("green", "blue")[number % 2],
+        "processors": {"count": 1 + number % 8, "models": ["x"]},
+        "os": {"family": family, "name": system, "release": {"full": release, "major": release}},
+        "osfamily": family,
+        "operatingsystem": system,
+    }
+    return {**facts, **({"site": {"rack": f"r{number}"}} if number % 4 == 0 else {})}
+
+
+def _input(node: CalibratedNode, number: int) -> dict[str, Any]:
+    role, classes = node.role, {"profile::base": {}}
+    parameters: dict[str, Any] = {} if role in ("enc", "cloud") else {"role": role}
+    if role in ("web", "db", "lb", "cloud"):
+        classes[f"profile::{role}"] = {}
+    if role == "web" and number > 6:
+        classes["profile::web"] = {"workers": 3, "sites": None}
+    if role == "db":
+        root = node.member.root
+        classes["profile::db"] = {"db_password": "CANARY", "options": {"a": [1, 2.5, True, None]}}
+        node.withheld = {("File", f"{root}/made/pgpass"), ("Class", "Profile::Db")}
+    layers = [["production"], [], ["production", "canary"]][number % 3]
+    if not layers:
+        parameters["zone"] = f"zone-{number}"
+    return {"app": "site/trunk", "layers": layers, "classes": classes, "parameters": parameters}
+
+
+def differences(own: CanonicalCatalog, compiled: CanonicalCatalog) -> dict[str, Any]:
+    """Return what two catalogs differ in, by the name of the resource or part."""
+    found: dict[str, Any] = {}
+    for name in ("certname", "environment", "classes"):
+        if getattr(own, name) != getattr(compiled, name):
+            found[name] = (getattr(own, name), getattr(compiled, name))
+    if own.edges != compiled.edges:
+        found["edges"] = {*own.edges} ^ {*compiled.edges}
+    before, after = _resources(own), _resources(compiled)
+    for reference in before.keys() | after.keys():
+        one, other = before.get(reference), after.get(reference)
+        if one is None or other is None:
+            found[str(reference)] = "is in one of them only"
+        elif (one.parameters, one.exported, one.tags) != (
+            other.parameters,
+            other.exported,
+            other.tags,
+        ):
+            found[str(reference)] = (one.parameters, other.parameters)
+    return found
+
+
+def _resources(catalog: CanonicalCatalog) -> Mapping[tuple[str, str], CatalogResource]:
+    return {resource.reference: resource for resource in catalog.resources}
