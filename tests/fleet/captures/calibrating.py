@@ -152,17 +152,27 @@ def differences(own: CanonicalCatalog, compiled: CanonicalCatalog) -> dict[str, 
         found["edges"] = {*own.edges} ^ {*compiled.edges}
     before, after = _resources(own), _resources(compiled)
     for reference in before.keys() | after.keys():
-        one, other = before.get(reference), after.get(reference)
-        if one is None or other is None:
-            found[str(reference)] = "is in one of them only"
-        elif (one.parameters, one.exported, one.tags) != (
-            other.parameters,
-            other.exported,
-            other.tags,
-        ):
-            found[str(reference)] = (one.parameters, other.parameters)
+        one, other = _parts(before.get(reference)), _parts(after.get(reference))
+        parts = {
+            part: (one.get(part), other.get(part))
+            for part in one.keys() | other.keys()
+            if one.get(part) != other.get(part)
+        }
+        if parts:
+            found[str(reference)] = parts
     return found
 
 
 def _resources(catalog: CanonicalCatalog) -> Mapping[tuple[str, str], CatalogResource]:
     return {resource.reference: resource for resource in catalog.resources}
+
+
+def _parts(resource: CatalogResource | None) -> dict[str, Json]:
+    if resource is None:
+        return {}
+    return {
+        **resource.parameters,
+        "(exported)": resource.exported,
+        "(tags)": [*resource.tags],
+        "(line)": resource.line,
+    }

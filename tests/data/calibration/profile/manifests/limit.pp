@@ -1,11 +1,11 @@
 # A limit.
 define profile::limit (Profile::Amount $value) {
-  host { "${title}.limits.example.com":
-    ip   => '192.0.2.1',
-    noop => true,
+  group { "limits-${title}":
+    ensure => present,
+    noop   => true,
   }
   notify { "limit ${title}":
     message => String($value),
-    require => Host["${title}.limits.example.com"],
+    require => Group["limits-${title}"],
   }
 }
