@@ -67,6 +67,7 @@ class CalibratedNode:
             names=(),
             enc=read_enc(directory / "enc.yaml", Documents(None)),
             hiera_config=directory / "hiera.yaml",
+            site_manifest=self.member.root / "manifests" / "default.pp",
             mutable=(),
             trees={"": directory},
         )
@@ -126,7 +127,8 @@ def _facts(member: Member, number: int) -> dict[str, Json]:
 
 
 def _input(node: CalibratedNode, number: int) -> dict[str, Any]:
-    role, classes = node.role, {"profile::base": {}}
+    role = node.role
+    classes: dict[str, Any] = {"profile::base": {}}
     parameters: dict[str, Any] = {} if role in ("enc", "cloud") else {"role": role}
     if role in ("web", "db", "lb", "cloud"):
         classes[f"profile::{role}"] = {}

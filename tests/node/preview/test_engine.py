@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.ports import CapturedQuery, CompileResult
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
 
@@ -104,7 +105,32 @@ def test_queries_get_the_answers_of_the_capture(tmp_path: Path) -> None:
     assert results["b"].reads.impure != ()
 
 
-def test_exported_resources_are_not_collected(tmp_path: Path) -> None:
+def test_a_collector_and_a_lease_get_the_answers_of_the_capture(tmp_path: Path) -> None:
+    code = "@@notify { 'own': tag => 'web' } Notify <<| tag == 'web' |>> notify { leader('db'): }"
+    release = write(tmp_path / "r", {"site.pp": code})
+    taken: dict[str, Json] = {"node": "b", "how": "as-is", "title": "other"}
+    collected = CapturedQuery(
+        function="collect",
+        arguments=("Notify", ["tag", "==", "web"]),
+        answer=[{**taken, "file": "f.pp", "line": 3, "parameters": {"message": "of b"}}],
+    )
+    lease = CapturedQuery(function="leader", arguments=("db", 60), answer="db1.example.com")
+    requests = [request("a", queries=(collected, lease)), request("b", queries=(lease,))]
+    results = compile_all(make_engine(tmp_path / "e"), release, requests)
+    assert parameter(results["a"], ("Notify", "other"), "message") == "of b"
+    assert parameter(results["a"], ("Notify", "db1.example.com"), "message") is None
+    assert {query.function for query in results["a"].reads.queries} == {"collect", "leader"}
+    assert results["a"].reads.impure == ()
+    alone = results["b"].catalog
+    assert alone is not None
+    assert [item.title for item in alone.resources if item.type == "Notify"] == [
+        "db1.example.com",
+        "own",
+    ]
+    assert [item.exported for item in alone.resources if item.title == "own"] == [True]
+
+
+def test_without_an_answer_nothing_is_collected(tmp_path: Path) -> None:
     release = write(tmp_path / "r", {"site.pp": "@@notify { 'out': } Notify <<| |>>"})
     (result,) = compile_all(make_engine(tmp_path / "e"), release, [request()]).values()
     assert result.catalog is not None

@@ -183,12 +183,14 @@ module LocalpuppetPreview
       Puppet::Util::Log.level = :crit
       require File.join(setup['own'], 'localpuppet/lib/puppet_x/localpuppet/catalogs')
       require File.join(setup['own'], 'localpuppet/lib/puppet_x/localpuppet/inventory')
+      require File.join(setup['own'], 'localpuppet/lib/puppet/indirector/resource/localpuppet')
       require_relative 'compile'
       require_relative 'warm'
       setup['unknown'] = PuppetHooks.unknown
       Reads.configure(setup['roots'], system_directories(setup))
       Warm.up(setup)
       unless setup['asks']
+        Puppet::Resource.indirection.terminus_class = :localpuppet
         PuppetX::Localpuppet::Inventory.singleton_class.prepend(PuppetHooks::Queries)
         PuppetX::Localpuppet::Agent.singleton_class.prepend(PuppetHooks::NoAgent)
       end

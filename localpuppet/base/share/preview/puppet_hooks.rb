@@ -135,9 +135,15 @@ module LocalpuppetPreview
       end
     end
 
-    # Nothing of other nodes is known, so nothing is collected.
+    # Collects what the node's last good run got from other nodes; without such an answer, nothing.
     module Collector
+      BASE = Puppet::Pops::Evaluator::Collectors::AbstractCollector.instance_method(:evaluate)
+
       def evaluate
+        arguments = [@type, PuppetX::Localpuppet::Exports.send(:plain, @equery)]
+        return BASE.bind_call(self) if Queries.known('collect', arguments)
+
+        Reads.query('collect', arguments, nil)
         false
       end
     end
@@ -158,23 +164,37 @@ module LocalpuppetPreview
         attr_accessor :answers
       end
 
-      def ask(function, arguments)
+      def self.known(function, arguments)
         wanted = JSON.generate(arguments)
-        known = Queries.answers.find { |query| query['function'] == function && JSON.generate(query['arguments']) == wanted }
+        answers.find { |query| query['function'] == function && JSON.generate(query['arguments']) == wanted }
+      end
+
+      def self.answer(function, arguments)
+        known = known(function, arguments)
         if known.nil?
           Reads.impure("has no answer to #{function}()")
-          raise Puppet::Error, "#{function}(#{wanted[1..-2]}): the capture has no answer to this query " \
+          raise Puppet::Error, "#{function}(#{JSON.generate(arguments)[1..-2]}): the capture has no answer to this query " \
                                "(capture the node again after a run that asks it: 'localpuppet capture')"
         end
         Reads.query(function, known['arguments'], known['answer'])
         Marshal.load(Marshal.dump(known['answer']))
       end
+
+      def ask(function, arguments)
+        Queries.answer(function, arguments)
+      end
     end
 
-    # The agent, which a preview does not ask.
+    # The agent, which a preview does not ask: the capture has its answers.
     module NoAgent
-      def call(verb, *, **)
-        raise Puppet::Error, "#{verb}: a preview asks no agent"
+      def run; end
+
+      def call(verb, fields, **)
+        case verb
+        when 'collect' then { 'resources' => Queries.answer(verb, fields.values_at('type', 'filter')) }
+        when 'leader' then { 'holder' => Queries.answer(verb, fields.values_at('name', 'ttl')) }
+        else raise Puppet::Error, "#{verb}: a preview asks no agent"
+        end
       end
     end
   end
