@@ -111,9 +111,13 @@ def make_repository(top: Path, nodes: int, *, unshared: bool) -> Path:
 
 def make_captures(directory: Path, nodes: int) -> Path:
     """Write captures with this machine's facts and the names of the nodes."""
-    asked = ["puppet", "facts", "show"]
+    asked = ["puppet", "facts", "show", "--show-legacy"]
     output = subprocess.run(asked, check=True, capture_output=True, text=True)
-    facts = json.loads(output.stdout)
+    asked = ["puppet", "--version"]
+    version = subprocess.run(asked, check=True, capture_output=True, text=True)
+    own_version = version.stdout.strip()
+    both = {"puppetversion": own_version, "clientversion": own_version}  # a run adds them
+    facts = {**json.loads(output.stdout), **both}
     directory.mkdir()
     for number in range(nodes):
         name = name_of(number)
