@@ -26,12 +26,7 @@ module LocalpuppetPreview
     PUPPET
     TYPES = %w[component exec file filebucket group notify package resources schedule service stage tidy user whit].freeze
 
-    # A release's hiera.yaml may be invalid, and its data is not for this catalog.
-    NO_HIERA = '/nonexistent/hiera.yaml'
-
     def self.up(setup)
-      hiera = Puppet[:hiera_config]
-      Puppet[:hiera_config] = NO_HIERA
       Puppet.override(Puppet.base_context(Puppet.settings)) do
         environment = Puppet::Node::Environment.create(:warm, [], Puppet::Node::Environment::NO_MANIFEST)
         environments = Puppet::Environments::Static.new(environment)
@@ -39,7 +34,6 @@ module LocalpuppetPreview
       end
     ensure
       Puppet[:code] = ''
-      Puppet[:hiera_config] = hiera
     end
 
     def self.compile(environment, setup)
