@@ -8,13 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.web.dashboard.lists.finding import (
-    MOST_OF_KIND,
-    Findings,
-    Names,
-    find,
-    run_bounds,
-)
+from localpuppet.web.dashboard.lists.finding import MOST_OF_KIND, Findings, Names, find, run_bounds
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import run_queries
 from localpuppet.web.dashboard.template_renderer import TemplateRenderer

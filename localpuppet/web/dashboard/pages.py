@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import (
-    PlainTextResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
@@ -29,11 +25,7 @@ from localpuppet.web.dashboard.history.views import HistoryViews
 from localpuppet.web.dashboard.listing import NodeLists
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import MOST, overview
-from localpuppet.web.dashboard.lists.list_query import (
-    FAILURES,
-    OVERVIEW,
-    ListQuery,
-)
+from localpuppet.web.dashboard.lists.list_query import FAILURES, OVERVIEW, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.lists.releases import sources_in_use
 from localpuppet.web.dashboard.lists.rollouts import (

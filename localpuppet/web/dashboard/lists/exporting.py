@@ -68,10 +68,7 @@ RUNS = (
     *("node", "run", "finished_at", "seconds", "outcome", "release", "cause", "reason"),
     *("resources", "more"),
 )
-AUDIT = (
-    *("at", "node", "caller", "action", "subject", "decision", "reason", "times"),
-    "request",
-)
+AUDIT = ("at", "node", "caller", "action", "subject", "decision", "reason", "times", "request")
 DRIFT = ("node", "resource", "place", "count", "last", "run")
 # The columns that are times.
 _TIMES = frozenset({"at", "finished_at", "started_at", "failing_since", "first", "last"})
@@ -110,12 +107,7 @@ def _field(column: str, row: object) -> Json:
 
 def nodes_table(rows: Sequence[NodeRow]) -> Table:
     """Return nodes as a table."""
-    return _table(
-        "nodes",
-        rows,
-        NODES,
-        names=(row.node for row in rows),
-    )
+    return _table("nodes", rows, NODES, names=(row.node for row in rows))
 
 
 def failures_table(failures: Sequence[FailureGroup]) -> Table:
@@ -192,12 +184,7 @@ def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
 
 def drift_table(rows: Sequence[NodeDrift]) -> Table:
     """Return the resources that runs corrected as a table; the names are those of the nodes."""
-    return _table(
-        "drift",
-        rows,
-        DRIFT,
-        names=sorted({row.node for row in rows}),
-    )
+    return _table("drift", rows, DRIFT, names=sorted({row.node for row in rows}))
 
 
 def as_csv(table: Table) -> str:

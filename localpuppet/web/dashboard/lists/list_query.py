@@ -99,15 +99,7 @@ DRIFT = Form(
     is_past=True,
 )
 MAP = Form(path="/map", orders=("node",), usual="node", filters=frozenset({"by"}))
-LISTS = (
-    NODES.path,
-    FAILURES.path,
-    RELEASES.path,
-    ROLLOUTS.path,
-    RUNS.path,
-    AUDIT.path,
-    DRIFT.path,
-)
+LISTS = tuple(form.path for form in (NODES, FAILURES, RELEASES, ROLLOUTS, RUNS, AUDIT, DRIFT))
 
 
 def read_parameters(
