@@ -163,8 +163,8 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
     return PreviewOrder(
         work_tree=given["work_tree"].absolute(),
         revisions=RevisionRange.parse(given["revisions"]),
-        nodes=given["directory"],
-        cache=given["cache"],
+        nodes=given["directory"].absolute(),
+        cache=given["cache"] and given["cache"].absolute(),
         shard=None if given["shard"] is None else _shard(given["shard"]),
     )
 

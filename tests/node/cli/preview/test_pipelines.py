@@ -1,0 +1,89 @@
+"""The scripts of the example pipelines, run in a clone as a forge would run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.node.cli.preview.control import ControlRepository
+from tests.rigs.node import PATIENCE, REPOSITORY, Node
+
+EXAMPLES = REPOSITORY / "docs/examples/preview"
+
+
+def commit(control: ControlRepository, name: str) -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", name], cwd=control.path, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def scripts(name: str) -> dict[str, str]:
+    """Return the scripts of an example that call localpuppet: `compare` and `fill the cache`."""
+    pipeline: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
+    if "jobs" in pipeline:
+        steps = pipeline["jobs"]["preview"]["steps"]
+        return {step["name"]: step["run"] for step in steps if "name" in step}
+    start = pipeline[".localpuppet"]["before_script"][1:]
+    return {
+        "compare": "\n".join([*start, *pipeline["preview"]["script"]]),
+        "fill the cache": "\n".join([*start, *pipeline["fill"]["script"]]),
+    }
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
+def test_a_pipeline_fills_the_cache_and_previews_a_branch(
+    node: Node, tmp_path: Path, name: str
+) -> None:
+    control = ControlRepository(tmp_path)
+    control.write({"ci/localpuppet.yaml": "{}\n"})
+    control.nodes.rename(control.path / "nodes")
+    program = tmp_path / "bin/localpuppet"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m localpuppet "$@"\n')
+    program.chmod(0o755)
+    base, head = (commit(control, revision) for revision in ("main", "exporter"))
+    env = node.environment(
+        PYTHONPATH=str(REPOSITORY),
+        HOME=str(tmp_path),
+        PATH=f"{program.parent}:{os.environ['PATH']}",
+        BASE=base,
+        HEAD=head,
+        CI_MERGE_REQUEST_DIFF_BASE_SHA=base,
+        CI_COMMIT_SHA=head,
+    )
+    codes = []
+    for step, branch in (("fill the cache", "main"), ("compare", "exporter")):
+        control.git("checkout", "-q", branch)
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", scripts(name)[step]],
+            cwd=control.path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        codes.append(done.returncode)
+        assert not done.stderr, done.stderr
+    assert codes == [0, 1], "db01 fails to compile with the branch"
+    assert "modules/role/manifests/db.pp:1" in (control.path / "preview.md").read_text()
+    assert "nginx-exporter" in (control.path / "preview.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitea.yml"])
+def test_a_job_with_code_of_a_pull_request_has_no_secret(name: str) -> None:
+    pipeline = yaml.safe_load((EXAMPLES / name).read_text())
+    job = yaml.safe_dump(pipeline["jobs"]["preview"])
+    assert "secrets." not in job
+    assert "github.token" not in job
+    assert "actions/cache@" not in job, "it would save the cache of a pull request"
+    saves = [
+        step for step in pipeline["jobs"]["preview"]["steps"] if "save" in step.get("uses", "")
+    ]
+    assert [step["if"] for step in saves] == ["github.event_name == 'push'"]
+    assert "pull_request_target" not in (EXAMPLES / name).read_text()
