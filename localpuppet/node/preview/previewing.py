@@ -182,16 +182,17 @@ class _Preview:
 
     def _compile(self, nodes: Sequence[CapturedNode], side: int) -> None:
         self._compiling = len(nodes)
-        self._done = 0
+        self._done = -1
         if not nodes:
             return
+        self._advance()  # Puppet takes some seconds to start
         for compiled in self._filler.compile(self._sides[side], nodes):
             self._outcomes[compiled.node][side] = compiled.outcome
             self._note(compiled)
 
     def _advance(self) -> None:
         self._done += 1
-        self._ports.progress.count(self._done, self._compiling, "catalogs")
+        self._ports.progress.count(self._done, self._compiling, "catalogs compiled")
 
     def _note(self, compiled: NodeCompile) -> None:
         self._compiled += 1
