@@ -122,7 +122,7 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
     The directory of --nodes has a file for each node, as 'localpuppet capture' writes them. If all
     that a catalog depends on is unchanged, the catalog comes from the cache.
 
-    A PATTERN names a type, with an optional title and parameter; '*' stands for any text.
+    A PATTERN names a type, with an optional title and parameter; '*' matches any text.
 
     Examples:
       localpuppet preview --nodes nodes                what uncommitted changes do
