@@ -32,16 +32,16 @@ from localpuppet.base.machine.database import (
 from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
 from localpuppet.node.preview.catalog_items import digest
 
-_FORMAT = Format(
-    version=1,
-    tables="""
-CREATE TABLE IF NOT EXISTS blobs (digest BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+_TABLES = """
+CREATE TABLE IF NOT EXISTS blobs (
+    digest BLOB PRIMARY KEY, data BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items (
     id INTEGER PRIMARY KEY AUTOINCREMENT, digest BLOB NOT NULL UNIQUE, data BLOB NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS catalogs (
     digest BLOB PRIMARY KEY, own BLOB NOT NULL, head BLOB NOT NULL, shared BLOB NOT NULL
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY AUTOINCREMENT, node TEXT NOT NULL, capture BLOB NOT NULL,
     enc BLOB NOT NULL, input BLOB NOT NULL, paths BLOB NOT NULL, parts BLOB NOT NULL,
@@ -52,8 +52,8 @@ CREATE INDEX IF NOT EXISTS entries_of_node ON entries (node);
 CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
-""",
-)
+"""
+_FORMAT = Format(version=1, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked.
 MAX_UNPACKED = 64 * 1024 * 1024
