@@ -133,8 +133,9 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
 
 
 def test_a_node_that_does_not_answer_leaves_its_file_and_is_named(
-    fleet: Fleet, tmp_path: Path
+    any_fleet: Fleet, tmp_path: Path
 ) -> None:
+    fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c", puppet=True)
     for member in (a, c):
         member.node.app("notify { 'same': }")
