@@ -22,7 +22,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, at, field_values, wrong_type
 from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
 from localpuppet.node.preview.ports import CapturedQuery
-from localpuppet.node.preview.withheld import check_placeholders, with_stand_ins
+from localpuppet.node.preview.withheld import with_stand_ins
 
 SCHEMA = 1
 MAX_BYTES = 8 * 1024 * 1024
@@ -95,7 +95,7 @@ class NodeCapture:
         trusted = fields.mapping("trusted") if "trusted" in fields else {}
         data = EncData.from_dict(_checked_data(raw))
         for name in ("facts", "trusted", "classes", "parameters", "queries"):
-            check_placeholders(raw.get(name), where=name)
+            with_stand_ins(raw.get(name), where=name)  # raises for an unknown placeholder
         return cls(
             node=node,
             facts=facts,

@@ -11,7 +11,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -21,31 +21,10 @@ from localpuppet.base.formats.values import Json, at
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
 DEFAULT_PATTERNS = (
-    "*password*",
-    "*passwd*",
-    "*passphrase*",
-    "*secret*",
-    "*credential*",
-    "*token*",
-    "*key",
-    "*keys",
-    "*keydata*",
-    "*privatekey*",
-    "*cert*key*",
-    "pw",
-    "*pwd*",
-    "*psk*",
-    "pin",
-    "*salt*",
-    "*cookie*",
-    "*auth",
-    "*community*",
-    "*userdata*",
-    "*customdata*",
-    "*startupscript*",
-    "*kubeconfig*",
-    "*htpasswd*",
-    "*vault*",
+    *("*password*", "*passwd*", "*passphrase*", "*pwd*", "pw", "pin", "*secret*", "*psk*"),
+    *("*credential*", "*token*", "*salt*", "*key", "*keys", "*keydata*", "*privatekey*"),
+    *("*cert*key*", "*auth", "*cookie*", "*community*", "*vault*", "*userdata*"),
+    *("*customdata*", "*startupscript*", "*kubeconfig*", "*htpasswd*", "*pass"),
 )
 _SEPARATORS = str.maketrans("", "", "_-")
 _SECRET_TEXT = re.compile(
@@ -126,12 +105,13 @@ def with_stand_ins(value: Json, *, where: str) -> Json:
     Raises:
         InvalidInputError: A placeholder names no type of a value.
     """
-    return _mapped(value, where, _stand_in)
-
-
-def check_placeholders(value: Json, *, where: str) -> None:
-    """Check all placeholders in a value; see `with_stand_ins`."""
-    _mapped(value, where, _stand_in)
+    if isinstance(value, dict):
+        if value.get(TYPE_KEY) == WITHHELD:
+            return _stand_in(value, where)
+        return {key: with_stand_ins(item, where=at(where, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_stand_ins(item, where=at(where, index)) for index, item in enumerate(value)]
+    return value
 
 
 def _stand_in(placeholder: Mapping[str, Json], where: str) -> Json:
@@ -144,13 +124,3 @@ def _stand_in(placeholder: Mapping[str, Json], where: str) -> Json:
     if kind in _NUMBERS:
         return _NUMBERS[str(kind)]
     return f"withheld-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
-
-
-def _mapped(value: Json, where: str, change: Callable[[Mapping[str, Json], str], Json]) -> Json:
-    if isinstance(value, dict):
-        if value.get(TYPE_KEY) == WITHHELD:
-            return change(value, where)
-        return {key: _mapped(item, at(where, key), change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_mapped(item, at(where, index), change) for index, item in enumerate(value)]
-    return value
