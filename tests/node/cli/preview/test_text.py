@@ -60,12 +60,12 @@ def test_a_large_preview_is_bounded_and_says_so() -> None:
 
 
 def test_long_values_show_where_they_begin_to_differ() -> None:
-    before, after = "a" * 5_000 + "before" + "b" * 500, "a" * 5_000 + "after" + "b" * 500
+    before, after = "z" * 5_000 + "before" + "b" * 500, "z" * 5_000 + "after" + "b" * 500
     only = CatalogDifference(resources=(changed("/a", content=(before, after)),))
     text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))
     (line,) = (line for line in text.splitlines() if "content:" in line)
-    assert "abefore" in line
-    assert "aafter" in line
+    assert "zbefore" in line
+    assert "zafter" in line
     assert len(line) < 500
 
 
