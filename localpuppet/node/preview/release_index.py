@@ -203,6 +203,26 @@ def tree_states(top: Path) -> dict[str, str]:
     return states
 
 
+def tree_metadata(top: Path) -> str:
+    """Return a digest of the names, sizes, times and inodes in a directory.
+
+    While it is the same, so are the contents: only root can set the time of a change of metadata.
+    """
+    form = hashlib.sha256()
+    with input_errors(top):
+        waiting = [str(top)]
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    status = entry.stat(follow_symlinks=False)
+                    times = status.st_mtime_ns, status.st_ctime_ns
+                    parts = entry.path, status.st_mode, status.st_size, status.st_ino, times
+                    form.update(repr(parts).encode("utf-8", "surrogateescape"))
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return form.hexdigest()
+
+
 def _add(path: str, start: str, states: dict[str, str], above: tuple[str, ...]) -> None:
     """Add the states of everything in a directory, whose path has no link."""
     if path in above or len(above) > MAX_DEPTH:

@@ -21,7 +21,7 @@ from localpuppet.base.machine.files import disk_errors, make_private, remove_tre
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.catalog_items import digest, packed
-from localpuppet.node.preview.release_index import TreeStates, tree_states
+from localpuppet.node.preview.release_index import TreeStates, tree_metadata, tree_states
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.releases.git.checkout import check_out
 from localpuppet.node.releases.git.program import GitProgram, make_bare
@@ -34,6 +34,7 @@ _KEPT = 8
 _PATIENCE = 300.0
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _GIT = ".git"
+_METADATA = " metadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +186,7 @@ class Checkouts:
         place = places / commit
         tree = RevisionTree(revision=revision, directory=place, key=commit)
         if place.is_dir():
-            if tree_states(place) == self.states.get(commit):
+            if self._is_whole(place, commit):
                 os.utime(place)
                 return tree
             remove_tree(place)
@@ -207,7 +208,23 @@ class Checkouts:
             self.states.put(commit, tree_states(files / "tree"))
             (files / "tree").rename(place)
             remove_tree(new)
+            self._note_metadata(place, commit)
         return tree
+
+    def _is_whole(self, place: Path, commit: str) -> bool:
+        """Return whether a checkout has the files that it had; files with new times are hashed."""
+        states = self.states.get(commit)
+        if states is None:
+            return False
+        if self.states.get(f"{commit}{_METADATA}") == {"": tree_metadata(place)}:
+            return True
+        if tree_states(place) != states:
+            return False
+        self._note_metadata(place, commit)
+        return True
+
+    def _note_metadata(self, place: Path, commit: str) -> None:
+        self.states.put(f"{commit}{_METADATA}", {"": tree_metadata(place)})
 
     def _copy(self, places: Path) -> RevisionTree:
         new = places / f".{os.urandom(6).hex()}"

@@ -1,0 +1,139 @@
+"""Root keys of data files: equal digests mean equal answers of Puppet."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from localpuppet.node.preview.data_keys import MAX_BYTES, key_digests
+
+RUBY = """
+require 'puppet'; require 'json'
+$stdin.each_line do |line|
+  begin
+    value = Puppet::Util::Yaml.safe_load(JSON.parse(line)[0], [Symbol])
+    pairs = value.to_h { |k, v| [k.to_s, [k.class, v].inspect] } if value.is_a?(Hash)
+    puts JSON.generate([pairs])
+  rescue StandardError, SyntaxError => error
+    puts JSON.generate([nil])
+  end
+  $stdout.flush
+end
+"""
+
+
+def keys(text: str, name: str = "a.yaml") -> dict[str, str] | None:
+    digests = key_digests(name, text.encode())
+    return None if digests is None else dict(digests)
+
+
+def test_only_the_changed_key_differs() -> None:
+    before, after = keys("a: 1\nb: {c: [1, 2]}\n"), keys("b: {c: [1, 3]}\na: 1\nd: 1\n")
+    assert before is not None
+    assert after is not None
+    assert before["a"] == after["a"]
+    assert before["b"] != after["b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1", "'1'"), ("01", "1"), ("true", "'true'"), ("[a, b]", "[[a], b]"), ("{a: b}", "[a, b]")],
+)
+def test_spelling_counts(one: str, other: str) -> None:
+    assert keys(f"a: {one}\n") != keys(f"a: {other}\n")
+
+
+def test_an_alias_counts_as_what_it_names() -> None:
+    before, after = (
+        keys("a: &x {q: 1}\nb: *x\nc: {<<: *x}\n"),
+        keys("a: &x {q: 2}\nb: *x\nc: {<<: *x}\n"),
+    )
+    assert before is not None
+    assert after is not None
+    assert [key for key in before if before[key] != after[key]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "- a\n", "a: 1\na: 2\n", "1: a\n", "yes: a\n", ":a: b\n", "a: :b\n", "~: 1\n"),
+        *(
+            "a: 2020-01-01\n",
+            "a: {b: 2020-01-01 10:00:00}\n",
+            "a: !!str 1\n",
+            "a: !ruby/object:X {}\n",
+        ),
+        *(
+            "<<: {a: 1}\n",
+            "a: *missing\n",
+            "a: &x [*x]\n",
+            "a: 1\n---\nb: 1\n",
+            "a: {b\n",
+            "a: {1: b}\n",
+        ),
+        "a: {true: b}\n",
+    ],
+)
+def test_files_that_count_as_a_whole(text: str) -> None:
+    assert keys(text) is None
+
+
+def test_json() -> None:
+    before, after = keys('{"a": 1, "b": 1.0}', "a.json"), keys('{"b": 1, "a": 1}', "a.json")
+    assert before is not None
+    assert after is not None
+    assert before["a"] == after["a"]
+    assert before["b"] != after["b"]
+    for text in ("[1]", '{"a": 1, "a": 2}', '{"a": NaN}', "{", "[" * 100_000):
+        assert keys(text, "a.json") is None
+
+
+def test_large_and_foreign_files_count_as_a_whole() -> None:
+    assert key_digests("a.yaml", b"a: " + b"x" * MAX_BYTES) is None
+    assert key_digests("a.conf", b"a: 1") is None
+    assert key_digests("a.yaml", b"a: \xff") is None
+
+
+_scalars = st.sampled_from(
+    [
+        *("1", "'1'", "01", "0x1", "1_0", "1.0", "1e3", "~", "yes", "text", ":sym", "2020-01-01"),
+        *("12:30:00", "&x 1", "*x", "|-\n    1", "!!int 1", '"\\u00e9"', "=", ".inf", "'%{x}'"),
+    ]
+)
+_lines = st.tuples(st.sampled_from(["a", "b", "c", "'b'", "1", "<<", "yes", ":b"]), _scalars)
+_texts = st.lists(_lines, max_size=4).map(
+    lambda lines: "".join(f"{key}: {value}\n" for key, value in lines)
+)
+
+
+@pytest.fixture(scope="module")
+def ruby(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[subprocess.Popen[str]]":
+    script = tmp_path_factory.mktemp("ruby") / "read.rb"
+    script.write_text(RUBY)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["ruby", str(script)], stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+
+
+@settings(max_examples=300)
+@given(one=_texts, other=_texts)
+def test_equal_digests_mean_equal_values_for_ruby(
+    ruby: "subprocess.Popen[str]", one: str, other: str
+) -> None:
+    first, second = keys(one), keys(other)
+    if first is None or second is None:
+        return
+    values = []
+    assert ruby.stdin
+    assert ruby.stdout
+    for text in (one, other):
+        ruby.stdin.write(json.dumps([text]) + "\n")
+        ruby.stdin.flush()
+        values.append(json.loads(ruby.stdout.readline())[0])
+    assert None not in values, "Ruby rejects a file whose keys are compared"
+    for key in first.keys() & second.keys():
+        if first[key] == second[key]:
+            assert values[0][key] == values[1][key]

@@ -1,0 +1,160 @@
+"""Revisions of a repository become directories in the cache; the repository stays unchanged."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.preview.cache import PreviewCache
+from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
+from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.limits import Budget
+
+
+class Repository:
+    """A git repository with a cache beside it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.top = directory / "repository"
+        self.top.mkdir()
+        self.cache = PreviewCache(directory / "cache", platform="test")
+        self.git("init", "-q", "-b", "main")
+        self.checkouts = Checkouts(
+            work_tree=self.top,
+            directory=directory / "cache",
+            git=GitProgram(env=dict(os.environ), allow_file=False, timeout=60),
+            states=self.cache,
+            budget=Budget,
+        )
+
+    def git(self, *words: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+        command = ["git", "-C", str(self.top), *who, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self, **files: str) -> str:
+        for name, text in files.items():
+            (self.top / name).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-qm", "change")
+        return self.git("rev-parse", "HEAD")
+
+    def trees(self, text: str) -> tuple[RevisionTree, RevisionTree]:
+        return self.checkouts.trees(RevisionRange.parse(text))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def test_two_commits(repository: Repository) -> None:
+    first, second = repository.commit(a="1"), repository.commit(a="2", b="new")
+    before = repository.git("status", "--porcelain", "--ignored")
+    index = (repository.top / ".git" / "index").read_bytes()
+    base, head = repository.trees("HEAD~1..HEAD")
+    assert (base.revision.commit, head.revision.commit) == (first, second)
+    assert (base.revision.name, head.revision.name) == ("HEAD~1", "HEAD")
+    assert (base.directory / "a").read_text() == "1"
+    assert not (base.directory / "b").exists()
+    assert (head.directory / "a").read_text() == "2"
+    assert repository.git("status", "--porcelain", "--ignored") == before
+    assert (repository.top / ".git" / "index").read_bytes() == index
+    assert base.directory.stat().st_mode & 0o777 in (0o700, 0o755)
+
+
+def test_the_files_as_they_are(repository: Repository) -> None:
+    repository.commit(a="1")
+    (repository.top / "a").write_text("uncommitted")
+    (repository.top / "untracked").write_text("u")
+    _, head = repository.trees("main")
+    assert (head.revision.name, head.revision.commit) == ("work tree", None)
+    assert (head.directory / "a").read_text() == "uncommitted"
+    assert (head.directory / "untracked").exists()
+    assert not (head.directory / ".git").exists()
+    (repository.top / "a").write_text("later")
+    _, again = repository.trees("main")
+    assert again.directory != head.directory
+    assert (head.directory / "a").read_text() == "uncommitted"
+
+
+def test_three_dots_mean_the_commit_where_both_parted(repository: Repository) -> None:
+    fork = repository.commit(a="1")
+    repository.git("checkout", "-qb", "topic")
+    head = repository.commit(a="topic")
+    repository.git("checkout", "-q", "main")
+    repository.commit(b="main goes on")
+    base, topic = repository.trees("main...topic")
+    assert (base.revision.commit, topic.revision.commit) == (fork, head)
+
+
+def test_a_changed_checkout_is_made_again(repository: Repository) -> None:
+    repository.commit(a="1")
+    _, head = repository.trees("HEAD..HEAD")
+    (head.directory / "a").write_text("changed in the cache")
+    (head.directory / "new").write_text("")
+    _, again = repository.trees("HEAD..HEAD")
+    assert again.directory == head.directory
+    assert (again.directory / "a").read_text() == "1"
+    assert not (again.directory / "new").exists()
+
+
+def test_old_checkouts_are_removed(repository: Repository) -> None:
+    for number in range(12):
+        repository.commit(a=str(number))
+        repository.trees("HEAD..HEAD")
+    places = list((repository.checkouts.directory / "releases").iterdir())
+    assert len(places) == 8
+
+
+@pytest.mark.parametrize("text", ["", "..HEAD", "--all..HEAD", "main..-x", "a\nb"])
+def test_texts_that_are_no_range(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not a range of revisions"):
+        RevisionRange.parse(text)
+
+
+@pytest.mark.parametrize("text", ["missing..HEAD", "HEAD..missing", "HEAD:a..HEAD", "HEAD^5..HEAD"])
+def test_revisions_that_do_not_exist(repository: Repository, text: str) -> None:
+    repository.commit(a="1")
+    with pytest.raises(InvalidInputError, match="there is no commit"):
+        repository.trees(text)
+
+
+def test_a_directory_that_is_no_work_tree(tmp_path: Path) -> None:
+    repository = Repository(tmp_path)
+    inner = repository.top / "inner"
+    inner.mkdir()
+    (inner / "x").write_text("")
+    repository.commit(a="1")
+    other = Checkouts(
+        work_tree=inner,
+        directory=repository.checkouts.directory,
+        git=repository.checkouts.git,
+        states=repository.cache,
+        budget=Budget,
+    )
+    with pytest.raises(InvalidInputError, match="not the top directory"):
+        other.trees(RevisionRange.parse("HEAD..HEAD"))
+
+
+def test_a_link_that_leads_out_of_the_work_tree_is_rejected(repository: Repository) -> None:
+    repository.commit(a="1")
+    (repository.top / "out").symlink_to("/etc")
+    with pytest.raises(InvalidInputError, match="leads out of its tree"):
+        repository.trees("main")
+
+
+def test_worktrees_and_branches_with_slashes(repository: Repository, tmp_path: Path) -> None:
+    repository.commit(a="1")
+    repository.git("worktree", "add", "-q", "-b", "feature/x", str(tmp_path / "other"))
+    other = Checkouts(
+        work_tree=tmp_path / "other",
+        directory=repository.checkouts.directory,
+        git=repository.checkouts.git,
+        states=repository.cache,
+        budget=Budget,
+    )
+    base, head = other.trees(RevisionRange.parse("main..feature/x"))
+    assert base.directory == head.directory
