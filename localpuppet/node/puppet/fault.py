@@ -102,8 +102,13 @@ def normalized(message: str) -> str:
     text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
     tokens = [_token(token) for token in text.split()]
     line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
-    line = (_PROLOGUE.sub("", line) or line).strip(" ;:,.")
+    line = without_prologue(line).strip(" ;:,.")
     return line if len(line) <= MAX_ERROR else f"{line[: MAX_ERROR - 1]}{LEFT_OUT}"
+
+
+def without_prologue(message: str) -> str:
+    """Return a message of Puppet without what Puppet says it was evaluating, once per level."""
+    return _PROLOGUE.sub("", message) or message
 
 
 def _without_chatter(message: str) -> str:

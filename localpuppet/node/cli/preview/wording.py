@@ -30,6 +30,7 @@ from localpuppet.node.preview.result import (
     PreviewRevision,
 )
 from localpuppet.node.puppet.catalog import TYPE_KEY
+from localpuppet.node.puppet.fault import without_prologue
 
 SIGNS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
 _FAILURES: Mapping[FailureKind, tuple[str, str]] = {
@@ -115,7 +116,7 @@ def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[Nod
 def failure_message(failure: NodeFailureGroup) -> str:
     """Return Puppet's error in one printable line, without the place that `failure_place` has."""
     text = failure.message if failure.file is None else _PLACE.sub("", failure.message)
-    return message(text)
+    return message(without_prologue(text))
 
 
 def failure_place(failure: NodeFailureGroup) -> str:

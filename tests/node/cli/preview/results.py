@@ -109,7 +109,12 @@ def usual() -> PreviewResult:
                 )
                 for node in nodes("mail", 2)
             ),
-            NodeFailure(node="old1", kind=BOTH, message="Evaluation Error: no role"),
+            NodeFailure(
+                node="old1",
+                kind=BOTH,
+                message="Evaluation Error: Error while evaluating a Resource Statement,"
+                " Evaluation Error: no role",
+            ),
             NodeFailure(node="old2", kind=FIXED, message="Syntax error at '}'", file="x.pp"),
         ),
         violations=(

@@ -24,6 +24,7 @@ def test_a_preview_begins_with_numbers_and_what_fails() -> None:
         "",
         "1 node fails to compile, before the change too:",
     ]
+    assert lines[8:10] == ["  no role", "    old1"]
     assert lines[-1] == "37 catalogs compiled, 2,371 from the cache, 6.2 s"
 
 
