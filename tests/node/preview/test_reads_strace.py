@@ -16,6 +16,8 @@ _CALL = re.compile(
     r'^(?P<pid>\d+) +(?P<call>\w+)\((?:AT_FDCWD, )?"(?P<path>[^"]*)"'
     r"(?P<rest>.*)= (?P<code>-?\d+ ?\w*)"
 )
+# Directories that a loader of Puppet lists to look names up in: only those count (`IndexHooks`).
+_INDEXED = re.compile(r"(?:^|/)(?:lib/puppet/functions|functions|types)(?:/|$)")
 
 
 def system_calls(trace: Path, top: Path) -> tuple[set[str], set[str], set[str]]:
@@ -48,10 +50,12 @@ def is_covered(name: str, names: set[str]) -> bool:
 def problems(reads: RawReads, calls: tuple[set[str], set[str], set[str]]) -> list[str]:
     opened, listed, missed = calls
     files = {*reads.files, *reads.keys}
+    known = {*files, *reads.absent, *reads.present}
     deep = {name.removesuffix("/**") for name in reads.listed if name.endswith("/**")}
     found = [f"opened {name}" for name in sorted(opened - files)]
     for name in sorted(listed):
-        if name not in reads.listed and not is_covered(name, deep):
+        indexed = _INDEXED.search(name) and any(file.startswith(f"{name}/") for file in known)
+        if name not in reads.listed and not is_covered(name, deep) and not indexed:
             found.append(f"listed {name}")
     for name in sorted(missed):
         parent = name.rpartition("/")[0]

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative 'index_hooks'
 require_relative 'machine_hooks'
 require_relative 'memo'
 require_relative 'variable_hooks'
@@ -15,6 +16,7 @@ module LocalpuppetPreview
       'Puppet::Parser::TemplateWrapper' => %i[result file=],
       'Puppet::Pops::Evaluator::EvaluatorImpl' => %i[eval_AccessExpression eval_CallMethodExpression],
       'Puppet::Pops::Evaluator::Collectors::ExportedCollector' => %i[evaluate],
+      'Puppet::Pops::Loader::ModuleLoaders::FileBased' => IndexHooks::METHODS,
       'Puppet::Pops::Lookup::DataHashFunctionProvider' => %i[data_hash data_value],
       'Puppet::Pops::Lookup::HieraConfig' => %i[scope_interpolations_stable?],
       'Puppet::Pops::Lookup::Interpolation' => %i[interpolate_method],
@@ -50,6 +52,7 @@ module LocalpuppetPreview
       VariableHooks.install
       Memo.install
       Puppet::Type.singleton_class.prepend(Types)
+      Puppet::Pops::Loader::ModuleLoaders::FileBased.prepend(IndexHooks)
       Puppet::Pops::Lookup::DataHashFunctionProvider.prepend(Data)
       Puppet::Parser::TemplateWrapper.prepend(Templates)
       Puppet::Pops::Time::Timestamp.singleton_class.prepend(Now)
