@@ -1,4 +1,4 @@
-"""A bench for our Puppet modules: `puppet apply` by itself, no supervisor around it."""
+"""A bench for the Puppet modules: `puppet apply` by itself, no supervisor around it."""
 
 import json
 import os

@@ -1,1 +1,1 @@
-"""What tests do to a bus without our own code: bare clients, and servers that misbehave."""
+"""What tests do to a bus without localpuppet's code: bare clients, and servers that misbehave."""

@@ -67,7 +67,7 @@ def page(entry: bytes, count: int) -> bytes:
 
 
 async def watching(stream: Stream[bytes, bytes]) -> None:
-    """Tell of values that nobody wrote, without an end."""
+    """Tell of values that no client wrote, without an end."""
     await stream.recv_message()
     event = encode((2, encode((1, "/a/x"), (3, 7), (5, bytes(100_000)))))
     for _ in range(5000):
@@ -179,7 +179,7 @@ class Door:
         self._loop.call_soon_threadsafe(close)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Lead somebody in."""
+        """Accept a client."""
         self.came += 1
         to = urlsplit(self._to)
         ends = {writer}

@@ -1,4 +1,4 @@
-"""Clients below our own stores: what they are refused, the server refused, and not our code.
+"""Clients below localpuppet's stores: what they are refused, the server refused, and not our code.
 
 One class for each engine with the same verbs. Each verb returns `None` when the server refused for
 want of a permission, and what it answered otherwise; anything else that goes wrong is an error.
