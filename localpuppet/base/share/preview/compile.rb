@@ -36,7 +36,7 @@ module LocalpuppetPreview
     def compile
       name = @request['node']
       Puppet.settings.handlearg('--environment', @request['environment'])
-      Puppet.settings.handlearg('--hiera_config', @setup['hiera'])
+      Puppet[:hiera_config] = @setup['hiera']
       Puppet::ApplicationSupport.push_application_context(Puppet.run_mode)
       environments = Puppet.lookup(:environments)
       environment = environments.get!(@request['environment']).override_with(manifest: @setup['manifest'])

@@ -18,6 +18,8 @@ module LocalpuppetPreview
     # Seconds that a child has to exit after its result, and between two looks.
     PATIENCE = 1.0
     PAUSE = 0.002
+    # Pages of Ruby's heap, 64 KiB each, that a compile takes before Ruby collects garbage.
+    PAGES = 1200
 
     def initialize(channel, setup)
       @channel = channel
@@ -80,16 +82,30 @@ module LocalpuppetPreview
       end
       Process.setrlimit(:CORE, 0)
       [$stdin, $stdout, $stderr].each { |stream| stream.reopen(File::NULL, 'r+') }
+      collect_late
       result = JSON.generate(Compile.new(request, @setup).result)
       writer.write("#{JSON.generate(Memo.lacking)}\n", result, "\n")
       writer.close
       exit!(0)
     end
 
+    # Let Ruby collect garbage only after a compile has taken some memory; most end before that.
+    def collect_late
+      GC.disable
+      most = GC.stat(:heap_allocated_pages) + PAGES
+      Thread.new do
+        sleep(0.05) while GC.stat(:heap_allocated_pages) < most
+        GC.enable
+      end
+    end
+
     def receive(pipe)
       child = @children.fetch(pipe)
       child[:data] << pipe.readpartial(1_048_576)
-      finish(pipe, "has more than #{@limits['result']} bytes") if child[:data].bytesize > @limits['result']
+      return finish(pipe, "has more than #{@limits['result']} bytes") if child[:data].bytesize > @limits['result']
+
+      # A program that the compile left may keep the pipe open.
+      finish(pipe, nil) if child[:data].end_with?("\n") && child[:data].count("\n") == 2
     rescue EOFError
       finish(pipe, nil)
     end

@@ -53,11 +53,26 @@ module LocalpuppetPreview
       Memo.install
       Puppet::Type.singleton_class.prepend(Types)
       Puppet::Pops::Loader::ModuleLoaders::FileBased.prepend(IndexHooks)
+      Puppet::Pops::Loader::BaseLoader.prepend(StaticEntries)
       Puppet::Pops::Lookup::DataHashFunctionProvider.prepend(Data)
       Puppet::Parser::TemplateWrapper.prepend(Templates)
       Puppet::Pops::Time::Timestamp.singleton_class.prepend(Now)
       Puppet::Pops::Evaluator::Collectors::ExportedCollector.prepend(Collector)
       Facter.singleton_class.prepend(MachineFacts)
+    end
+
+    # Puppet::Pops::Loader::BaseLoader: keeps what the static loader has, which Puppet asks for again
+    # and again through all others. It never changes, and is never hidden by another.
+    module StaticEntries
+      def load_typed(typed_name)
+        @static_entries ||= {}
+        @static_entries.fetch(typed_name) do
+          entry = super
+          static = Puppet::Pops::Loaders.static_loader.get_entry(typed_name) if entry && entry.value
+          @static_entries[typed_name] = entry if static && static.equal?(entry)
+          entry
+        end
+      end
     end
 
     # Puppet's own types that the parent has loaded: where a new Puppet would look for others first.

@@ -130,6 +130,7 @@ module LocalpuppetPreview
         fact('facts', [])
         fact('trusted', [])
         parameter(ALL)
+        nil
       end
 
       def query(function, arguments, answer)

@@ -63,16 +63,21 @@ module LocalpuppetPreview
 
       attr_accessor :template
 
+      # Return the names of the variables that a template may use; `nil` for all.
       def template_read(source)
-        return unless Reads.on?
         code = source.scan(CODE).join("\n")
         return Reads.everything if code.match?(OPAQUE)
 
-        code.scan(VARIABLE) do |name, keys|
-          next Reads.parameter(name) unless TREES.include?(name)
-
-          Reads.fact(name, keys.scan(/\[\s*(?:'([^']*)'|"([^"]*)")\s*\]/).map { |one, other| one || other })
+        code.scan(VARIABLE).to_set do |name, keys|
+          count_in_template(name, keys)
+          name
         end
+      end
+
+      def count_in_template(name, keys)
+        return Reads.parameter(name) unless TREES.include?(name)
+
+        Reads.fact(name, keys.scan(/\[\s*(?:'([^']*)'|"([^"]*)")\s*\]/).map { |one, other| one || other })
       end
 
       # Return the kind and the literal keys of `$facts['os']['family']`; `nil` for another expression.
@@ -219,11 +224,11 @@ module LocalpuppetPreview
     # Puppet::Parser::TemplateWrapper: copies every variable, of which the template uses some.
     module Template
       def result(string = nil)
-        VariableHooks.template_read(string || Reads.pause { Puppet::FileSystem.read_preserve_line_endings(@__file__) })
-        VariableHooks.template = true
+        source = string || Reads.pause { Puppet::FileSystem.read_preserve_line_endings(@__file__) }
+        VariableHooks.template = [VariableHooks.template_read(source)] if Reads.on?
         super
       ensure
-        VariableHooks.template = false
+        VariableHooks.template = nil
       end
     end
 
@@ -232,8 +237,21 @@ module LocalpuppetPreview
       def to_hash(*)
         return super unless VariableHooks.template
 
-        VariableHooks.template = false
-        VariableHooks.muted { super }
+        names, = VariableHooks.template
+        VariableHooks.template = nil
+        values = VariableHooks.muted { super }
+        names ? values.select { |name, _| named?(name, names) } : values
+      end
+
+      private
+
+      # A template knows a variable with other characters by another name.
+      def named?(name, names)
+        return names.include?(name) unless name.match?(/\W/)
+
+        used = names.include?(name.gsub(/\W/, '_'))
+        Reads.parameter(name) if used
+        used
       end
     end
 

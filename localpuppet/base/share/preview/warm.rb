@@ -24,6 +24,31 @@ module LocalpuppetPreview
       }
       include warm
     PUPPET
+    # With Puppet's own types.
+    RESOURCES = <<~'PUPPET'
+      class warm::resources (
+        Variant[Integer, Pattern[/x/], Enum['a']] $mode = 'a',
+        Hash[String, Optional[Array[Struct[{ 'k' => Boolean }]]]] $settings = { 'x' => [{ 'k' => true }] },
+      ) {
+        File { owner => 'root', mode => '0644' }
+        package { 'warm': ensure => installed }
+        -> file { ['/warm', '/warm/a']: ensure => directory, require => Package['warm'], notify => Service['warm'] }
+        ~> service { 'warm': ensure => running, enable => true, hasrestart => true }
+        exec { 'warm': command => '/bin/true', refreshonly => true, subscribe => File['/warm'], unless => 'x' }
+        @file { '/warm/b': content => inline_template("<%- [1].each do |x| -%>\n<%= x %> <%= @mode %>\n<%- end -%>\n") }
+        realize File['/warm/b']
+        File <| title == '/warm/a' |> { group => 'root' }
+        user { 'warm': ensure => present } group { 'warm': ensure => present }
+        $text = @("END")
+          ${mode} ${settings['x'][0]['k']}
+          | END
+        notice($text, "${warm::text}", assert_type(String, 'x'), 'x' in ['x'], !true, 1 + 2 * 3, [1] + [2], { 'a' => 1 } + { 'b' => 2 })
+      }
+      class warm::child inherits warm::resources { Exec['warm'] { command => '/bin/false' } }
+      include warm::child
+      contain warm::resources
+      Class['warm'] -> Class['warm::child']
+    PUPPET
     TYPES = %w[component exec file filebucket group notify package resources schedule service stage tidy user whit].freeze
 
     def self.up(setup)
@@ -40,7 +65,8 @@ module LocalpuppetPreview
       load_types(setup)
       return unless PuppetHooks::Types.loaded['notify']
 
-      Puppet[:code] = CODE
+      complete = TYPES.all? { |name| PuppetHooks::Types.loaded[name] }
+      Puppet[:code] = complete ? CODE + RESOURCES : CODE
       facts = Puppet::Node::Facts.new('warm', 'clientcert' => 'warm', 'os' => { 'family' => 'Debian' })
       node = Puppet::Node.new('warm', classes: {}, parameters: {})
       node.environment = environment
