@@ -72,8 +72,8 @@ def problem_of(words: Sequence[str], *, complete: bool = True) -> str:
         words: The words behind `localpuppet`.
         complete: Whether arguments and values of options must be there.
     """
-    words = [word.removesuffix("...") for word in words if not re.match(r"\[|[^\[]*\]$", word)]
-    words = [word for word in words if word]
+    named = [word for word in words if word != "..." and not re.match(r"\[|[^\[]*\]$", word)]
+    words = [word.removesuffix("...") for word in named]
     if " ".join(words) in COMMANDS:
         return ""
     try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def capture_command(
     node: NodeWiring, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Collect the facts and node documents of nodes, for a preview without the nodes.
+    """Collect what the catalogs of nodes depend on.
 
     Each node sends what the catalog of its last good run depended on: facts, the data of its input,
     and the answers to its queries. DIR gets one private file NODE.json for each. Values that may be
@@ -49,7 +49,7 @@ def capture_command(
     capture, its earlier file stays, and the command names it.
 
     Examples:
-      localpuppet capture --query '' nodes/                  every node of the inventory
+      localpuppet capture --query '' nodes/      every node of the inventory
       localpuppet capture --query role=web nodes/
       localpuppet capture --node web01.example.com nodes/ --json
     """

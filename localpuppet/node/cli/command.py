@@ -22,6 +22,8 @@ EXITS = {
     1: "the run or a file operation failed",
     2: "the command line, a file or a setting is invalid",
     3: "a tag moved, or a digest or signature is wrong",
+    4: "with preview --exit-code: catalogs differ",
+    5: "with preview --exit-code: compiling cannot show the effect of a change",
     69: "a server, the bus or a node does not answer",
     70: "a bug in localpuppet",
     75: "another process is busy, or the node is on hold: try again later",

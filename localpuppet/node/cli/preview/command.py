@@ -120,17 +120,18 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
     Without HEAD, the files as they are count, with uncommitted changes; without BASE, they are
     compared with the last commit.
 
-    The directory of --nodes has a file for each node, as 'localpuppet capture' writes them. If all
-    that a catalog depends on is unchanged, the catalog comes from the cache.
+    The directory of --nodes has a file for each node ('localpuppet capture --help'). If all that a
+    catalog depends on is unchanged, the catalog comes from the cache.
 
     A PATTERN names a type, with an optional title and parameter; '*' matches any text.
 
     Examples:
       localpuppet preview --nodes nodes                what uncommitted changes do
       localpuppet preview main...HEAD --nodes nodes    what a branch does
-      localpuppet preview main...HEAD --nodes nodes --markdown preview.md --html preview.html
-      localpuppet preview main --nodes nodes --ignore 'File[*]::mtime' --fail-on removed:Service
-      localpuppet preview main...HEAD --nodes nodes --cache .cache --shard 2/8
+      localpuppet preview main...HEAD --nodes nodes --markdown preview.md
+      localpuppet preview main --nodes nodes --ignore 'File[*]::mtime'
+      localpuppet preview main --nodes nodes --fail-on removed:Service
+      localpuppet preview main --nodes nodes --cache .cache --shard 2/8
     """
     from localpuppet.node.wiring.compile_engine import compile_engine
     from localpuppet.node.wiring.preview import PreviewWiring
