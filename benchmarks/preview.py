@@ -2,7 +2,7 @@
 
 - The cache is filled from one real compile for each role, with the names of the other nodes put in:
   10,000 real compiles take half an hour. The first fill is measured with `--sample` nodes instead.
-- Every figure is of the command `localpuppet preview`, in a process of its own.
+- Every figure is of the command `localpuppet preview`, in a separate process.
 - CPU for each catalog is measured in turn with `puppet catalog compile` and, if it is installed,
   octocatalog-diff.
 
@@ -185,7 +185,7 @@ def with_name(result: CompileResult, before: str, after: str) -> CompileResult:
 
 
 class ProcessorTime:
-    """The processor time of this process and all that it starts, by a control group of its own.
+    """The processor time of this process and all that it starts, by a separate control group.
 
     The compiler's processes are children of a process that ends them, so `getrusage` misses them.
     """

@@ -85,7 +85,7 @@ def test_three_dots_mean_the_commit_where_both_parted(repository: Repository) ->
     repository.git("checkout", "-qb", "topic")
     head = repository.commit(a="topic")
     repository.git("checkout", "-q", "main")
-    repository.commit(b="main goes on")
+    repository.commit(b="main continues")
     base, topic = repository.trees("main...topic")
     assert (base.revision.commit, topic.revision.commit) == (fork, head)
 
