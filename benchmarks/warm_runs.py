@@ -42,6 +42,12 @@ class Host:
         warm(self._node)
         self._runner = ForkRunner(partial(run_order, self._node))
 
+    def settle(self) -> None:
+        """Wait until the environment server has read its code, if a run has left names."""
+        names = self._place.path.with_suffix(".names")
+        while self._server is not None and names.exists() and not self._environments():
+            time.sleep(0.01)
+
     def serve(self, *, wait: bool) -> None:
         """Have a server, if need be a new one, that listens; or do not wait for that."""
         if self._server is not None:
@@ -84,10 +90,25 @@ class Host:
         ours = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = ours.ru_utime + ours.ru_stime
         if self._server is not None:
-            stat = Path(f"/proc/{self._server.identity.pid}/stat").read_text().rpartition(")")[2]
             # A server that has ended stays a zombie until the next one is started.
-            seconds += sum(map(int, stat.split()[13:15])) / TICK
+            for pid in (self._server.identity.pid, *self._environments()):
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+                seconds += sum(map(int, stat.split()[13:15])) / TICK
         return seconds
+
+    def _environments(self) -> list[int]:
+        """Return the environment server, once it has read its code."""
+        assert self._server is not None
+        pid = self._server.identity.pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            return [
+                int(child)
+                for child in children
+                if Path(f"/proc/{child}/comm").read_text() == "environment\n"
+            ]
+        except OSError:
+            return []
 
 
 def main() -> None:
@@ -99,6 +120,7 @@ def main() -> None:
             host.recycle()
         else:
             host.serve(wait=True)
+            host.settle()
         print(json.dumps(host.run(noop=word == "noop")), flush=True)
 
 

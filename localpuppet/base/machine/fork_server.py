@@ -66,7 +66,8 @@ class ForkServerClient:
         The child gets this process's limits, priority, processors and umask.
 
         Args:
-            request: The request, besides `cwd` and `umask`; JSON.
+            request: The request, besides `cwd` and `umask`; JSON. The server receives only the
+                value of `environment`, the key of an environment, or an empty string.
             cwd: Its working directory.
             keep: A file descriptor that it keeps after localpuppet dies.
             group: The name of its cgroup.
@@ -75,7 +76,7 @@ class ForkServerClient:
             UnavailableError: The server made no child; the message says why.
             StateError: A child that did not begin cannot be killed.
         """
-        forked = self._connect()
+        forked = self._connect(str(request.get("environment", "")))
         try:
             forked.greet()
             child = SystemChild(self._processes, forked, make_output(group), Cgroup.make(group))
@@ -102,13 +103,16 @@ class ForkServerClient:
         return child
 
     def memory(self) -> int | None:
-        """Return the resident memory of the server in bytes; `None` if no server runs."""
+        """Return the server's memory in bytes, with its children's own; `None` without a server."""
         server = self.process()
         try:
             text = Path(f"/proc/{server.pid}/statm").read_text("ascii")
         except OSError:
             return None
-        return int(text.split()[1]) * resource.getpagesize() if server.pid else None
+        if not server.pid:
+            return None
+        own = int(text.split()[1]) * resource.getpagesize()
+        return own + sum(map(_private_memory, _children(server.pid)))
 
     def process(self) -> ProcessId:
         """Return the server's process; `NOBODY` if no server runs."""
@@ -124,7 +128,7 @@ class ForkServerClient:
         text = f"{server.pid} {server.boot_id} {server.started}\n"
         write_durably(self._note, text.encode(), mode=0o600)
 
-    def _connect(self) -> "_Forked":
+    def _connect(self, environment: str) -> "_Forked":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             connection.settimeout(HELLO)
@@ -132,6 +136,7 @@ class ForkServerClient:
             pid, user = _peer(connection)
             if user != os.geteuid():
                 raise UnavailableError(f"is a process of user id {user}", where="the fork server")
+            connection.sendall(f"{environment}\n".encode())
             return _Forked(connection, os.pidfd_open(pid), self._processes)
         except OSError as error:
             connection.close()
@@ -311,6 +316,24 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
     return int(pid), int(user)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of a process; none if the kernel does not list them."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def _private_memory(pid: int) -> int:
+    """Return the bytes of memory that a process shares with no other; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def _umask() -> int:

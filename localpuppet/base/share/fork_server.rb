@@ -9,7 +9,8 @@ require_relative 'compiled_ruby'
 # in a `puppet apply` that the agent has started (docs/adr/0035-fork-server.md).
 #
 # The server has no settings, modules or data of a run: the child loads those. The server accepts a
-# connection, checks the peer's user, and forks; the child sends
+# connection, checks the peer's user, receives the key of an environment (or an empty line), and
+# forks, or makes the environment server fork (warm_environment.rb); the child sends
 #
 #   hello PID                       and receives, in one message with the descriptors of the output
 #                                   and of the node's lock, LENGTH\n and LENGTH bytes of JSON
@@ -24,6 +25,8 @@ module LocalpuppetForkServer
   RECYCLE = 10
   # Seconds until a child must have its request, and the maximum bytes of the request.
   PATIENCE = 10
+  # Seconds until a client that has connected must have sent a line.
+  GREETING = 2
   REQUEST = 4 * 1024 * 1024
   # Variables that Ruby or Puppet read while loading: another value needs another server.
   SAME = /\A(?:RUBY|GEM_|BUNDLE|LANG|LC_|AUGEAS|TZ\z|HOME\z|PATH\z)/
@@ -41,10 +44,13 @@ module LocalpuppetForkServer
     require 'facter'
     # Puppet allows other implementations of Facter; Facter caches what it resolved.
     Facter::SessionCache.invalidate_all_caches if defined?(Facter::SessionCache)
+    require_relative 'environment_server'
   end
 
   # The files that the server was built from, and directories that may get new ones.
   class Library
+    attr_reader :roots
+
     def initialize(pack)
       features = $LOADED_FEATURES.select { |path| path.start_with?('/') }
       libraries = File.foreach('/proc/self/maps', chomp: true).filter_map { |line| line[%r{ (/.*)}, 1] }
@@ -103,10 +109,11 @@ module LocalpuppetForkServer
 
   # A run, in a child process.
   class Run
-    def initialize(connection, library, command)
+    # `served`: the library, Puppet's command, the file of names; an environment or `nil`
+    def initialize(connection, served, environment = nil)
       @connection = connection
-      @library = library
-      @command = command
+      @library, @command, @names = served
+      @environment = environment
     end
 
     # Become the requested Puppet; exit without a request, or if the run must start cold.
@@ -119,6 +126,7 @@ module LocalpuppetForkServer
         exit!(0)
       end
       become(request, output, lock)
+      enter(request)
       @connection.write("begun\n")
       tell_at_exit
     rescue StandardError => e
@@ -159,6 +167,7 @@ module LocalpuppetForkServer
       return "its Puppet is #{request.fetch('version')}" unless request.fetch('version') == Puppet.version
       return 'its puppet.facter_conf is another than when the agent started' unless request['facter'] == FACTER
       return 'Ruby is to warn or to debug' if $VERBOSE || $DEBUG
+      return 'its release is another than the environment has' unless @environment.nil? || @environment.serves?(request)
 
       name = (request.fetch('env').keys | ENV.keys).grep(SAME).find { |key| request['env'][key] != ENV.fetch(key, nil) }
       return "its environment has another #{name} than the fork server" if name
@@ -185,6 +194,14 @@ module LocalpuppetForkServer
       LocalpuppetCompiledRuby.forked
     end
 
+    def enter(request)
+      key = request.fetch('environment')
+      return if key.empty?
+
+      names = LocalpuppetWarmEnvironment::Names.new(@names, key, LocalpuppetWarmEnvironment.roots(request))
+      LocalpuppetWarmEnvironment.enter(@environment, names)
+    end
+
     def tell_at_exit
       process = Process.pid
       at_exit do
@@ -201,15 +218,37 @@ module LocalpuppetForkServer
     end
   end
 
+  # Reports the end of a run to its supervisor.
+  def self.say(connection, word)
+    connection.write("#{word}\n")
+    connection.close
+  rescue SystemCallError
+    nil # its supervisor was killed
+  end
+
+  # Set this process's name in lists of processes; return the one before.
+  def self.rename(name)
+    before = File.read('/proc/self/comm').chomp
+    File.write('/proc/self/comm', name)
+    before
+  rescue SystemCallError
+    'ruby'
+  end
+
+  def self.ended(status)
+    status.signaled? ? "killed #{status.termsig}" : "exited #{status.exitstatus}"
+  end
+
   # The server.
   class Server
+    # `served`: the library, Puppet's command, the file of names
     # `limits`: maximum runs, seconds and bytes of memory; launching.py sets them
-    def initialize(path, command, pack, limits)
-      @command = command
+    def initialize(path, served, limits)
+      @served = served
       @limits = limits
-      @library = Library.new(pack)
       @runs = 0
       @end = Process.clock_gettime(Process::CLOCK_MONOTONIC) + limits.fetch('seconds')
+      @environment = EnvironmentServer.new(served)
       File.unlink(path) if File.socket?(path)
       File.umask(0o177)
       @listener = UNIXServer.new(path)
@@ -218,64 +257,69 @@ module LocalpuppetForkServer
     # Serve one run after another. Returns in a child, as that run; the server itself exits.
     def serve
       loop do
+        return if @environment.renew { @listener.close } == :child
+
         left = @end - Process.clock_gettime(Process::CLOCK_MONOTONIC)
         ready, = IO.select([@listener, $stdin], nil, nil, [left, 0].max)
         exit!(RECYCLE) if ready.nil? # too old
         exit!(0) if ready.include?($stdin) # the agent has ended
         connection = @listener.accept
-        next connection.close unless connection.getpeereid.first == Process.euid
+        next connection.close unless connection.getpeereid.first == Process.euid && connection.wait_readable(GREETING)
 
-        return if answer(connection) == :child
+        return if answer(connection, connection.recv(100).chomp) == :child
       end
     end
 
     private
 
-    def answer(connection)
-      file = @library.changed
+    def answer(connection, key)
+      file = @served.first.changed
       retire(connection, "#{file} has changed since the fork server read it") if file
+      ended = @environment.run(connection, key)
+      return done(ended) if ended
+
       child = fork
       if child.nil?
         @listener.close
-        Run.new(connection, @library, @command).take
+        @environment.leave
+        Run.new(connection, @served).take
         return :child
       end
-      tell(connection, Process.wait2(child).last)
+      ended = LocalpuppetForkServer.ended(Process.wait2(child).last)
+      LocalpuppetForkServer.say(connection, ended)
+      done(ended)
+    rescue EnvironmentServer::Lost
+      retire(connection, 'the environment server was killed')
     rescue Errno::EAGAIN, Errno::ENOMEM
       retire(connection, 'there is no process to be had')
     end
 
-    def tell(connection, status)
-      say(connection, status.signaled? ? "killed #{status.termsig}" : "exited #{status.exitstatus}")
+    def done(ended)
       @runs += 1
       # A failed run may have changed files that this server was built from.
-      exit!(RECYCLE) unless status.success? && @runs < @limits['runs'] && memory < @limits['memory']
-    end
+      return if ended == 'exited 0' && @runs < @limits['runs'] && memory < @limits['memory']
 
-    def retire(connection, reason)
-      say(connection, "cold #{reason}")
+      @environment.stop
       exit!(RECYCLE)
     end
 
-    def say(connection, word)
-      connection.write("#{word}\n")
-      connection.close
-    rescue SystemCallError
-      nil # its supervisor was killed
+    def retire(connection, reason)
+      LocalpuppetForkServer.say(connection, "cold #{reason}")
+      exit!(RECYCLE)
     end
 
     def memory
-      File.read('/proc/self/statm').split[1].to_i * 4096
+      [File.read('/proc/self/statm').split[1].to_i * 4096, @environment.memory].max
     end
   end
 
   # Load the library, and serve; returns in the process of a run.
-  def self.start(path, command, pack, limits)
+  def self.start(path, command, pack, limits, names)
     politely do
       read_library
       4.times { GC.start }  # objects are now old: the children's collector skips them
     end
-    Server.new(path, command, pack, limits).serve
+    Server.new(path, [Library.new(pack), command, names], limits).serve
   end
 
   # Run a block at low priority, if localpuppet may raise the priority again afterwards.

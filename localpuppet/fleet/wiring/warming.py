@@ -39,6 +39,7 @@ def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess
         lean=lean_start(node, installation),
         script=shared_file("fork_server.rb"),
         socket=server.path,
+        names=server.path.with_suffix(".names"),
         limits=limits,
     )
     process = start_kept(command, env=env)

@@ -3,6 +3,7 @@
 docs/reference/puppet-command.md has the facts about Puppet behind these choices.
 """
 
+import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,6 +90,7 @@ class Compilation:
         hiera_config: The release's `hiera.yaml`, if it has one.
         site_manifest: The `.pp` file, or a directory of them. The option for it depends on Puppet's
             subcommand.
+        immutable: Whether the release's code does not change, so that it may be read in advance.
     """
 
     own_directories: Mapping[str, Path]
@@ -100,6 +102,14 @@ class Compilation:
     modulepath: Sequence[Path]
     hiera_config: Path | None
     site_manifest: Path
+    immutable: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return a digest of the names of its code's directories; empty if the code may change."""
+        names = [self.environments / self.environment, *self.modulepath, *self.environment_code]
+        text = "\0".join(map(str, names))
+        return hashlib.sha256(text.encode()).hexdigest() if self.immutable else ""
 
     @property
     def options(self) -> list[str]:

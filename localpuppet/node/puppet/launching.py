@@ -64,6 +64,8 @@ class PuppetLaunch:
         more: More variables for Puppet and its children.
         lock: The descriptor of the node's lock.
         group: The name for its cgroup.
+        environment: The key of the environment whose code the fork server may have read in advance;
+            empty if it may not.
     """
 
     installation: Installation
@@ -72,6 +74,7 @@ class PuppetLaunch:
     more: Mapping[str, str]
     lock: int
     group: str
+    environment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,7 @@ def _warm(run: PuppetLaunch, fork_server: PuppetForkServer, facter: FacterConf |
         # As a run has it once lean_start.rb has taken the tuning out of it again.
         "env": {**run.base, **run.more},
         "version": run.installation.version,
+        "environment": run.environment,
         "libdir": run.installation.settings["libdir"],
         "facter": None if facter is None else [str(facter.file), str(facter.cache)],
     }
@@ -137,6 +141,7 @@ def server_command(
     lean: LeanStart,
     script: Path,
     socket: Path,
+    names: Path,
     limits: ServerLimits,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command of the fork server, and its environment.
@@ -150,6 +155,7 @@ def server_command(
         lean: How Ruby starts.
         script: The server's program: `base/share/fork_server.rb`.
         socket: The socket on which it listens.
+        names: The file in which runs leave the names of what they read.
         limits: The server's limits.
 
     Raises:
@@ -160,7 +166,7 @@ def server_command(
     if any(character.isspace() for path in (lean.file, script) for character in str(path)):
         raise UnavailableError("RUBYOPT cannot hold a path with spaces", where=str(script))
     pack = None if lean.compiled is None else str(lean.compiled / "pack")
-    words = [str(socket), installation.command, pack, asdict(limits)]
+    words = [str(socket), installation.command, pack, asdict(limits), str(names)]
     variables = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}
     env = environment(base, lean=replace(lean, then=script), more=variables)
     return [installation.command, "--version"], env

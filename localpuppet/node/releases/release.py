@@ -69,6 +69,11 @@ class Release:
         return "work-tree" if self.work_tree else self.name
 
     @property
+    def is_immutable(self) -> bool:
+        """Return whether all its modules are those of tags, which do not change."""
+        return not (self.mutable or self.work_tree or self.base)
+
+    @property
     def environment_code(self) -> tuple[Path, ...]:
         """Directories from which Puppet loads code for every module, like its environment's."""
         return tuple(path for path in self.own_code.values() if path != self.site_manifest)

@@ -355,6 +355,7 @@ class Supervisor:
             more={**node.variables_of_calls, "LOCALPUPPET_RUN": run.id, **call.variables},
             lock=lock.fd,
             group=f"localpuppet-{run.id}",
+            environment=call.compilation.key,
         )
         return launch(
             given,

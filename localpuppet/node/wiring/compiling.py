@@ -93,6 +93,7 @@ def compilation(
         modulepath=(*release.whole_modulepath, OWN_MODULES),
         hiera_config=release.hiera_config,
         site_manifest=release.site_manifest or settings.site_manifest,
+        immutable=release.is_immutable,
     )
 
 

@@ -25,6 +25,7 @@ from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_fork_server, require_puppet
 from tests.rigs.node import PATIENCE, Node, make_node
+from tests.rigs.warm.memory import remembers
 
 SECRET = "hunter2-" + "kGwq0Zc7"
 # What has been read, and what Puppet would load in a run: a type, a provider, a face, a command.
@@ -92,6 +93,7 @@ class Served:
             "argv": [installation.command, "apply", "--modulepath", modules, *arguments],
             "env": {**program_environment(), **env},
             "version": installation.version,
+            "environment": "",
             "libdir": installation.settings["libdir"],
             "facter": None,
         }
@@ -145,6 +147,7 @@ def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> Non
     # Where the name is does not count then: it is the kernel that says who is there.
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(served.server.path))
+        probe.sendall(b"\n")
         assert probe.recv(100).startswith(b"hello "), "it is there for us"
     changed = [served.server.path, *served.server.path.parents]
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in changed}
@@ -193,23 +196,11 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     assert not remembers(served.pid, SECRET)
 
 
-def remembers(pid: int, word: str) -> bool:
-    """Return whether a word stands in what a process has written into its memory."""
-    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            match = re.match(r"(\w+)-(\w+) rw", line)
-            if match:
-                first, last = (int(number, 16) for number in match.groups())
-                file.seek(first)
-                if word.encode() in file.read(last - first):
-                    return True
-    return False
-
-
 def test_whoever_asks_for_a_child_and_goes_away_leaves_nothing(served: Served) -> None:
     before = served.pid
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.server.path))
+        connection.sendall(b"\n")
         child = int(connection.recv(100).split()[1])
     served.node.wait_until(lambda: not Path(f"/proc/{child}").exists())
     assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)

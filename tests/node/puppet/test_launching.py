@@ -71,6 +71,7 @@ def test_a_run_starts_warm_with_what_a_cold_one_has_once_it_runs(
         "argv": [PUPPET, "apply", "--noop"],
         "env": {"PATH": "/bin", "LC_ALL": "C", "LOCALPUPPET_RUN": "1"},
         "version": "7.23.0",
+        "environment": "",
         "libdir": "/var/lib/puppet/lib",
         "facter": None,
     }
@@ -102,9 +103,14 @@ def test_a_node_without_a_server_says_nothing_of_one(processes: FakeProcesses) -
 
 
 def _command(lean: LeanStart, script: str) -> tuple[list[str], dict[str, str]]:
-    path, socket = Path(script), Path("/s")
     return server_command(
-        INSTALLATION, base={}, lean=lean, script=path, socket=socket, limits=LIMITS
+        INSTALLATION,
+        base={},
+        lean=lean,
+        script=Path(script),
+        socket=Path("/s"),
+        names=Path("/names"),
+        limits=LIMITS,
     )
 
 
@@ -114,7 +120,7 @@ def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() 
     assert env["RUBYOPT"] == "--x -r/lean.rb -r/fork.rb"
     assert env["LOCALPUPPET_FORK_SERVER"] == (
         '["/s", "/usr/bin/puppet", "/ruby/pack",'
-        ' {"runs": 100, "seconds": 43200, "memory": 167772160}]'
+        ' {"runs": 100, "seconds": 43200, "memory": 167772160}, "/names"]'
     )
 
 
@@ -128,6 +134,4 @@ def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() 
 )
 def test_there_is_no_server_where_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
     with pytest.raises(UnavailableError, match="RUBYOPT"):
-        server_command(
-            INSTALLATION, base={}, lean=lean, script=Path(script), socket=Path("/s"), limits=LIMITS
-        )
+        _command(lean, script)
