@@ -192,10 +192,10 @@ def _new_version(top: Path, names: Sequence[str], chance: random.Random) -> Muta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofStep:
-    """What one mutation did.
+    """What mutations did.
 
     Attributes:
-        mutation: The mutation.
+        mutations: The mutations.
         nodes: How many nodes there are.
         compiled: The nodes that the preview compiled again.
         changed: Those whose catalogs differ, with every node compiled.
@@ -204,7 +204,7 @@ class ProofStep:
         invalid: Why the release cannot be used at all; empty for most.
     """
 
-    mutation: Mutation
+    mutations: tuple[Mutation, ...]
     nodes: int = 0
     compiled: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -283,17 +283,18 @@ class MutationProof:
         self._fresh = {compiled.node: compiled for compiled in filler.compile(side, self.nodes)}
         return self._fresh
 
-    def step(self, chance: random.Random) -> ProofStep:
+    def step(self, chance: random.Random, *, count: int = 1) -> ProofStep:
         """Mutate the release, and compare what the cache has with fresh compiles."""
         self._number += 1
         new = self.places / _name(self._number)
         shutil.copytree(self.current, new, symlinks=True)
-        mutation = mutate(new, chance, sorted({*self._absent}))
+        absent = sorted({*self._absent})
+        mutations = tuple(mutate(new, chance, absent) for _ in range(count))
         try:
             side = self.side(new)
         except LocalpuppetError as error:
             shutil.rmtree(new)
-            return ProofStep(mutation=mutation, invalid=str(error))
+            return ProofStep(mutations=mutations, invalid=str(error))
         before = self._fresh
         search = CacheSearch(self.cache, [side])
         hits: dict[str, CompileOutcome] = {}
@@ -303,7 +304,7 @@ class MutationProof:
                 hits[node.name] = answer.outcome
         fresh = self.compile_all(side)
         result = ProofStep(
-            mutation=mutation,
+            mutations=mutations,
             nodes=len(self.nodes),
             compiled=tuple(sorted(node for node in fresh if node not in hits)),
             changed=_differing(before, fresh),
@@ -369,7 +370,8 @@ def _name(number: int) -> str:
 
 def summary(steps: Sequence[ProofStep]) -> str:
     """Return a table: mutations by kind, and what was needless."""
-    counts = Counter(f"{step.mutation.operation} {step.mutation.category}" for step in steps)
+    mutations = [mutation for step in steps for mutation in step.mutations]
+    counts = Counter(f"{mutation.operation} {mutation.category}" for mutation in mutations)
     nodes = sum(step.nodes for step in steps)
     needless = sum(len(step.needless) for step in steps)
     compiled = sum(len(step.compiled) for step in steps)
@@ -380,7 +382,7 @@ def summary(steps: Sequence[ProofStep]) -> str:
     return "\n".join(
         [
             *lines,
-            f"{len(steps)} mutations ({invalid} make no release), {nodes} compiles,"
+            f"{len(mutations)} mutations ({invalid} steps make no release), {nodes} compiles,"
             f" {changed} differ, {compiled} compiled again, {needless} needlessly"
             f" ({100 * needless / max(nodes, 1):.1f} %), {missed} missed",
         ]

@@ -16,8 +16,11 @@ from tests.rigs.preview_mutations import MutationProof, summary
 
 DATA = Path(__file__).parents[2] / "data" / "preview"
 OTHERS = os.environ.get("PREVIEW_REPOSITORIES", "")
-# The part of all compiles that may be repeated with the same result.
-MAX_NEEDLESS = 0.05
+# The part of all compiles that may be repeated with the same result. Each node of these small
+# repositories uses most of the code, so that a change without effect concerns most nodes.
+MAX_NEEDLESS = 0.25
+
+pytestmark = pytest.mark.puppet
 
 
 def repositories() -> list[Path]:
@@ -28,27 +31,31 @@ def repositories() -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("repository", "seed", "count"),
+    ("repository", "seed", "steps", "mutations"),
     [
-        (DATA / "shop", 28, 30),
-        (DATA / "works", 28, 30),
+        (DATA / "shop", 28, 10, 3),
+        (DATA / "works", 28, 10, 3),
         *(
-            pytest.param(DATA / name, seed, 60, marks=LONG)
+            pytest.param(DATA / name, seed, 60, 1, marks=LONG)
             for name in ("shop", "works")
             for seed in range(4)
         ),
-        *(pytest.param(path, 28, 30, marks=LONG) for path in repositories()),
+        *(pytest.param(path, 28, 30, 1, marks=LONG) for path in repositories()),
     ],
     ids=lambda value: value.name if isinstance(value, Path) else str(value),
 )
 def test_no_effect_of_a_mutation_is_missed(
-    node: Node, tmp_path: Path, repository: Path, seed: int, count: int
+    node: Node, tmp_path: Path, repository: Path, seed: int, steps: int, mutations: int
 ) -> None:
     nodes = Path(f"{repository}-nodes")
+    done = []
     with MutationProof.open(repository, nodes, tmp_path / "proof", root=node.root) as proof:
-        steps = [proof.step(random.Random(seed * 1000 + number)) for number in range(count)]  # noqa: S311
-    assert [(str(step.mutation), step.missed) for step in steps if step.missed] == []
-    compiles = sum(step.nodes for step in steps)
-    needless = sum(len(step.needless) for step in steps)
-    assert needless <= MAX_NEEDLESS * compiles, summary(steps)
-    assert sum(len(step.changed) for step in steps) > count / 4
+        for number in range(steps):
+            chance = random.Random(seed * 1000 + number)  # noqa: S311
+            done.append(proof.step(chance, count=mutations))
+    missed = [(*map(str, step.mutations), step.missed) for step in done if step.missed]
+    assert missed == [], summary(done)
+    if mutations == 1:
+        needless = sum(len(step.needless) for step in done)
+        assert needless <= MAX_NEEDLESS * sum(step.nodes for step in done), summary(done)
+    assert sum(len(step.changed) for step in done) > steps / 4, summary(done)
