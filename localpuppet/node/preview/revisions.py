@@ -94,6 +94,7 @@ class Checkouts:
         git: Git.
         states: Remembers the files of commits.
         budget: Returns what one checkout may write.
+        own: Directories of localpuppet, which are no files of the work tree.
     """
 
     work_tree: Path
@@ -101,6 +102,7 @@ class Checkouts:
     git: GitProgram
     states: TreeStates
     budget: Callable[[], Budget]
+    own: tuple[Path, ...] = ()
 
     def trees(self, revisions: RevisionRange) -> tuple[RevisionTree, RevisionTree]:
         """Return the files of both revisions.
@@ -226,12 +228,20 @@ class Checkouts:
     def _note_metadata(self, place: Path, commit: str) -> None:
         self.states.put(f"{commit}{_METADATA}", {"": tree_metadata(place)})
 
+    def _is_no_code(self, directory: str, names: list[str]) -> set[str]:
+        """Return what a copy of the work tree leaves out: git's files and those of localpuppet.
+
+        A root or cache of a job is often in the work tree. A copy of the cache would contain
+        itself, and a state directory has keys.
+        """
+        place = Path(directory).resolve()
+        own = {path.name for path in map(Path.resolve, self.own) if path.parent == place}
+        return ({_GIT} | own) & {*names}
+
     def _copy(self, places: Path) -> RevisionTree:
         new = places / f".{os.urandom(6).hex()}"
         with disk_errors(new):
-            shutil.copytree(
-                self.work_tree, new, symlinks=True, ignore=lambda _path, names: {_GIT} & {*names}
-            )
+            shutil.copytree(self.work_tree, new, symlinks=True, ignore=self._is_no_code)
             new.chmod(0o700)
             states = tree_states(new)
             key = digest(packed({**states})).hex()

@@ -71,8 +71,12 @@ class MutableCode:
         modules = self._node.settings.modules
         return TrunkStaging(modules=modules, files=self._sources.files, locked=self._locked_modules)
 
-    def work_tree(self, directory: Path) -> "Release":
+    def work_tree(self, directory: Path, name: str | None = None) -> "Release":
         """Return the code of a work tree, with its modules; see `WorkTrees.release`.
+
+        Args:
+            directory: The top of the work tree.
+            name: The name of the release; by default that of the directory.
 
         Raises:
             LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
@@ -86,7 +90,7 @@ class MutableCode:
             ignored=self._sources.ignored,
             note=self._node.observe("").note,
         )
-        return trees.release(directory)
+        return trees.release(directory, name)
 
     def _locked_modules(self) -> "LockedModules":
         from localpuppet.node.releases.mutable.modules import LockedModules

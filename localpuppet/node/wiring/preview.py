@@ -19,6 +19,7 @@ from localpuppet.node.preview.previewing import (
     preview,
 )
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
+from localpuppet.node.releases.lockfile import MANIFEST
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
@@ -154,6 +155,7 @@ class PreviewWiring:
             git=self._releases.sources.local_git(),
             states=cache,
             budget=Budget,
+            own=(self.cache_directory(order.cache), self._node.settings.state),
         )
         base, head = checkouts.trees(order.revisions)
         return self.side(base, cache), self.side(head, cache)
@@ -164,13 +166,19 @@ class PreviewWiring:
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
         """
-        from localpuppet.base.errors import LocalpuppetError, errors_at
+        from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
         from localpuppet.node.preview.layout import LAYOUT, layout_digest
         from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
 
-        with errors_at(tree.revision.name, LocalpuppetError):
-            release = self._releases.mutable.work_tree(tree.directory)
-            release = replace(release, name=tree.revision.name)
+        name = tree.revision.name
+        if not (tree.directory / MANIFEST).exists():
+            raise InvalidInputError(
+                f"this revision has no {MANIFEST}",
+                where=name,
+                hint="make it from the Puppetfile: 'localpuppet release import'; then commit it",
+            )
+        with errors_at(name, LocalpuppetError):
+            release = self._releases.mutable.work_tree(tree.directory, name)
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
             index = ReleaseIndex.of(roots, cache)
             site = self._node.settings.site_manifest

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,19 @@ def test_the_files_as_they_are(repository: Repository) -> None:
     _, again = repository.trees("main")
     assert again.directory != head.directory
     assert (head.directory / "a").read_text() == "uncommitted"
+
+
+def test_a_cache_and_a_root_in_the_work_tree_are_no_code(repository: Repository) -> None:
+    repository.commit(a="1")
+    cache, state = repository.top / "ci" / "cache", repository.top / "ci" / "root" / "var"
+    for directory in (cache, state):
+        directory.mkdir(parents=True)
+        (directory / "file").write_text("of localpuppet")
+    (repository.top / "ci" / "own").write_text("of the repository")
+    inside = replace(repository.checkouts, directory=cache, own=(cache, state))
+    _, head = inside.trees(RevisionRange.parse("main"))
+    copied = [path for path in head.directory.rglob("*") if path.is_file()]
+    assert {path.relative_to(head.directory).as_posix() for path in copied} == {"a", "ci/own"}
 
 
 def test_three_dots_mean_the_commit_where_both_parted(repository: Repository) -> None:

@@ -43,11 +43,12 @@ class WorkTrees:
     ignored: Callable[[Path], Ignored]
     note: Callable[[str], None]
 
-    def release(self, directory: Path) -> Release:
+    def release(self, directory: Path, name: str | None = None) -> Release:
         """Return a work tree as a release, with its modules on this node.
 
         Args:
             directory: The top of the work tree.
+            name: The name of the release; by default that of the directory.
 
         Raises:
             InvalidInputError: The directory is not a work tree, others may write to it, or manifest
@@ -62,7 +63,7 @@ class WorkTrees:
         lock = self.files.pinned(place, manifest)
         for path in lock.paths.values():
             refuse_foreign(Path(path))
-        name = called(place)
+        name = name or called(place)
         self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
         with errors_at(str(place / MANIFEST), LocalpuppetError):
             release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
@@ -129,5 +130,5 @@ def _refuse(directory: Path) -> None:
     if not (directory / MANIFEST).exists():
         hint = "create it; it may be empty"
         if (directory / "Puppetfile").exists():
-            hint = "'localpuppet release import' makes it of the Puppetfile"
+            hint = "make it from the Puppetfile: 'localpuppet release import'"
         raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)
