@@ -68,6 +68,7 @@ class CacheFiller:
         for compiled in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
             request = self._requests.pop(compiled.node)
             batch.append(_stored(side, captures[compiled.node], request, compiled))
+            self.advance()
             if len(batch) >= BATCH:
                 yield from self._store(batch)
                 batch.clear()
@@ -99,7 +100,6 @@ class CacheFiller:
     def _store(self, batch: Sequence[tuple[StoredResult, NodeReadings]]) -> Iterator[NodeCompile]:
         outcomes = self.cache.store([result for result, _ in batch])
         for (result, (types, impure)), outcome in zip(batch, outcomes, strict=True):
-            self.advance()
             yield NodeCompile(
                 node=result.node, outcome=outcome, types=types, impure=impure, result=result
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from zlib import crc32
 
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.node.preview.blind_spots import blind_changes, blind_spots
@@ -41,6 +42,7 @@ from localpuppet.node.preview.served_files import ServedFiles
 _AT_A_TIME = 32
 _BEFORE, _AFTER = 0, 1
 _ROLE = "role::"
+_MAX_NAME = 40  # characters of a revision in the progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +183,7 @@ class _Preview:
                     self._cached += 1
 
     def _compile(self, nodes: Sequence[CapturedNode], side: int) -> None:
-        self._compiling = len(nodes)
+        self._compiling, self._side = len(nodes), side
         self._done = -1
         if not nodes:
             return
@@ -192,7 +194,8 @@ class _Preview:
 
     def _advance(self) -> None:
         self._done += 1
-        self._ports.progress.count(self._done, self._compiling, "catalogs compiled")
+        name = shortened(self._sides[self._side].revision.name, _MAX_NAME)
+        self._ports.progress.count(self._done, self._compiling, f"catalogs of {name} compiled")
 
     def _note(self, compiled: NodeCompile) -> None:
         self._compiled += 1
@@ -222,8 +225,8 @@ class _Preview:
     def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
         """Compile nodes with both releases and compare what is in memory."""
         results: dict[str, list[NodeCompile]] = {node.name: [] for node in nodes}
-        for side in self._sides:
-            self._done, self._compiling = 0, len(nodes)
+        for number, side in enumerate(self._sides):
+            self._done, self._compiling, self._side = 0, len(nodes), number
             for compiled in self._filler.compile(side, nodes):
                 results[compiled.node].append(compiled)
                 self._note(compiled)

@@ -1,5 +1,6 @@
 """`localpuppet preview`: show what a change does to every node."""
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,7 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
     return PreviewOrder(
         work_tree=given["work_tree"].absolute(),
         revisions=RevisionRange.parse(given["revisions"]),
-        nodes=given["directory"].absolute(),
+        nodes=Path(os.path.abspath(given["directory"])),  # noqa: PTH100 - shown without `..`
         cache=given["cache"] and given["cache"].absolute(),
         shard=None if given["shard"] is None else _shard(given["shard"]),
     )
