@@ -40,7 +40,7 @@ def preview_html(result: PreviewResult) -> str:
         tiles="".join(_tiles(result)),
         problems="".join(_problems(result)),
         groups="".join(_groups(result.groups)),
-        count=str(len(result.groups)),
+        count=wording.count(len(result.groups), "group"),
         notes="".join(f"<li>{_text(note)}</li>" for note in result.notes),
         statistics=_text(wording.statistics(result)),
     )

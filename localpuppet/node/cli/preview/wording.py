@@ -82,6 +82,8 @@ def revisions(result: PreviewResult) -> str:
 
 
 def _revision(revision: PreviewRevision) -> str:
+    if revision.name == revision.commit:  # a pipeline names commits
+        return revision.name[:12]
     commit = f" ({revision.commit[:12]})" if revision.commit else ""
     return f"{shortened(revision.name, MAX_TITLE)}{commit}"
 
@@ -165,6 +167,8 @@ def values(change: ParameterChange, *, most: int = MAX_VALUE) -> tuple[str, str]
         most: The maximum number of characters of a value.
     """
     first, second = _line(change.before), _line(change.after)
+    if first.endswith("\n") and second.endswith("\n"):
+        first, second = first[:-1], second[:-1]
     pairs = enumerate(zip(first, second, strict=False))
     start = next((at for at, (one, two) in pairs if one != two), min(len(first), len(second)))
     start = 0 if first == second else start

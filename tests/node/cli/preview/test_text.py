@@ -1,5 +1,7 @@
 """A preview in a terminal."""
 
+from dataclasses import replace
+
 import click
 
 from localpuppet.node.cli.preview.text import preview_text
@@ -45,6 +47,22 @@ def test_a_group_shows_nodes_changes_and_texts() -> None:
         "  + Service[nginx-exporter]",
         "  + Package[nginx] notifies File[/etc/nginx/nginx.conf]",
     ]
+
+
+def test_a_line_break_that_both_values_end_with_is_not_shown() -> None:
+    for before, after, shown in (
+        ("old\n", "new\n", "      content: old → new"),
+        ("old\n", "new", "      content: old\\x0a → new"),
+    ):
+        change = CatalogDifference(resources=(changed("/etc/banner", content=(before, after)),))
+        result = replace(usual(), groups=(group(change, "a.example.com"),))
+        assert shown in plain(result).splitlines()
+
+
+def test_a_revision_that_is_named_by_its_commit_is_short() -> None:
+    assert BASE.commit is not None
+    result = replace(usual(), base=replace(BASE, name=BASE.commit))
+    assert plain(result).splitlines()[1] == "3f2a1c9d0b1e → HEAD (8be0c2d1e3f4)"
 
 
 def test_user_text_has_no_effect_on_a_terminal() -> None:
