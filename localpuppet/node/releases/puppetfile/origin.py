@@ -29,5 +29,6 @@ def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
         if "credentials" in str(error):
             raise InvalidInputError("its URL holds a password", hint="use ssh keys") from error
         raise InvalidInputError(
-            "its repository is not an https or ssh URL", hint="a node must reach it"
+            "its repository is not an https or ssh URL",
+            hint="use a URL that nodes reach; 'allow_file_urls: true' allows file:///",
         ) from error
