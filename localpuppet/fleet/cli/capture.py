@@ -99,7 +99,7 @@ def _collect(
     def progress(name: NodeName, problem: str) -> None:
         observer.count(next(done), len(names), "nodes")
         if problem and not as_json:
-            text = render.user_text(problem)
+            text = render.user_text(problem.removeprefix(f"capture of {name}: "))
             observer.line(f"{name}: {render.word('failed')}: {text}")
 
     async def collect() -> dict[NodeName, str]:
