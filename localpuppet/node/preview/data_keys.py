@@ -9,6 +9,8 @@ is not text, or it has a tag, a merge key or a date, which makes Puppet reject t
 - Spelling and quotes count: `1`, `"1"` and `01` differ.
 - libyaml, which Ruby uses as well, parses YAML.
 - An alias counts as what it names.
+- Of some keys of a JSON file, `?KEY` is the digest of whether there is a value: Puppet uses no more
+  of the `version` in a module's metadata.json.
 """
 
 import hashlib
@@ -29,6 +31,7 @@ _ODD_KEY = re.compile(
     r"(?:|~|null|true|false|yes|no|on|off|y|n|=|<<|[-+]?\.(?:nan|inf)|[-+.:]?\d.*)\Z", re.IGNORECASE
 )
 _MERGE = "<<"
+_PRESENT = ("author", "license", "source", "version")
 
 
 class _WholeError(ValueError):
@@ -68,7 +71,12 @@ def _of_json(data: bytes) -> dict[str, str]:
     digests = {key: _digest("json", json.dumps(_unlike(value))) for key, value in raw}
     if len(digests) != len(raw):
         raise _WholeError
-    return digests
+    present = {
+        f"?{key}": _digest("present", str(value not in (None, False)))
+        for key, value in raw
+        if key in _PRESENT
+    }
+    return {**present, **digests}
 
 
 def _unlike(value: object) -> object:

@@ -91,6 +91,14 @@ def test_json() -> None:
         assert keys(text, "a.json") is None
 
 
+def test_a_version_counts_by_its_presence_for_who_asks_so() -> None:
+    texts = ('{"version": "1.0.0"}', '{"version": "2.0.0"}', '{"version": null}', "{}")
+    first, second, empty, missing = (keys(text, "m/metadata.json") or {} for text in texts)
+    assert first["version"] != second["version"]
+    assert first["?version"] == second["?version"]
+    assert len({first["?version"], empty["?version"], missing.get("?version")}) == 3
+
+
 def test_large_and_foreign_files_count_as_a_whole() -> None:
     assert key_digests("a.yaml", b"a: " + b"x" * MAX_BYTES) is None
     assert key_digests("a.conf", b"a: 1") is None

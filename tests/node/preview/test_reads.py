@@ -148,3 +148,25 @@ def test_order_and_processes_change_nothing(tmp_path: Path, processes: int, cold
     assert catalogs[0] is not None
     assert catalogs[1] is not None
     assert catalogs[0].resources == catalogs[1].resources
+
+
+def test_a_new_version_of_a_module_counts_only_for_code_that_reads_it(tmp_path: Path) -> None:
+    metadata = '{"name": "x-m", "version": "1.0.0", "author": "x", "license": "x", "source": "x",'
+    metadata += ' "dependencies": []}'
+    asks = "def version; closure_scope.environment.module('m').version; end"
+    files = {
+        "site.pp": "node 'a' { include m } node 'b' { notify { m::version(): } }",
+        "modules/m/manifests/init.pp": "class m { }",
+        "modules/m/metadata.json": metadata,
+        "modules/m/lib/puppet/functions/m/version.rb": (
+            f"Puppet::Functions.create_function(:'m::version') do\n  {asks}\nend\n"
+        ),
+    }
+    release = write(tmp_path / "r", files)
+    results = compile_all(make_engine(tmp_path / "e"), release, [request("a"), request("b")])
+    reads = {node: result.reads for node, result in results.items()}
+    name = "modules/m/metadata.json"
+    assert {result.failure for result in results.values()} == {None}
+    assert {"dependencies", "?version"} <= {*reads["a"].keys[name]}
+    assert name not in reads["a"].files
+    assert name in reads["b"].files

@@ -90,10 +90,25 @@ module LocalpuppetPreview
       end
     end
 
-    # Puppet::Module
+    # Puppet::Module: of metadata.json, only what Puppet uses counts. Of a key with `?`, Puppet uses only
+    # whether there is a value: a new version of a module changes nothing by its number alone.
     module Metadata
+      KEYS = %w[name dependencies data_provider ?author ?license ?source ?version].freeze
+      READERS = %i[metadata author license source version summary description project_page].freeze
+
       def read_metadata
-        (Memo.use('metadata', metadata_file) if Reads.on? && metadata_file) || super
+        file = metadata_file
+        return super unless Reads.on? && file && Reads.pause { File.file?(file) }
+
+        KEYS.each { |key| Reads.key(file, key) }
+        Reads.by_key(file) { Memo.use('metadata', file) || super }
+      end
+
+      READERS.each do |name|
+        define_method(name) do
+          Reads.file(metadata_file) if Reads.from_release?
+          super()
+        end
       end
     end
 
