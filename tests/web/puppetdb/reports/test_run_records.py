@@ -5,11 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
@@ -23,7 +21,6 @@ from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
-from localpuppet.web.puppetdb.reports.report_plan import MAX_DEPTH, MAX_PAGE
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import entry
@@ -358,31 +355,6 @@ def test_the_newest_report_decides_the_columns_of_a_node() -> None:
     assert row["report_environment"] == "test"
     assert row["latest_report_status"] == "changed"
     assert row["latest_report_corrective_change"] is True
-
-
-BY_END = (SortOrder(field=Field(column=END)),)
-
-
-@pytest.mark.parametrize(
-    ("order", "limit", "offset"),
-    [(BY_END, MAX_PAGE + 1, 0), ((), MAX_PAGE + 1, 0), ((), 1, MAX_DEPTH), ((), 10**9, 10**9)],
-)
-def test_a_large_page_is_not_held_in_memory(
-    order: tuple[SortOrder, ...], limit: int, offset: int
-) -> None:
-    """Its rows are read one by one, so the query can end at its deadline."""
-    played = PlayedRuns([run("a", NOW - MINUTE)], [node("a")])
-    hint = RecordHint(exact=True, order=order, limit=limit, offset=offset, columns=ALL)
-    page = played.records.rows(Entity.REPORTS, hint)
-    assert not page.cut
-    assert len([*page.rows]) == 1
-
-
-def test_a_page_behind_very_many_sorted_reports_is_an_error() -> None:
-    played = PlayedRuns([run("a", NOW - MINUTE)], [node("a")])
-    hint = RecordHint(exact=True, order=BY_END, limit=10, offset=MAX_DEPTH, columns=ALL)
-    with pytest.raises(InvalidInputError, match="behind the first 100000"):
-        played.records.rows(Entity.REPORTS, hint)
 
 
 class NamedNodes(MemoryInventory):
