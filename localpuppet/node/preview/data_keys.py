@@ -101,6 +101,7 @@ def _digest(*parts: str) -> str:
 
 
 def _of_yaml(data: bytes) -> dict[str, str]:
+    data.decode("utf-8")  # libyaml would also read UTF-16, which Puppet rejects
     events = iter(yaml.parse(data, Loader=yaml.CSafeLoader))
     for event in events:
         if isinstance(event, yaml.MappingStartEvent):

@@ -11,6 +11,7 @@ same digest there. *This is the whole rule*: see docs/adr/0060-read-sets.md.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from localpuppet.node.preview.release_index import BROKEN, DIRECTORY, ReleaseInd
 
 # The state of a file of which only the kind counts.
 _SOME_FILE = "file"
+# What Puppet replaces by `_` in names of variables for templates.
+_NO_WORD = re.compile(r"\W", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,7 @@ class NodeReads:
                     [_at(request.facts, (name,)), _at(request.parameters, (name,))]
                     for name in self.parameters
                 ],
+                _alike({**request.facts, **request.parameters}, self.parameters),
                 [dict(request.facts), dict(request.parameters)] if ALL in self.parameters else [],
                 [_at(answers, (query,)) for query in self.queries],
             ]
@@ -232,18 +236,27 @@ def _call(query: CapturedQuery) -> str:
 
 
 def _at(values: Mapping[str, Json], path: FactPath) -> list[Json]:
-    """Return the value at a path in a list, or an empty list if a mapping lacks a key of it.
+    """Return the value at a path in a list, or how deep it is where a mapping lacks a key.
+
+    `$facts['a']['b']` fails without `a`, and has no value if only `b` is missing.
 
     What is no mapping on the way counts as a whole: Puppet reads elements of lists and texts, too.
     """
     value: Json = {**values}
-    for key in path:
+    for depth, key in enumerate(path):
         if not isinstance(value, dict):
             break
         if key not in value:
-            return []
+            return [[], depth]
         value = value[key]
     return [value]
+
+
+def _alike(values: Mapping[str, Json], names: Iterable[str]) -> list[list[Json]]:
+    """Return the members that a template reads as `@my_fact`, though they are called `my-fact`."""
+    odd = [name for name in values if not (name.isascii() and name.isidentifier())]
+    wanted = {*names} if odd else set()
+    return [[name, values[name]] for name in odd if _NO_WORD.sub("_", name) in wanted]
 
 
 def _digest(value: object) -> str:

@@ -103,6 +103,7 @@ def test_large_and_foreign_files_count_as_a_whole() -> None:
     assert key_digests("a.yaml", b"a: " + b"x" * MAX_BYTES) is None
     assert key_digests("a.conf", b"a: 1") is None
     assert key_digests("a.yaml", b"a: \xff") is None
+    assert key_digests("a.yaml", "a: 1\n".encode("utf-16")) is None  # Puppet rejects it
 
 
 _scalars = st.sampled_from(
