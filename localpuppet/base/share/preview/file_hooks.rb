@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
+require 'openssl'
 require 'pathname'
+require 'zlib'
 require_relative 'reads'
 
 module LocalpuppetPreview
@@ -12,11 +14,24 @@ module LocalpuppetPreview
       blockdev? chardev? owned? grpowned? writable? writable_real? world_readable? world_writable? setuid? setgid? sticky?
       stat lstat ftype readlink realpath realdirpath identical?
     ].freeze
+    # What these return depends on modes, or on how names lead to contents, which no digest has.
+    KIND = %i[
+      executable? executable_real? symlink? owned? grpowned? writable? writable_real? world_readable? world_writable?
+      setuid? setgid? sticky? lstat ftype readlink identical?
+    ].freeze
     # What these return depends on the content, or on the copy of the release.
     CONTENT = %i[size size? zero? empty?].freeze
     TIMES = %i[mtime ctime atime birthtime].freeze
+    # What a file of the release has besides its content; `size` of one that is open is that of its content.
+    METADATA = %i[
+      <=> size size? zero? blocks blksize mtime ctime atime birthtime dev dev_major dev_minor ino nlink mode uid gid
+      executable? executable_real? owned? grpowned? writable? writable_real? world_readable? world_writable?
+      setuid? setgid? sticky? inspect
+    ].freeze
+    # `test`: letters that ask for times, modes and owners
+    TEST_METADATA = 'MACuUkgGoOwWxX-=<>l'
     LIST = %i[entries children each_child foreach empty? open].freeze
-    private_constant :READ, :CHECK, :CONTENT, :TIMES, :LIST
+    private_constant :READ, :CHECK, :KIND, :CONTENT, :TIMES, :METADATA, :TEST_METADATA, :LIST
 
     # Hook the methods that Ruby has.
     def self.hook(target, names, &note)
@@ -39,23 +54,58 @@ module LocalpuppetPreview
       hook(IO, %i[copy_stream]) { |from, *_| Reads.file(from) if from.is_a?(String) || from.is_a?(Pathname) }
       hook(File, %i[open new], &path)
       checks = ->(*names, **_) { names.each { |name| Reads.check(name) } }
-      hook(File, CHECK, &checks)
-      hook(FileTest, CHECK, &checks)
+      metadata = ->(*_, **_) { Reads.metadata }
+      [File, FileTest].each do |target|
+        hook(target, CHECK, &checks)
+        hook(target, KIND, &metadata)
+      end
       contents = ->(name, **_) { Reads.file(name) }
       hook(File, CONTENT, &contents)
       hook(FileTest, CONTENT, &contents)
       hook(File, TIMES) do |name, **_|
         Reads.check(name)
-        Reads.impure('reads the times of a file') if Reads.from_release?
+        Reads.metadata
       end
       hook(File::Stat, %i[new]) { |name, **_| Reads.check(name) }
+      hook(File, %i[realpath realdirpath]) { |name, *_, **_| Reads.metadata if Reads.pause { File.symlink?(name) } }
+      hook_instances(File::Stat, METADATA, &metadata)
+      hook_instances(File, TIMES, &metadata)
+      hook_instances(IO, %i[reopen]) { |name, *_, **_| Reads.file(name) if name.is_a?(String) || name.respond_to?(:to_path) }
+      install_libraries
       install_directories
       [Opens, Loads].each { |layer| kernel(layer) }
     end
 
-    # Hook functions, which are private methods of each object and public ones of Kernel.
+    # Code in C that opens files itself.
+    def self.install_libraries
+      hook(RubyVM::InstructionSequence, %i[compile_file]) { |name, *_, **_| Reads.file(name) }
+      hook(RubyVM::AbstractSyntaxTree, %i[parse_file]) { |name, *_, **_| Reads.file(name) }
+      hook(OpenSSL::Config, %i[load new]) { |name = nil, *_, **_| Reads.file(name) if name }
+      hook_instances(OpenSSL::X509::Store, %i[add_file add_path]) { |name, *_, **_| Reads.file(name) }
+      hook(Zlib::GzipReader, %i[open]) { |name, *_, **_| Reads.file(name) }
+      hook_instances(ARGF.class, %i[read readlines readline gets each_line each each_char each_byte to_a getc getbyte file]) do |*_, **_|
+        Reads.impure('reads ARGF')
+      end
+    end
+
+    # Hook the methods that instances have.
+    def self.hook_instances(target, names, &note)
+      present = names.select { |name| target.method_defined?(name) }
+      layer = Module.new do
+        present.each do |name|
+          define_method(name) do |*arguments, **options, &block|
+            note.call(*arguments, **options) if Reads.on?
+            super(*arguments, **options, &block)
+          end
+        end
+      end
+      target.prepend(layer)
+    end
+
+    # Hook functions, which are private methods of each object and public ones of Kernel. Before Ruby 3, what is
+    # prepended to Kernel does not reach Object, which includes it already.
     def self.kernel(layer)
-      Kernel.prepend(layer)
+      Object.prepend(layer)
       open = layer.dup
       open.send(:public, *open.private_instance_methods(false))
       Kernel.singleton_class.prepend(open)
@@ -67,6 +117,10 @@ module LocalpuppetPreview
       hook(Dir, %i[chdir]) { |*_, **_| Reads.impure('changes the working directory') if Reads.from_release? }
       hook(Dir, %i[glob]) { |patterns, *_, base: nil, **_| Array(patterns).each { |pattern| Globs.note(pattern, base) } }
       hook(Dir, %i[[]]) { |*patterns, base: nil, **_| patterns.flatten.each { |pattern| Globs.note(pattern, base) } }
+    end
+
+    def self.metadata?(command)
+      TEST_METADATA.include?(command.is_a?(Integer) ? command.chr : command.to_s[0])
     end
 
     def self.command?(name)
@@ -86,7 +140,10 @@ module LocalpuppetPreview
       end
 
       def test(command, *files)
-        files.each { |file| Reads.file(file) } if Reads.on?
+        if Reads.on?
+          files.each { |file| Reads.file(file) }
+          Reads.metadata if FileHooks.metadata?(command)
+        end
         super
       end
     end
@@ -108,10 +165,7 @@ module LocalpuppetPreview
       end
 
       def load(file, *arguments)
-        if Reads.on?
-          Reads.file(file)
-          Reads.ruby(file)
-        end
+        Features.load(file) if Reads.on?
         super
       end
     end
@@ -132,6 +186,16 @@ module LocalpuppetPreview
         end
       end
 
+      # `load` looks for the exact name: in the load path, and then in the working directory.
+      def self.load(file)
+        file = file.to_path if file.respond_to?(:to_path)
+        return unless file.is_a?(String)
+
+        places = file.start_with?('/', './', '../', '~') ? [] : $LOAD_PATH.map { |directory| File.join(directory.to_s, file) }
+        places.select! { |place| Reads.name(File.expand_path(place)) }
+        [*places, file].any? { |place| try(File.expand_path(place)) }
+      end
+
       def self.candidates(place)
         place.end_with?('.rb', '.so') ? [place] : ["#{place}.rb", "#{place}.so"]
       end
@@ -148,7 +212,9 @@ module LocalpuppetPreview
     # The directories whose entries a pattern depends on.
     module Globs
       MAGIC = /[*?\[{]/.freeze
-      private_constant :MAGIC
+      # Of all flags that a caller can pass, those with which more names match.
+      FLAGS = File::FNM_DOTMATCH | File::FNM_CASEFOLD
+      private_constant :MAGIC, :FLAGS
 
       def self.note(pattern, base)
         pattern = pattern.to_path if pattern.respond_to?(:to_path)
@@ -179,7 +245,7 @@ module LocalpuppetPreview
         return if rest.empty?
 
         Reads.pause { Dir.exist?(directory) ? Dir.children(directory) : [] }.sort.each do |entry|
-          walk(File.join(directory, entry), rest) if File.fnmatch(part, entry)
+          walk(File.join(directory, entry), rest) if File.fnmatch(part, entry, FLAGS)
         end
       end
     end

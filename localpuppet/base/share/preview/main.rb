@@ -203,7 +203,7 @@ module LocalpuppetPreview
       require_relative 'compile'
       require_relative 'warm'
       setup['unknown'] = PuppetHooks.unknown
-      Reads.configure(setup['roots'], system_directories(setup))
+      Reads.configure(setup['roots'], system_directories(setup), settings_directories)
       Warm.up(setup)
       unless setup['asks']
         Puppet::Resource.indirection.terminus_class = :localpuppet
@@ -218,9 +218,13 @@ module LocalpuppetPreview
     def self.system_directories(setup)
       ruby = RbConfig::CONFIG.values_at('rubylibdir', 'rubyarchdir', 'vendordir', 'sitedir', 'rubylibprefix')
       gems = defined?(Gem) ? Gem.path + Gem::Specification.dirs : []
-      settings = %i[confdir vardir libdir plugindest codedir statedir rundir logdir].map { |name| Puppet[name].to_s }
-      [*ruby, *gems, *settings, *$LOAD_PATH.map(&:to_s), __dir__, *setup['system'], '/dev', '/nonexistent', '/opt/puppetlabs']
+      [*ruby, *gems, *settings_directories, *$LOAD_PATH.map(&:to_s), __dir__, *setup['system'], '/dev', '/nonexistent', '/opt/puppetlabs']
         .map { |path| File.expand_path(path) }.uniq
+    end
+
+    # They may have keys of Hiera's backends.
+    def self.settings_directories
+      %i[confdir vardir libdir plugindest codedir statedir rundir logdir].map { |name| File.expand_path(Puppet[name].to_s) }
     end
 
     # Puppet creates the parents of its directories; here, it writes nothing.

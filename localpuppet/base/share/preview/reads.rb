@@ -21,8 +21,10 @@ module LocalpuppetPreview
 
     class << self
       # `roots`: directory => its name in the release; `system`: directories of Ruby, Puppet and the
-      # engine, whose files do not count.
-      def configure(roots, system)
+      # engine, whose files do not count; `settings`: those of Puppet's settings, which count if the
+      # release reads them.
+      def configure(roots, system, settings)
+        @settings = settings.map { |directory| "#{directory.delete_suffix('/')}/" }
         @roots = roots.sort_by { |directory, _| -directory.length }
         @system = system.map { |directory| "#{directory.delete_suffix('/')}/" }
         @release = Regexp.union(@roots.map { |directory, _| "#{directory}/" })
@@ -141,6 +143,11 @@ module LocalpuppetPreview
         @impure << reason if @on
       end
 
+      # Count that the release reads what a file has besides its content, which differs from copy to copy.
+      def metadata
+        impure("reads a file's times, mode or size without its content") if from_release?
+      end
+
       # Note a file of Ruby that is loaded: a custom type or provider?
       def ruby(path)
         found = place(path) if @on
@@ -195,9 +202,14 @@ module LocalpuppetPreview
       # Return the place of a path; `nil` if it does not count.
       def place(path)
         path = path.to_path if path.respond_to?(:to_path)
-        return unless path.is_a?(String)
+        path = String.try_convert(path)
+        return if path.nil?
 
-        @places.fetch(path) { @places[path] = find(path) }
+        found = @places.fetch(path) { @places[path] = find(path) }
+        return found unless found == :settings
+
+        impure("reads #{path}, which is not in the release") if from_release?
+        nil
       end
 
       def find(given)
@@ -212,6 +224,8 @@ module LocalpuppetPreview
 
       # `given`: Puppet tries some names in the working directory, which is the engine's, first.
       def outside(path, given)
+        return :settings if path.start_with?(*@settings)
+
         counts = !path.start_with?(*@system) && !@system.include?("#{path}/")
         counts &&= given.start_with?('/') || kind(path)
         @impure << "reads #{path}, which is not in the release" if counts

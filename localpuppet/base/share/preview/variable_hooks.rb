@@ -18,7 +18,7 @@ module LocalpuppetPreview
     /x.freeze
     VARIABLE = /@([a-zA-Z_]\w*)((?:\[\s*(?:'[^'\\#]*'|"[^"\\#]*")\s*\])*)/.freeze
     # What is between the marks of ERB.
-    CODE = /<%(?!%)(.*?)%>/m.freeze
+    CODE = /<%(?!%)((?:%%>|(?!%>).)*)%>/m.freeze
     private_constant :OPAQUE, :VARIABLE, :CODE
 
     class << self
@@ -257,7 +257,7 @@ module LocalpuppetPreview
 
     # Ruby that reads the node instead of variables.
     module NodeAccess
-      %i[facts parameters trusted_data server_facts merge fact_merge].each do |name|
+      %i[facts parameters trusted_data server_facts merge fact_merge to_data_hash to_json to_pson names].each do |name|
         define_method(name) do |*arguments, &block|
           Reads.everything if Reads.from_release?
           super(*arguments, &block)
