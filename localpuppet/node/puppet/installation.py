@@ -17,6 +17,11 @@ ASKED = (
     "hiera_config",
     "libdir",
 )
+# Where Debian and the vendor of Puppet install gems: `VERSION/specifications/NAME-VERSION.gemspec`.
+GEM_DIRECTORIES = (
+    *("/var/lib/gems", "/usr/share/rubygems-integration", "/usr/local/lib/ruby/gems"),
+    "/opt/puppetlabs/puppet/lib/ruby/gems",
+)
 # Start-up tuning: see docs/contribute/benchmarks/runs.md for what each is worth.
 LEAN_FLAGS = (
     ("--disable-did_you_mean", "--disable-error_highlight"),
@@ -118,3 +123,24 @@ def find_ruby(command: Path, path: str) -> Path | None:
         candidates.append(Path(words[0]))
     candidates += [Path(directory) / "ruby" for directory in path.split(":") if directory]
     return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), None)
+
+
+def ruby_state(ruby: Path, gem_directories: Sequence[str] = GEM_DIRECTORIES) -> str:
+    """Return a text that differs if the interpreter or an installed gem has another version.
+
+    Args:
+        ruby: The interpreter.
+        gem_directories: Where gems are installed.
+
+    Raises:
+        OSError: It is gone.
+    """
+    status = ruby.stat()
+    gems = (
+        name.name
+        for directory in gem_directories
+        for name in Path(directory).glob("*/specifications/*.gemspec")
+    )
+    return " ".join(
+        (ruby.resolve().name, str(status.st_size), str(status.st_mtime_ns), *sorted(gems))
+    )

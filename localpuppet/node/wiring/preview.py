@@ -20,7 +20,7 @@ from localpuppet.node.preview.previewing import (
 )
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
 from localpuppet.node.releases.lockfile import MANIFEST
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
@@ -133,11 +133,15 @@ class PreviewWiring:
         from localpuppet import __version__
         from localpuppet.base.share.files import shared_file
         from localpuppet.node.preview.release_index import tree_states
+        from localpuppet.node.puppet.installation import find_ruby, ruby_state
 
         installation = require_puppet(self._node)
         own = hashlib.sha256()
         for directory in (OWN_MODULES, shared_file("preview").parent):
             own.update(repr(sorted(tree_states(directory).items())).encode())
+        ruby = find_ruby(Path(installation.command), program_environment()["PATH"])
+        with disk_errors(Path(installation.command)):
+            own.update((ruby_state(ruby) if ruby else "").encode())
         words = (__version__, installation.version, installation.command, own.hexdigest())
         return " ".join(words)
 
