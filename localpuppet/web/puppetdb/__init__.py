@@ -6,5 +6,6 @@ decides: `ports`.
 acts: `answering`, `app`, `catalogs`, `combined_records`, `resource_counts`.
 touches the world: `bodies`.
 inner packages: `reports`.
-private: `endpoints`, `errors`, `metrics`, `parameters`, `questions`, `request_reading`, `turns`.
+private: `answer_sharing`, `deadlines`, `endpoints`, `errors`, `metrics`, `parameters`, `questions`,
+`request_reading`, `turns`.
 """

@@ -8,58 +8,20 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from localpuppet.fleet.inventory.query.answering import answer
-from localpuppet.fleet.inventory.query.budget import QueryDeadlineError, QueryLimits
+from localpuppet.fleet.inventory.query.budget import QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
+from localpuppet.web.puppetdb.answer_sharing import AnswerKey, AnswerSharing
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, BodyWriter, WrittenAnswer
+from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline
 from localpuppet.web.puppetdb.errors import AbsentError
 from localpuppet.web.puppetdb.questions import Question
 from localpuppet.web.puppetdb.turns import Turns
-
-
-@dataclass(slots=True, eq=False)
-class RequestDeadline:
-    """The end of the time for a query.
-
-    Attributes:
-        monotonic: Returns the time, in seconds.
-        seconds: The time for the query.
-        cancelled: Whether the client has left.
-    """
-
-    monotonic: Callable[[], float]
-    seconds: float
-    cancelled: bool = False
-    _end: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._end = self.monotonic() + self.seconds
-
-    @property
-    def left(self) -> float:
-        """Return the seconds that are left."""
-        return max(0.0, self._end - self.monotonic())
-
-    def check(self) -> None:
-        """Raise an error if the query must end.
-
-        Raises:
-            QueryDeadlineError: The time is over, or the client has left.
-        """
-        if self.cancelled or self.monotonic() > self._end:
-            raise self.error()
-
-    def error(self) -> QueryDeadlineError:
-        """Return the error of a query that took too long."""
-        return QueryDeadlineError(
-            f"Query exceeded timeout: {self.seconds:g} s", hint="select fewer nodes or columns"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +47,11 @@ class Answering:
     turns: Turns = field(default_factory=Turns)
     threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     seconds: float = 60.0
-    _active: set[RequestDeadline] = field(default_factory=set, init=False)
+    _shared: AnswerSharing = field(init=False)
+    _active: set[SharedDeadline] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_shared", AnswerSharing(self.turns))
 
     def deadline(self, seconds: float | None) -> RequestDeadline:
         """Return the deadline of a query that begins now.
@@ -99,17 +65,15 @@ class Answering:
     async def answer(
         self,
         question: Callable[[], Question],
-        client: str,
+        key: AnswerKey,
         deadline: RequestDeadline,
-        form: BodyForm,
     ) -> WrittenAnswer:
         """Return the answer to a question.
 
         Args:
             question: Parses the question; a large one takes some time.
-            client: The client.
+            key: What the answer depends on: an equal question that waits is evaluated once.
             deadline: The deadline.
-            form: The form of the body.
 
         Raises:
             AbsentError: What the path names does not exist.
@@ -118,16 +82,17 @@ class Answering:
             InvalidInputError: The query is invalid, or exceeds a limit.
             UnavailableError: The view is too old, or cannot be read.
         """
-        async with AsyncExitStack() as held:
+
+        async def evaluate(shared: SharedDeadline) -> WrittenAnswer:
+            self._active.add(shared)
             try:
-                async with asyncio.timeout(deadline.left):
-                    await held.enter_async_context(self.turns.turn(client))
-            except TimeoutError as error:
-                raise deadline.error() from error
-            self._active.add(deadline)
-            held.callback(self._active.discard, deadline)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self.threads, self._answer, question, deadline, form)
+                loop = asyncio.get_running_loop()
+                answer = partial(self._answer, question, shared, key.form)
+                return await loop.run_in_executor(self.threads, answer)
+            finally:
+                self._active.discard(shared)
+
+        return await self._shared.get(key, deadline, evaluate)
 
     def close(self) -> None:
         """End all queries."""
@@ -136,7 +101,7 @@ class Answering:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer(
-        self, question: Callable[[], Question], deadline: RequestDeadline, form: BodyForm
+        self, question: Callable[[], Question], deadline: SharedDeadline, form: BodyForm
     ) -> WrittenAnswer:
         deadline.check()
         writer = self.bodies.writer(form)
@@ -148,7 +113,7 @@ class Answering:
             raise
 
     def _write(
-        self, question: Question, deadline: RequestDeadline, writer: BodyWriter
+        self, question: Question, deadline: SharedDeadline, writer: BodyWriter
     ) -> tuple[int | None, float]:
         age = self.ask(self.reader, lambda _: None).age
         limits = QueryLimits(check=deadline.check)

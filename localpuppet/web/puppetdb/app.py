@@ -26,8 +26,10 @@ from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.web.access.middleware import AccessMiddleware
 from localpuppet.web.access.rules import AccessRefusal, AccessRule, Visitor
 from localpuppet.web.puppetdb import metrics
-from localpuppet.web.puppetdb.answering import Answering, RequestDeadline
+from localpuppet.web.puppetdb.answer_sharing import AnswerKey
+from localpuppet.web.puppetdb.answering import Answering
 from localpuppet.web.puppetdb.bodies import AnswerBody, BodyForm, WrittenAnswer
+from localpuppet.web.puppetdb.deadlines import RequestDeadline
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, endpoint_of
 from localpuppet.web.puppetdb.errors import AbsentError, json_response, refused, response_of
 from localpuppet.web.puppetdb.parameters import RequestParameters
@@ -197,7 +199,7 @@ class _Api:
             client = self._parts.client(Visitor.of(request.scope))
             async with self._parts.answering.turns.turn(client):
                 return json_response(await asyncio.to_thread(_array, endpoint, parameters))
-        return await self._answer(request, endpoint, parameters)
+        return await self._answer(request, segments, endpoint, parameters)
 
     def _question(
         self,
@@ -231,7 +233,11 @@ class _Api:
         return json_response(value)
 
     async def _answer(
-        self, request: Request, endpoint: ApiEndpoint, parameters: RequestParameters
+        self,
+        request: Request,
+        segments: list[str],
+        endpoint: ApiEndpoint,
+        parameters: RequestParameters,
     ) -> Response:
         answering = self._parts.answering
         client = self._parts.client(Visitor.of(request.scope))
@@ -239,8 +245,12 @@ class _Api:
         gzip = "gzip" in listed(request.headers.get("accept-encoding", ""))
         loop = asyncio.get_running_loop()
         question = partial(self._question, endpoint, parameters, loop)
-        form = BodyForm(pretty=parameters.pretty, gzip=gzip)
-        working = asyncio.create_task(answering.answer(question, client, deadline, form))
+        key = AnswerKey(
+            client=client,
+            question=parameters.digest(segments),
+            form=BodyForm(pretty=parameters.pretty, gzip=gzip),
+        )
+        working = asyncio.create_task(answering.answer(question, key, deadline))
         answer = await _while_there(request, working, deadline)
         headers = {
             "content-type": "application/json; charset=utf-8",
@@ -271,7 +281,13 @@ class _BodyResponse(StreamingResponse):
 
 
 async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
-    while data := await asyncio.to_thread(body.read, CHUNK) if body.is_file else body.read(CHUNK):
+    start = 0
+    while start < body.size:
+        if body.is_file:
+            data = await asyncio.to_thread(body.read, start, CHUNK)
+        else:
+            data = body.read(start, CHUNK)
+        start += len(data)
         yield data
 
 

@@ -39,7 +39,7 @@ class WrittenAnswer:
     """An answer that is ready to be sent.
 
     Attributes:
-        body: The body, at its beginning.
+        body: The body; each request that shares it closes it.
         size: Bytes of the body.
         compressed: Whether it is compressed with gzip.
         total: The number of rows without limit and offset; `None` if it was not requested.
@@ -116,6 +116,8 @@ class AnswerBody:
     def __init__(self, bodies: AnswerBodies, directory: str, limits: AnswerLimits) -> None:
         self._bodies = bodies
         self._size = 0
+        self._requests = 1
+        self._lock = Lock()
         self._memory = limits.memory
         # The system removes it after the process: it has no name.
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115
@@ -141,17 +143,27 @@ class AnswerBody:
         """Whether reading may wait for the disk."""
         return self._size > self._memory
 
-    def rewind(self) -> int:
-        """Continue at the beginning, and return the number of bytes."""
-        self._file.seek(0)
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
         return self._size
 
-    def read(self, size: int) -> bytes:
-        """Return the next bytes; none at the end."""
-        return self._file.read(size)
+    def read(self, start: int, size: int) -> bytes:
+        """Return bytes from a position; none behind the end."""
+        with self._lock:  # several requests read in threads
+            self._file.seek(start)
+            return self._file.read(size)
+
+    def share(self, requests: int) -> None:
+        """Let a number of requests read the bytes; without any, drop them."""
+        self._requests = requests + 1
+        self.close()
 
     def close(self) -> None:
-        """Drop the bytes."""
+        """End the reading of a request; after the last one, drop the bytes."""
+        self._requests -= 1
+        if self._requests > 0:
+            return
         self._file.close()
         self._bodies.take(-self._size)
         self._size = 0
@@ -200,7 +212,7 @@ class BodyWriter:
         if self._packer is not None:
             self._body.write(self._packer.flush())
         return WrittenAnswer(
-            body=self._body, size=self._body.rewind(), compressed=self._packer is not None
+            body=self._body, size=self._body.size, compressed=self._packer is not None
         )
 
     def close(self) -> None:

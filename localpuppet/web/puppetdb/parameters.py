@@ -4,10 +4,12 @@
 - `client_query` parses the query and its paging; this module has the other parameters.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.client_query import PARAMETERS
 from localpuppet.fleet.inventory.query.syntax import check_values
@@ -34,6 +36,15 @@ class RequestParameters:
     ast_only: bool
     timeout: float | None
     counts: Mapping[str, Json]
+
+    def digest(self, segments: Sequence[str]) -> bytes:
+        """Return a digest of what a question depends on.
+
+        Args:
+            segments: The path.
+        """
+        text = compact([segments, self.query, self.counts])
+        return hashlib.sha256(text.encode()).digest()
 
 
 def from_texts(pairs: Sequence[tuple[str, str]], endpoint: ApiEndpoint) -> RequestParameters:
