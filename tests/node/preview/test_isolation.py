@@ -1,6 +1,9 @@
 """Hostile code in a release: it reaches nothing, and ends no other compile."""
 
+import json
+import shutil
 import socket
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview import engine as engine_module
 from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.ports import CompileResult
-from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
 
 pytestmark = pytest.mark.puppet
 
@@ -128,3 +132,23 @@ def test_without_isolation_nothing_is_compiled(tmp_path: Path) -> None:
     refused = replace(engine, isolation=CompilerIsolation(path=str(programs)))
     with pytest.raises(StateError, match=r"not permitted.*--trusted"):
         list(refused.compile(release, [request()]))
+
+
+def test_the_shared_process_reads_no_other_files(tmp_path: Path) -> None:
+    """A compile may name any file for the process that all share."""
+    release = tmp_path / "r"
+    release.mkdir()
+    (tmp_path / "outside").write_text("1")
+    (release / "inside").write_text("1")
+    (release / "device").symlink_to("/dev/null")
+    names = [f"{release}/{name}" for name in ("inside", "device", "../outside")]
+    code = (
+        "require 'puppet'; require 'json'; require ARGV[0]; include LocalpuppetPreview\n"
+        "Reads.configure({ ARGV[1] => '' }, [], [])\n"
+        "ARGV.drop(2).each { |path| Memo.learn('text', path) }\n"
+        "puts JSON.generate(Memo.instance_variable_get(:@known).keys)"
+    )
+    ruby = shutil.which("ruby", path=PATH) or "ruby"
+    argv = [ruby, "-e", code, str(shared_file("preview/memo.rb")), str(release), *names]
+    done = subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    assert json.loads(done.stdout) == [["text", names[0]]]

@@ -120,7 +120,15 @@ module LocalpuppetPreview
       return reply(child[:id], reason) if reason
 
       @channel.write("#{JSON.generate(id: child[:id], bytes: result.bytesize)}\n", result)
-      JSON.parse(learn).each { |kind, path| Memo.learn(kind, path) } if child[:learn]
+      wishes(learn).each { |kind, path| Memo.learn(kind, path) } if child[:learn]
+    end
+
+    # What a compile lacked; the release may have written it.
+    def wishes(text)
+      value = JSON.parse(text)
+      value.is_a?(Array) ? value.first(Memo::FILES) : []
+    rescue JSON::ParserError
+      []
     end
 
     def reply(id, reason)

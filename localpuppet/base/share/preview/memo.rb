@@ -29,7 +29,7 @@ module LocalpuppetPreview
 
       # Compute what a compile lacked. Failures are left to the compiles, which report them.
       def learn(kind, path)
-        return if @known.size >= FILES || !Reads.name(path) || !kinds.key?(kind) || File.size(path) > BYTES
+        return if @known.size >= FILES || !kinds.key?(kind) || !plain?(path)
 
         @known[[kind, path]] ||= kinds.fetch(kind).call(path)
       rescue StandardError, ScriptError, SystemStackError
@@ -37,6 +37,11 @@ module LocalpuppetPreview
       end
 
       private
+
+      # A compile may name any path: devices, pipes and files outside of the release are not read.
+      def plain?(path)
+        File.expand_path(path) == path && Reads.name(path) && File.file?(path) && File.size(path) <= BYTES
+      end
 
       def lack(kind, path)
         @lacking << [kind, path] if Reads.on? && Reads.name(path)
