@@ -34,7 +34,11 @@ SYSTEM = (
 # A path that the other user may be unable to read.
 _READABLE = "+"
 _NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child")
-_CURE = "allow user namespaces, run it as root, or pass '--trusted' for code that you trust"
+_CURES = {
+    True: "give the container CAP_SYS_ADMIN and no seccomp filter, or pass '--trusted' for code"
+    " that you trust",
+    False: "allow user namespaces, run it as root, or pass '--trusted' for code that you trust",
+}
 _PROBE = Bounds(seconds=30, output=4096, errors=4096, memory=1024**3)
 
 
@@ -102,7 +106,8 @@ class CompilerIsolation:
         if done.code != 0:
             lines = done.err.decode("utf-8", "replace").strip().splitlines()
             reason = lines[-1] if lines else f"it exited {done.code}"
-            raise StateError(f"cannot isolate the compiler: {reason}", hint=_CURE)
+            cure = _CURES[os.geteuid() == 0]
+            raise StateError(f"cannot isolate the compiler: {reason}", hint=cure)
 
 
 def _ways(path: Path) -> list[str]:

@@ -228,7 +228,7 @@ module LocalpuppetPreview
 
         counts = !path.start_with?(*@system) && !@system.include?("#{path}/")
         counts &&= given.start_with?('/') || kind(path)
-        @impure << "reads #{path}, which is not in the release" if counts
+        @impure << "reads #{path} outside the release" if counts
         nil
       end
 

@@ -84,7 +84,7 @@ def _problems(result: PreviewResult) -> Iterator[str]:
     yield from _section(
         "May differ from run to run, whatever the change",
         result.impure,
-        lambda node: f"{_code(node.node)} {_text(', '.join(node.reasons))}",
+        lambda node: f"{_code(node.node)} {_text('; '.join(node.reasons))}",
         "warn",
     )
 

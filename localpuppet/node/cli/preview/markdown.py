@@ -62,7 +62,7 @@ def _start(result: PreviewResult) -> Iterator[str]:
     yield from _section(
         "May differ from run to run, whatever the change",
         result.impure,
-        lambda node: f"{_code(node.node)}: {_code(', '.join(node.reasons))}",
+        lambda node: f"{_code(node.node)}: {_code('; '.join(node.reasons))}",
         "node",
     )
 

@@ -76,7 +76,7 @@ def _blind_spots(result: PreviewResult) -> Iterator[list[str]]:
         yield [
             click.style("May differ from run to run, whatever the change:", fg="yellow", bold=True),
             *(
-                f"  {node.node}: {wording.message(', '.join(node.reasons))}"
+                f"  {node.node}: {wording.message('; '.join(node.reasons))}"
                 for node in result.impure[:MAX_ROWS]
             ),
             *_more(len(result.impure) - MAX_ROWS, "node"),
