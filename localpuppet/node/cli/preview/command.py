@@ -167,7 +167,7 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
         work_tree=given["work_tree"].absolute(),
         revisions=RevisionRange.parse(given["revisions"]),
         nodes=Path(os.path.abspath(given["directory"])),  # noqa: PTH100 - shown without `..`
-        cache=given["cache"] and given["cache"].absolute(),
+        cache=given["cache"] and Path(os.path.abspath(given["cache"])),  # noqa: PTH100
         shard=None if given["shard"] is None else _shard(given["shard"]),
     )
 
