@@ -9,8 +9,8 @@ is not text, or it has a tag, a merge key or a date, which makes Puppet reject t
 - Spelling and quotes count: `1`, `"1"` and `01` differ.
 - libyaml, which Ruby uses as well, parses YAML.
 - An alias counts as what it names.
-- Of some keys of a JSON file, `?KEY` is the digest of whether there is a value: Puppet uses no more
-  of the `version` in a module's metadata.json.
+- Of some keys of a JSON file, `?KEY` is the digest of whether there is a value: Puppet only checks
+  whether a module's metadata.json has a `version`.
 """
 
 import hashlib
