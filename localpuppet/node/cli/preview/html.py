@@ -83,8 +83,8 @@ def _problems(result: PreviewResult) -> Iterator[str]:
     )
     yield from _section(
         "May differ from run to run, whatever the change",
-        result.impure,
-        lambda node: f"{_code(node.node)} {_text('; '.join(node.reasons))}",
+        wording.impure(result),
+        lambda row: f"{_text(row[0])}{_nodes(row[1])}",
         "warn",
     )
 

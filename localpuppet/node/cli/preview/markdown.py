@@ -18,7 +18,7 @@ from localpuppet.node.preview.grouping import NodeFailureGroup
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 MAX_BYTES = 60_000
-MAX_ROWS = 15  # of failures, blind spots, impure nodes and notes
+MAX_ROWS = 15  # of failures, blind spots, reasons and notes
 MAX_NAMES = 8  # of nodes in a row
 MAX_TEXT = 300  # characters of a code span
 MAX_DETAILS = 8_000  # bytes of a group
@@ -61,9 +61,9 @@ def _start(result: PreviewResult) -> Iterator[str]:
     )
     yield from _section(
         "May differ from run to run, whatever the change",
-        result.impure,
-        lambda node: f"{_code(node.node)}: {_code('; '.join(node.reasons))}",
-        "node",
+        wording.impure(result),
+        lambda row: f"{_code(row[0])}, {_names(row[1])}",
+        "reason",
     )
 
 

@@ -72,14 +72,14 @@ def _blind_spots(result: PreviewResult) -> Iterator[list[str]]:
             ),
             *_more(len(result.blind_spots) - MAX_ROWS, "file"),
         ]
-    if result.impure:
+    if rows := wording.impure(result):
         yield [
             click.style("May differ from run to run, whatever the change:", fg="yellow", bold=True),
             *(
-                f"  {node.node}: {wording.message('; '.join(node.reasons))}"
-                for node in result.impure[:MAX_ROWS]
+                f"  {wording.message(reasons)}\n    {click.style(shown_names(nodes), dim=True)}"
+                for reasons, nodes in rows[:MAX_ROWS]
             ),
-            *_more(len(result.impure) - MAX_ROWS, "node"),
+            *_more(len(rows) - MAX_ROWS, "reason"),
         ]
 
 

@@ -105,6 +105,14 @@ def group_label(group: ChangeGroup) -> str:
     return f"{count(len(group.nodes), 'node')}{label}"
 
 
+def impure(result: PreviewResult) -> list[tuple[str, list[str]]]:
+    """Return why catalogs may differ from run to run, each with its nodes, most nodes first."""
+    nodes: dict[str, list[str]] = {}
+    for node in result.impure:
+        nodes.setdefault("; ".join(node.reasons), []).append(node.node)
+    return sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
 def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[NodeFailureGroup]]]:
     """Yield the failures of each kind: `2 nodes fail to compile with the change`, kind, groups."""
     listed = failure_groups(result.failures)

@@ -6,7 +6,7 @@ import click
 
 from localpuppet.node.cli.preview.text import preview_text
 from localpuppet.node.preview.difference import CatalogDifference
-from localpuppet.node.preview.result import PreviewResult
+from localpuppet.node.preview.result import ImpureNode, PreviewResult
 from tests.node.cli.preview.results import BASE, HEAD, changed, group, hostile, large, usual
 
 
@@ -63,6 +63,19 @@ def test_a_revision_that_is_named_by_its_commit_is_short() -> None:
     assert BASE.commit is not None
     result = replace(usual(), base=replace(BASE, name=BASE.commit))
     assert plain(result).splitlines()[1] == "3f2a1c9d0b1e → HEAD (8be0c2d1e3f4)"
+
+
+def test_nodes_that_may_differ_for_one_reason_share_a_row() -> None:
+    impure = [ImpureNode(node=f"web{n}", reasons=("reads the time",)) for n in (1, 2)]
+    other = ImpureNode(node="db1", reasons=("reads the time", "uses a random number"))
+    text = plain(replace(usual(), impure=(*impure, other)))
+    _, _, rest = text.partition("May differ from run to run, whatever the change:\n")
+    assert rest.splitlines()[:4] == [
+        "  reads the time",
+        "    web1, web2",
+        "  reads the time; uses a random number",
+        "    db1",
+    ]
 
 
 def test_user_text_has_no_effect_on_a_terminal() -> None:
