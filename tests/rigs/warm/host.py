@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import RunOrder
@@ -24,15 +25,18 @@ from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.state import find_puppet, open_fork_server
 
 
-def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
-    """Return a server that listens."""
+def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess | None:
+    """Return a server that listens; `None` if the next run has to read Puppet's settings first."""
     place = open_fork_server(node)
     if before is not None:
         if node.processes.alive(before.identity):
             return before
         before.code()
     place.path.unlink(missing_ok=True)
-    server = start_server(node)
+    try:
+        server = start_server(node)
+    except UnavailableError:  # the agent logs it, and starts the server after that run
+        return None
     while not place.path.exists():
         assert Path(f"/proc/{server.identity.pid}").exists(), "the fork server ended"
         time.sleep(0.01)
