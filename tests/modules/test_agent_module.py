@@ -25,8 +25,8 @@ def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
     assert "it is us" in done.text
     assert "it is nobody" in done.text
     assert agent.questions == [
-        {"verb": "leader", "name": "mine", "ttl": 30, "take": True},
-        {"verb": "leader", "name": "nobody", "ttl": 60, "take": True},
+        {"verb": "leader", "name": "mine", "ttl": 30, "take": True, "run": None},
+        {"verb": "leader", "name": "nobody", "ttl": 60, "take": True, "run": None},
     ]
 
 

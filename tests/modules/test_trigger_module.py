@@ -92,7 +92,9 @@ def test_noop_asks_the_agent_for_nothing_that_changes_something(bench: Bench) ->
     trigger = "Notice: /Stage[main]/Main/Trigger[x]"
     assert f"{trigger}: Would have triggered 'refresh' from 1 event" in done.lines
     assert "Would have taken the lock" in done.text
-    assert agent.questions == [{"verb": "leader", "name": "db_master", "ttl": 60, "take": False}]
+    assert agent.questions == [
+        {"verb": "leader", "name": "db_master", "ttl": 60, "take": False, "run": None}
+    ]
 
 
 INTEGER = "must be an integer"

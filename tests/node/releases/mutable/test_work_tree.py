@@ -118,7 +118,10 @@ def test_a_tree_that_cannot_be_tried_says_why(node: Node, tree: Path) -> None:
     assert "there is no manifest.lock" in node.run("try", str(tree)).err
     (tree / "manifest.yaml").unlink()
     (tree / "Puppetfile").write_text("mod 'acme/ntp', '1.0.0'\n")
-    assert "'localpuppet release import' makes it" in node.run("try", str(tree)).err
+    assert (
+        "make it from the Puppetfile: 'localpuppet release import'"
+        in node.run("try", str(tree)).err
+    )
     odd = tree.rename(tree.parent / "a:b")
     assert "Puppet cannot use this path" in node.run("try", str(odd)).err
 
