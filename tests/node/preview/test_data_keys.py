@@ -127,6 +127,7 @@ def ruby(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[subprocess.Popen
         yield process
 
 
+@pytest.mark.puppet
 @settings(max_examples=300)
 @given(one=_texts, other=_texts)
 def test_equal_digests_mean_equal_values_for_ruby(

@@ -4,9 +4,13 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from localpuppet.node.preview.difference import CatalogDifference, difference
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.rigs.node import PATIENCE
+
+pytestmark = pytest.mark.puppet
 
 BEFORE = """
 class web($port = 80) {
