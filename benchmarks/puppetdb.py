@@ -42,7 +42,7 @@ SPARE = frozenset(
         *("timestamp", "facts_timestamp", "catalog_timestamp", "receive_time", "resource"),
         *("transaction_uuid", "catalog_uuid", "latest_report_hash", "report", "href", "hash"),
         *("report_receive_time", "run_start_time", "producer_timestamp", "puppet_version"),
-        *("containing_class", "containment_path", "logs"),
+        *("containment_path", "logs"),
         *("corrective_change", "latest_report_corrective_change"),
     }
 )
@@ -55,7 +55,6 @@ EXPECTED = (
     (r'\["certname", "name"\], \["array"', "both fail; PuppetDB with an internal error"),
     (r"^/nosuch|/nodes/a/b/c|pdb/nosuch", "PuppetDB redirects to its own page"),
     (r'"?corrective_change"?\W', "PuppetDB keeps it in Puppet Enterprise only"),
-    (r"containing_class", "run summaries have no containing class"),
     (
         r"^/resources query=.*count.*production",
         "run summaries count 150 resources of each node here",

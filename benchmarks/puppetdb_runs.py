@@ -162,7 +162,7 @@ def _resource(resource: ResourceSummary, ended: str) -> dict[str, Json]:
         "events": [] if skipped else [event],
         "file": resource.file,
         "line": resource.line,
-        "containment_path": ["Stage[main]", "Profile::Shop"],
+        "containment_path": ["Stage[main]", resource.containing_class],
         "corrective_change": resource.corrective_change,
     }
 

@@ -84,6 +84,7 @@ class ResourceSummary:
         file: The file that declares it, from the module's directory on; empty if unknown.
         line: The line in the file; `None` if unknown.
         corrective_change: Whether Puppet restored an earlier value.
+        containing_class: The innermost class that contains it; empty if unknown.
     """
 
     type: str
@@ -92,6 +93,7 @@ class ResourceSummary:
     file: str
     line: int | None
     corrective_change: bool
+    containing_class: str = ""
 
     def __post_init__(self) -> None:
         check_texts(self)

@@ -1,6 +1,7 @@
 """Make run summaries from the records of a node."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -31,6 +32,8 @@ from localpuppet.node.runs.run_replies import report_of
 MAX_FIRST = 500
 # Runs before the last one that are searched for an interrupted one.
 LOOKED_AT = 8
+# A class in a containment path: other resources have a title in brackets.
+_CLASS = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*\Z", re.ASCII)
 
 
 def summarise_run(run: RunDirectory, status: Status, *, commit: str | None) -> RunSummary:
@@ -117,20 +120,16 @@ def _resources(run: RunDirectory) -> list[ResourceSummary]:
         states = resources_of(raw)
     except (FileNotFoundError, StateError, ValueError):
         return []  # the run's own record has the reason
-    statuses = raw.get("resource_statuses") or {}
-    corrective = {
-        status.get("resource")
-        for status in statuses.values()
-        if status.get("corrective_change") is True
-    }
+    listed = (raw.get("resource_statuses") or {}).values()
+    statuses = {str(status["resource"]): status for status in listed}
     return [
-        _resource(resource, corrective_change=resource.resource in corrective)
+        _resource(resource, statuses[resource.resource])
         for resource in states
         if resource.result is not ResourceResult.UNCHANGED
     ]
 
 
-def _resource(resource: ReportedResource, *, corrective_change: bool) -> ResourceSummary:
+def _resource(resource: ReportedResource, status: Mapping[str, Any]) -> ResourceSummary:
     kind, _, title = public_reference(resource.resource).partition("[")
     line = resource.line
     return ResourceSummary(
@@ -139,8 +138,15 @@ def _resource(resource: ReportedResource, *, corrective_change: bool) -> Resourc
         status=resource.result,
         file=public_place(resource.file, None),
         line=line if line is not None and 0 <= line <= MAX_COUNT else None,
-        corrective_change=corrective_change,
+        corrective_change=status.get("corrective_change") is True,
+        containing_class=_class_of(status.get("containment_path")),
     )
+
+
+def _class_of(path: object) -> str:
+    """Return the last class in a containment path; empty without one."""
+    names = map(str, reversed(path)) if isinstance(path, list) else ()
+    return next((name for name in names if _CLASS.match(name) and len(name) <= MAX_TEXT), "")
 
 
 def _counts(status: Status, corrective: int) -> RunCounts:

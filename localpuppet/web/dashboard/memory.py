@@ -41,7 +41,7 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 7
+_VERSION = 8
 _DAMAGED = "move the file away: the dashboard creates a new one"
 _TABLES = (
     run_table.TABLES

@@ -27,6 +27,7 @@ class RunResource:
             same release.
         file: The file of the declaration; empty if unknown.
         line: The line in the file; `None` if unknown.
+        containing_class: The innermost class that contains it; empty if unknown.
     """
 
     resource: str
@@ -34,6 +35,7 @@ class RunResource:
     drift: bool
     file: str = ""
     line: int | None = None
+    containing_class: str = ""
 
     @classmethod
     def of(cls, summary: ResourceSummary) -> "RunResource":
@@ -44,6 +46,7 @@ class RunResource:
             drift=summary.corrective_change,
             file=summary.file,
             line=summary.line,
+            containing_class=summary.containing_class,
         )
 
     @property

@@ -52,6 +52,7 @@ def a_resource(number: int, **fields: Any) -> ResourceSummary:
         file="profile/manifests/shop.pp",
         line=number,
         corrective_change=False,
+        containing_class="Profile::Shop",
     )
     return replace(plain, **fields)
 

@@ -42,8 +42,17 @@ def _reported(reference: str, **fields: Any) -> dict[str, Any]:
 def _failed(site: Recorded) -> RunDirectory:
     run = site.begin()
     resources = [
-        _reported("File[/etc/motd]", changed=True, corrective_change=True),
-        _reported(f"Exec[mysql -p{CANARY}]", failed=True),
+        _reported(
+            "File[/etc/motd]",
+            changed=True,
+            corrective_change=True,
+            containment_path=["Stage[main]", "Profile", "Profile::Db", "File[/etc/motd]"],
+        ),
+        _reported(
+            f"Exec[mysql -p{CANARY}]",
+            failed=True,
+            containment_path=["Stage[main]", "Main", f"Db::User[{CANARY}]", f"Exec[{CANARY}]"],
+        ),
         _reported("Service[mysqld]", skipped=True),
         _reported("Package[vim]"),
     ]
@@ -85,6 +94,7 @@ def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
         ("Service", "mysqld", ResourceResult.SKIPPED),
     ]
     assert [one.corrective_change for one in found.resources] == [False, True, False]
+    assert [one.containing_class for one in found.resources] == ["Main", "Profile::Db", ""]
     assert {(one.file, one.line) for one in found.resources} == {("profile/manifests/db.pp", 3)}
 
 

@@ -79,9 +79,7 @@ _RESULT_ONLY: Mapping[Entity, tuple[str, ...]] = {
 }
 # Columns that are null in each row: a condition on one would look like an empty answer.
 _UNKNOWN: Mapping[Entity, tuple[str, ...]] = {
-    Entity.EVENTS: _names(
-        "property name old_value new_value message containment_path containing_class"
-    ),
+    Entity.EVENTS: _names("property name old_value new_value message containment_path"),
 }
 # Columns with JSON values, which dotted fields may enter.
 NESTED = frozenset({"facts", "trusted", "parameters"})

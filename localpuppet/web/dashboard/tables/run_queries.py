@@ -238,7 +238,7 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
             run=run_of(day, moment),
         )
         for node, text, count, last, day, moment in rows
-        for resource, file, line in (_declared(text),)
+        for resource, file, line, _ in (_declared(text),)
     ]
 
 
@@ -255,20 +255,21 @@ def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...
 
 def resource_of(text: str, number: int) -> RunResource:
     """Return a resource of a row of `resources`."""
-    resource, file, line = _declared(text)
+    resource, file, line, containing_class = _declared(text)
     return RunResource(
         resource=resource,
         file=file,
         line=line,
+        containing_class=containing_class,
         result=RESULTS[number >> 1],
         drift=bool(number & 1),
     )
 
 
-def _declared(text: str) -> tuple[str, str, int | None]:
-    """Return a resource, its file and its line; a long text was cut when it was stored."""
-    line, file, resource, *_ = *text.split("\t", 2), "", ""
-    return resource, file, int(line) if line else None
+def _declared(text: str) -> tuple[str, str, int | None, str]:
+    """Return a resource, its file, line and class; a long text was cut when it was stored."""
+    line, file, containing_class, resource, *_ = *text.split("\t", 3), "", "", ""
+    return resource, file, int(line) if line else None, containing_class
 
 
 def result_of(row: _Found) -> RunResult:

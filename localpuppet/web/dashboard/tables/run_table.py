@@ -262,7 +262,8 @@ def _counts_text(counts: RunCounts) -> str:
 
 
 def _resource_text(part: RunResource) -> str:
-    return f"{'' if part.line is None else part.line}\t{part.file}\t{part.resource}"
+    line = "" if part.line is None else part.line
+    return f"{line}\t{part.file}\t{part.containing_class}\t{part.resource}"
 
 
 def first_day(connection: Connection) -> int | None:

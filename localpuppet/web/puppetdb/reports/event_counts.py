@@ -1,4 +1,6 @@
-"""Event counts: the events that a query selects, counted by node or resource.
+"""Event counts: the events that a query selects, counted by subject.
+
+A subject is a node, a resource or the innermost class that contains a resource.
 
 - A query of events that counts them by subject and status comes first; a source can do that without
   reading events. This module makes the answer of its groups.
@@ -30,6 +32,7 @@ from localpuppet.fleet.inventory.query.tree import (
 
 _SUBJECTS = {
     "certname": {"title": "certname"},
+    "containing_class": {"title": "containing_class"},
     "resource": {"type": "resource_type", "title": "resource_title"},
 }
 _COUNTED = {"failure": "failures", "success": "successes", "noop": "noops", "skipped": "skips"}
@@ -49,7 +52,7 @@ class EventCounting:
     """How events are counted.
 
     Attributes:
-        by: What is counted, `certname` or `resource`; both only in an aggregate.
+        by: What is counted, a key of `_SUBJECTS`; several only in an aggregate.
         nodes: Whether nodes are counted, and not events.
         aggregate: Whether the answer has the number of subjects instead of the subjects.
         holds: Whether the counts of a subject are in the answer.
@@ -77,10 +80,6 @@ class EventCounting:
         by = parameters.get("summarize_by")
         names = by.split(",") if isinstance(by, str) and aggregate else [by]
         for name in names:
-            if name == "containing_class":
-                raise InvalidInputError(
-                    "'summarize_by=containing_class' is not supported: run summaries do not have it"
-                )
             if name not in _SUBJECTS:
                 raise InvalidInputError(f"Unsupported value for 'summarize_by': '{name}'")
         count_by = parameters.get("count_by", "resource")

@@ -201,7 +201,7 @@ def _event(run: RunResult, resource: RunResource) -> Row:
         "file": resource.file or None,
         "line": resource.line,
         "containment_path": None,
-        "containing_class": None,
+        "containing_class": resource.containing_class or None,
     }
 
 

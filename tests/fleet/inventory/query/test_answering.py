@@ -256,7 +256,7 @@ def test_an_endpoint_with_paging(
         ({"query": "reports[latest_report?] { }"}, "is for conditions only"),
         ({"query": "reports { report_format = '8' }"}, "compares with a number"),
         ({"query": ["from", "resources", ["in", "tags", ["array", ["a"]]]]}, "the list"),
-        ({"query": "events { containing_class = 'Ntp' }"}, "run summaries do not have it"),
+        ({"query": "events { property = 'ensure' }"}, "run summaries do not have it"),
         ({"query": "fact_names { nodes { } }"}, "are not related"),
         ({"query": "events { }"}, "events is not supported"),
         ({"query": "nodes { events { } }"}, "events is not supported"),

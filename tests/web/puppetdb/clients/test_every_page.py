@@ -28,7 +28,12 @@ MANY = [f"node{number:04}.example.com" for number in range(1000)]
 FAILED = MANY[::25]
 CHANGED = MANY[1::10]
 BROKEN = RunResource(
-    resource="Exec[migrate]", result=ResourceResult.FAILED, drift=False, file="db.pp", line=7
+    resource="Exec[migrate]",
+    result=ResourceResult.FAILED,
+    drift=False,
+    file="db.pp",
+    line=7,
+    containing_class="Site",
 )
 FILE = RunResource(resource="File[/etc/motd]", result=ResourceResult.CHANGED, drift=False)
 REASON = "Exec[migrate]: returned 1 instead of one of [0]"
@@ -63,7 +68,8 @@ def pages(env: str, name: str, report: str) -> list[tuple[str, tuple[str, ...]]]
         (f"/{env}/metrics", ("num-nodes",)),
         (f"/{env}/metric/puppetlabs.puppetdb.population:name=num-nodes", ("Value",)),
         (f"/{env}/catalogs", (name,)),
-        (f"/{env}/classes", ()),
+        (f"/{env}/classes", ("Site",)),
+        (f"/{env}/class_resource/Site", (name,)),  # of what the page before has read
         (f"/{env}/radiator", ("Failed",)),
         (f"/{env}/query", ()),
     ]
@@ -78,8 +84,6 @@ def test_every_page_works_with_real_nodes(
     catalogs = [
         (f"/{env}/catalog/{WEB}", ("Site::Apache",)),
         (f"/{env}/catalogs/compare/{WEB}...{LB}", ("Site::Apache",)),
-        # Empty: a run summary does not have the class that contains a resource.
-        (f"/{env}/class_resource/Site", ()),
     ]
     with puppetboard(clients_python, tmp_path, api) as address:
         board = BoardVisitor(driver, address)

@@ -246,7 +246,6 @@ def test_aggregated_counts_are_numbers_of_subjects(api: ServedApi) -> None:
     "parameters",
     [
         {"summarize_by": "color"},
-        {"summarize_by": "containing_class"},
         {"summarize_by": "certname", "count_by": "color"},
         {"summarize_by": "certname", "counts_filter": '["=", "certname", 1]'},
         {"summarize_by": "certname", "counts_filter": "[" * 200 + "]" * 200},
