@@ -262,11 +262,16 @@ class _Api:
             headers["content-encoding"] = "gzip"
         if answer.total is not None:
             headers["x-records"] = str(answer.total)
-        return _BodyResponse(answer, headers)
+        if answer.body.is_file:
+            return _FileResponse(answer, headers)
+        try:
+            return Response(answer.body.read(0, answer.size), headers=headers)
+        finally:
+            answer.body.close()
 
 
-class _BodyResponse(StreamingResponse):
-    """Sends an answer in parts, and drops it afterwards, also if the client leaves."""
+class _FileResponse(StreamingResponse):
+    """Sends an answer in a file in parts, and drops it afterwards, also if the client leaves."""
 
     def __init__(self, answer: WrittenAnswer, headers: dict[str, str]) -> None:
         super().__init__(_parts(answer.body), headers=headers)
@@ -283,10 +288,7 @@ class _BodyResponse(StreamingResponse):
 async def _parts(body: AnswerBody) -> AsyncIterator[bytes]:
     start = 0
     while start < body.size:
-        if body.is_file:
-            data = await asyncio.to_thread(body.read, start, CHUNK)
-        else:
-            data = body.read(start, CHUNK)
+        data = await asyncio.to_thread(body.read, start, CHUNK)
         start += len(data)
         yield data
 

@@ -24,7 +24,7 @@ class TurnLimits:
     """
 
     running: int = 4
-    running_of_one: int = 3
+    running_of_one: int = 2
     waiting: int = 400
     waiting_of_one: int = 200
 

@@ -87,6 +87,12 @@ def nodes(connection: Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
+def change(connection: Connection) -> int:
+    """Return a number that changes with the runs."""
+    (number,) = connection.execute("SELECT number FROM run_changes").fetchone()
+    return int(number)
+
+
 def latest(connection: Connection, names: Collection[str] | None = None) -> list[LatestRun]:
     """Return the newest run of each node.
 

@@ -3,8 +3,8 @@
 - Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
   once. Runs are clustered by day, so that a day is written and deleted together; a text or profile
   is deleted with the last day that uses it.
-- Triggers keep the number of runs by the day on which they ended (`tallies`), and each node's
-  newest run (`latest`).
+- Triggers keep the number of runs by the day on which they ended (`tallies`), each node's newest
+  run (`latest`), and a number of the state of all runs (`run_changes`), random in a new file.
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
   new entries a second does not fill the file.
 - Every function takes a connection in a transaction.
@@ -55,7 +55,12 @@ CREATE TABLE IF NOT EXISTS tallies (
 CREATE TABLE IF NOT EXISTS latest (
     node INTEGER PRIMARY KEY, day INTEGER NOT NULL, moment INTEGER NOT NULL, ended INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE IF NOT EXISTS run_changes (
+    one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL
+) STRICT;
+INSERT OR IGNORE INTO run_changes VALUES (1, random() >> 1);
 CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
+    UPDATE run_changes SET number = number + 1;
     INSERT INTO tallies VALUES (new.day + new.at / 86400000, new.profile, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1;
     INSERT INTO latest VALUES (new.node, new.day, new.moment, new.day * 86400000 + new.at)
@@ -63,6 +68,7 @@ CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
         ended = excluded.ended WHERE excluded.ended >= ended;
 END;
 CREATE TRIGGER IF NOT EXISTS run_deleted AFTER DELETE ON runs BEGIN
+    UPDATE run_changes SET number = number + 1;
     UPDATE tallies SET runs = runs - 1
         WHERE day = old.day + old.at / 86400000 AND profile = old.profile;
     DELETE FROM latest WHERE node = old.node AND day = old.day AND moment = old.moment;

@@ -61,6 +61,7 @@ class ReportState:
         profiles: The columns of reports by profile.
         latest: The newest run by node, of the nodes that the query names; of some if it does not
             use them.
+        rows: The columns of `nodes` of these runs by node, filled on demand.
         missing: The reports that these nodes should have sent.
         nodes_by_digits: The nodes by their digits in hashes, of the hashes in the query.
     """
@@ -68,6 +69,7 @@ class ReportState:
     connection: Connection
     profiles: Mapping[int, Row]
     latest: Mapping[str, LatestRun]
+    rows: dict[str, Row]
     missing: Mapping[str, RunResult]
     nodes_by_digits: Mapping[str, str]
 

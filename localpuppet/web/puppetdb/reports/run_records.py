@@ -1,9 +1,10 @@
 """Reports, events and the report columns of nodes as rows of queries; a `RecordSource`."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from sqlite3 import Connection
+from threading import Lock
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_epoch
@@ -27,6 +28,9 @@ from localpuppet.web.puppetdb.reports.report_plan import (
 )
 from localpuppet.web.puppetdb.reports.report_rows import FAILED, Row, node_columns, profile_row
 
+# The limit of nodes whose newest runs are read for one query.
+MAX_NAMED = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundReport:
@@ -39,6 +43,21 @@ class FoundReport:
 
     run: RunResult
     is_missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _NewestRuns:
+    """The newest runs of nodes.
+
+    Attributes:
+        change: The number of the memory's state; `None` if they are not of all nodes.
+        runs: The runs by node.
+        rows: The columns of `nodes` by node, of those that a query needed.
+    """
+
+    change: int | None = None
+    runs: Mapping[str, LatestRun] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +75,8 @@ class RunRecords:
     nodes: Callable[[], Collection[NodeRow]]
     now: Callable[[], float]
     entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
-    _rows: dict[LatestRun, Row] = field(default_factory=dict, init=False)
+    _newest: _NewestRuns = field(default_factory=lambda: _NewestRuns(), init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
     _nodes_by_digits: dict[str, str] = field(default_factory=dict, init=False)
 
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
@@ -93,32 +113,23 @@ class RunRecords:
         ]
         names = names_in(hint)
         known = {row.node for row in self.nodes() if names is None or row.node in names}
-        for node in sorted(known):
-            row = self._newest(state, node)
-            if row is not None and all(_scalar(row[column]) in some for column, some in wanted):
-                yield row
+        listed = [self._row(state, node) for node in sorted(known)]
+        rows = [row for row in listed if row is not None]
+        for column, some in wanted:
+            rows = [row for row in rows if _scalar(row[column]) in some]
+        yield from rows
 
-    def _newest(self, state: ReportState, node: str) -> Row | None:
+    def _row(self, state: ReportState, node: str) -> Row | None:
         """Return the columns of a node's newest report; `None` without one."""
         if node not in state.missing:
-            return self._node(state, state.latest[node]) if node in state.latest else None
+            row = state.rows.get(node)
+            if row is None and node in state.latest:
+                row = state.rows[node] = _latest_row(state.latest[node], state.profiles)
+            return row
         missing = state.missing[node]
         hash_ = hash_of(node, *parts_of(RunId(missing.run)))
         profile, end = profile_row(missing), show_epoch(missing.at)
         return {"certname": node, **node_columns(profile, hash_, end)}
-
-    def _node(self, state: ReportState, latest: LatestRun) -> Row:
-        known = self._rows.get(latest)
-        if known is not None:
-            return known
-        if len(self._rows) > 2 * len(state.latest):
-            self._rows.clear()
-        hash_ = hash_of(latest.node, latest.day, latest.moment)
-        end = show_epoch(latest.ended / MILLI)
-        profile = state.profiles[latest.profile]
-        row = {"certname": latest.node, **node_columns(profile, hash_, end)}
-        self._rows[latest] = row
-        return row
 
     def _names(self, connection: Connection, hint: RecordHint) -> frozenset[str] | None:
         """Return the nodes that a query names, also by the hashes of reports; `None` for all."""
@@ -131,6 +142,23 @@ class RunRecords:
             self._nodes_by_digits = {node_digits(node): node for node in known}
         named = frozenset(self._nodes_by_digits.get(digit, "") for digit in digits)
         return named if names is None else named & names
+
+    def _latest(self, connection: Connection, names: Collection[str] | None) -> _NewestRuns:
+        """Return the newest runs of at least some nodes; those of all are read once per change."""
+        if names is not None and len(names) <= MAX_NAMED:
+            return _NewestRuns(runs=_by_node(report_queries.latest(connection, names)))
+        change = report_queries.change(connection)
+        with self._lock:
+            known = self._newest
+            if known.change != change:
+                runs = _by_node(report_queries.latest(connection))
+                rows = {
+                    node: row
+                    for node, row in known.rows.items()
+                    if runs.get(node) == known.runs[node]
+                }
+                self._newest = known = _NewestRuns(change, runs, rows)
+            return known
 
     def _state(
         self, connection: Connection, hint: RecordHint, *, latest: bool = False
@@ -145,7 +173,8 @@ class RunRecords:
         needed = names
         if not latest and LATEST not in hint.columns | hint.equal.keys():
             needed = frozenset(row.node for row in rows)
-        runs = {newest.node: newest for newest in report_queries.latest(connection, needed)}
+        newest = self._latest(connection, needed)
+        runs = newest.runs
         profiles = {
             number: profile_row(run) for number, run in report_queries.profiles(connection).items()
         }
@@ -161,9 +190,20 @@ class RunRecords:
             connection=connection,
             profiles=profiles,
             latest=runs,
+            rows=newest.rows,
             missing=missing,
             nodes_by_digits=self._nodes_by_digits,
         )
+
+
+def _by_node(runs: Iterable[LatestRun]) -> Mapping[str, LatestRun]:
+    return {run.node: run for run in runs}
+
+
+def _latest_row(latest: LatestRun, profiles: Mapping[int, Row]) -> Row:
+    hash_ = hash_of(latest.node, latest.day, latest.moment)
+    end = show_epoch(latest.ended / MILLI)
+    return {"certname": latest.node, **node_columns(profiles[latest.profile], hash_, end)}
 
 
 def _scalar(value: Json) -> tuple[bool, Json]:
