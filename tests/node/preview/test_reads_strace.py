@@ -1,14 +1,20 @@
 """Compares what the engine records with the system calls of the compile."""
 
+import json
 import re
+import shutil
+import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from localpuppet.node.preview.ports import RawReads
+from localpuppet.node.preview.ports import CompileRequest, RawReads
 from tests.node.preview.control_release import FILES
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
+from tests.rigs.long import LONG
+from tests.rigs.node import PATIENCE
 
 pytestmark = pytest.mark.puppet
 
@@ -16,7 +22,33 @@ _CALL = re.compile(
     r'^(?P<pid>\d+) +(?P<call>\w+)\((?:AT_FDCWD, )?"(?P<path>[^"]*)"'
     r"(?P<rest>.*)= (?P<code>-?\d+ ?\w*)"
 )
-# Directories that a loader of Puppet lists to look names up in: only those count (`IndexHooks`).
+# Debian's packages puppet-module-puppetlabs-*. If they are not installed, their test is left out.
+_DEBIAN = Path("/usr/share/puppet/modules")
+_HIERA = """\
+version: 5
+hierarchy:
+  - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
+  - {name: os, path: 'os/%{facts.os.family}.yaml'}
+  - {name: common, path: common.yaml}
+"""
+_SITE = """\
+class site {
+  class { 'apache': default_vhost => false }
+  apache::vhost { 'first.example.com': port => 80, docroot => '/var/www/first' }
+  class { 'mysql::client': bindings_enable => true }
+  class { 'ntp': servers => ['ntp1.example.com', 'ntp2.example.com'] }
+  class { 'haproxy': }
+  haproxy::listen { 'web': ipaddress => '127.0.0.1', ports => '8080' }
+}
+"""
+REAL: Mapping[str, str] = {
+    "hiera.yaml": _HIERA,
+    "site.pp": "include site\n",
+    "data/common.yaml": "ntp::service_ensure: running\n",
+    "modules/site/manifests/init.pp": _SITE,
+}
+# Directories that a loader of Puppet lists, to look names up in: only the names count
+# (`IndexHooks`). A loader lists all of a module, also where it looks up no name.
 _INDEXED = re.compile(r"(?:^|/)(?:lib/puppet/functions|functions|types)(?:/|$)")
 
 
@@ -54,7 +86,9 @@ def problems(reads: RawReads, calls: tuple[set[str], set[str], set[str]]) -> lis
     deep = {name.removesuffix("/**") for name in reads.listed if name.endswith("/**")}
     found = [f"opened {name}" for name in sorted(opened - files)]
     for name in sorted(listed):
-        indexed = _INDEXED.search(name) and any(file.startswith(f"{name}/") for file in known)
+        index = _INDEXED.search(name)
+        module = name[: index.start() + 1] if index else ""
+        indexed = index and any(file.startswith(module) for file in known if _INDEXED.search(file))
         if name not in reads.listed and not is_covered(name, deep) and not indexed:
             found.append(f"listed {name}")
     for name in sorted(missed):
@@ -64,14 +98,31 @@ def problems(reads: RawReads, calls: tuple[set[str], set[str], set[str]]) -> lis
     return found
 
 
-def test_nothing_that_a_compile_reads_is_missing(tmp_path: Path) -> None:
+def real_request() -> CompileRequest:
+    """Return a request with the facts of this machine."""
+    asked = ["puppet", "facts", "show", "--show-legacy"]
+    facts = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=PATIENCE)
+    return request("web1.example.com", facts=json.loads(facts.stdout))
+
+
+@pytest.mark.parametrize(
+    "real",
+    [False, *([pytest.param(True, marks=LONG)] if (_DEBIAN / "haproxy").exists() else [])],
+    ids=lambda real: "debian" if real else "own",
+)
+def test_nothing_that_a_compile_reads_is_missing(tmp_path: Path, real: bool) -> None:
     top = tmp_path / "r"
-    release, trace = write(top, FILES), tmp_path / "trace"
+    if real:
+        shutil.copytree(_DEBIAN, top / "modules")
+    release, trace = write(top, REAL if real else FILES), tmp_path / "trace"
     engine = make_engine(tmp_path / "e")
     words = ["/usr/bin/strace", "-f", "-e", "trace=%file"]
     traced = replace(engine, command=lambda: [*words, "-o", str(trace), *engine.command()])
-    (result,) = compile_all(traced, release, [request("web1.example.com", "web")]).values()
+    asked = real_request() if real else request("web1.example.com", "web")
+    (result,) = compile_all(traced, release, [asked]).values()
     assert result.failure is None
+    assert result.catalog is not None
+    assert len(result.catalog.resources) > (150 if real else 10)
     calls = system_calls(trace, top)
-    assert len(calls[0]) > 10
+    assert len(calls[0]) > (100 if real else 10)
     assert problems(result.reads, calls) == []
