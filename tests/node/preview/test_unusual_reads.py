@@ -11,13 +11,7 @@ from tests.node.preview.engine_rig import compile_all, make_engine, request, wri
 
 pytestmark = pytest.mark.puppet
 
-_FILES = {
-    "d.txt": "one\n",
-    "d.rb": "'one'",
-    "conf": "a = 1\n",
-    ".hidden/x1": "",
-    "sub/x1": "",
-}
+_FILES = {"d.txt": "one\n", "d.rb": "'one'", "conf": "a = 1\n", ".hidden/x1": "", "sub/x1": ""}
 _TOP = "TOP = File.expand_path('../../../../files', __dir__)"
 # Body of a function → the file or directory whose content counts.
 CONTENTS = {
@@ -46,10 +40,17 @@ IMPURE = {
     "DateTime.strptime('12:00', '%H:%M').to_s": "the time",
     "IPSocket.getaddress('localhost')": "the machine",
     "ENV.each_value.to_a.size.to_s": "the environment",
+    "ENV['TZ'].to_s": "the environment",
+    "ENV.fetch('HOME').to_s": "the environment",
     "require 'pty'; 'x'": "loads pty",
     "(File.read(\"#{Puppet[:confdir]}/keys/private.pem\") rescue 'x')": "private.pem",
 }
-PURE = ["Date.parse('2020-01-01').to_s", 'File.read("#{TOP}/d.txt").size.to_s']
+PURE = [
+    "Date.parse('2020-01-01').to_s",
+    'File.read("#{TOP}/d.txt").size.to_s',
+    "ENV['STDLIB_LOG_DEPRECATIONS'].to_s",
+    "require 'open-uri'; require 'shellwords'; 'x'",
+]
 
 
 def compile_bodies(tmp_path: Path, bodies: list[str]) -> list[CompileResult]:
@@ -83,6 +84,23 @@ def test_what_no_digest_has_is_impure(tmp_path: Path) -> None:
     for body, result in zip(PURE, results[len(IMPURE) :], strict=True):
         assert result.failure is None, body
         assert result.reads.impure == (), body
+
+
+def test_providers_of_puppet_that_look_for_programs(tmp_path: Path) -> None:
+    # A module's provider: the compile loads Puppet's type, whose providers look for programs and
+    # ask Facter when they are loaded. What a module's own provider reads counts.
+    provider = "Puppet::Type.type(:package).provide(:own) { %s }\n"
+    files = {
+        "modules/m/lib/puppet/provider/package/own.rb": provider % "desc 'x'",
+        "site.pp": "package { 'a': ensure => installed }\n",
+    }
+    reads = {**files, "modules/m/lib/puppet/provider/package/own.rb": provider % "`/bin/true`"}
+    for name, texts in (("pure", files), ("impure", reads)):
+        release = write(tmp_path / name, texts)
+        (result,) = compile_all(make_engine(tmp_path / "e"), release, [request()]).values()
+        assert result.failure is None
+        assert result.reads.impure == (() if name == "pure" else ("starts a program",))
+        assert "modules/m/lib/puppet/provider/package/own.rb" in result.reads.files
 
 
 def test_a_template_reads_a_node_document_and_an_escaped_end(tmp_path: Path) -> None:

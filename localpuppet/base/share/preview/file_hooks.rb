@@ -126,7 +126,7 @@ module LocalpuppetPreview
     def self.command?(name)
       return false unless name.is_a?(String) && name.start_with?('|')
 
-      Reads.impure('starts a program')
+      Reads.program
       true
     end
 

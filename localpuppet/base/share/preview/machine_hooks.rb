@@ -38,10 +38,14 @@ module LocalpuppetPreview
     }.freeze
     PROGRAMS = { Process => %i[spawn fork _fork daemon exec], IO => %i[popen] }.freeze
     SOCKETS = [TCPSocket, UDPSocket, UNIXSocket, Socket, TCPServer, UNIXServer].freeze
+    # Methods that ask for a variable by name. The engine gives each compile the same ones; of the
+    # machine's, only those in INHERITED, which it may lack.
+    VARIABLE = %i[[] fetch key? has_key? include? member? assoc].freeze
+    INHERITED = %w[PATH LANG LC_ALL LC_CTYPE TZ].freeze
     ENVIRONMENT = %i[
-      [] fetch key key? has_key? include? member? value? has_value? values_at slice to_h to_hash to_a each each_pair keys
+      key value? has_value? values_at slice to_h to_hash to_a each each_pair keys
       values select filter reject find map dig any? all? inspect []= store delete update merge! replace
-      assoc rassoc invert except each_key each_value size length empty? delete_if keep_if to_s clone
+      rassoc invert except each_key each_value size length empty? delete_if keep_if to_s clone
     ].freeze
 
     def self.install
@@ -49,11 +53,12 @@ module LocalpuppetPreview
       from_release(RANDOM, 'uses a random number')
       from_release(MACHINE, 'reads the machine')
       FileHooks.hook(ENV, ENVIRONMENT) { |*_, **_| Reads.impure('reads the environment') if Reads.from_release? }
+      FileHooks.hook(ENV, VARIABLE) { |name = nil, *_, **_| Reads.impure('reads the environment') if variable?(name) && Reads.from_release? }
       FileHooks.hook(Time, %i[new]) do |*arguments, **options|
         Reads.impure('reads the time') if arguments.empty? && !options.key?(:year) && Reads.from_release?
       end
       FileHooks.hook(Random, %i[new]) { |*seed, **_| Reads.impure('uses a random number') if seed.empty? && Reads.from_release? }
-      PROGRAMS.each { |target, names| FileHooks.hook(target, names) { |*_, **_| Reads.impure('starts a program') } }
+      PROGRAMS.each { |target, names| FileHooks.hook(target, names) { |*_, **_| Reads.program } }
       KEYS.each do |target, names|
         FileHooks.hook_instances(target, names) { |*_, **_| Reads.impure('uses a random number') if Reads.from_release? }
       end
@@ -66,6 +71,11 @@ module LocalpuppetPreview
       SOCKETS.each { |socket| socket.prepend(Sockets) }
       FileHooks.hook(Signal, %i[trap]) { |*_, **_| Reads.impure('handles signals') if Reads.from_release? }
       FileHooks.hook(ObjectSpace, %i[each_object]) { |*_, **_| Reads.impure('reads the memory') if Reads.from_release? }
+    end
+
+    # Return whether a machine may have a variable.
+    def self.variable?(name)
+      INHERITED.include?(name) || !name.is_a?(String) || Reads.pause { ENV.key?(name) }
     end
 
     # A date without a year is one of today.
@@ -92,7 +102,7 @@ module LocalpuppetPreview
 
       %i[` system spawn exec fork syscall].each do |name|
         define_method(name) do |*arguments, **options, &block|
-          Reads.impure('starts a program') if Reads.on?
+          Reads.program
           super(*arguments, **options, &block)
         end
       end

@@ -203,6 +203,7 @@ module LocalpuppetPreview
       Puppet::Util::RunMode.prepend(SystemDirectories)
       Puppet::Settings.prepend(NoDirectories)
       Puppet.initialize_settings(setup['arguments'])
+      $LOAD_PATH.delete(Puppet[:libdir]) # an agent's copies of modules: the release has its own
       Puppet::Util::Log.close_all
       Puppet::Util::Log.level = :crit
       require File.join(setup['own'], 'localpuppet/lib/puppet_x/localpuppet/catalogs')

@@ -14,6 +14,12 @@ module LocalpuppetPreview
     OWN = '@localpuppet'
     # Functions, also Puppet's: what they return is the release's to use.
     FUNCTIONS = %r{/puppet/(?:parser/)?functions/}.freeze
+    # Types and providers; Puppet's own look for programs and for Facter's facts when they are loaded.
+    TYPES = %r{/puppet/(?:type|provider)/}.freeze
+    # The code of a file outside methods, read by Ruby or compiled.
+    LOADED = ['<top (required)>', '<main>'].freeze
+    # What searches for a library that is required.
+    RUBYGEMS = %r{/rubygems(?:\.rb|/)}.freeze
     # Callers that are looked at first.
     NEAR = 6
     RAW_STAT = File.method(:stat).unbind
@@ -143,6 +149,11 @@ module LocalpuppetPreview
         @impure << reason if @on
       end
 
+      # Count that a program is started.
+      def program
+        impure('starts a program') if @on && !type_loading?
+      end
+
       # Count that the release reads what a file has besides its content, which differs from copy to copy.
       def metadata
         impure("reads a file's times, mode or size without its content") if from_release?
@@ -162,6 +173,18 @@ module LocalpuppetPreview
 
         answer = release_code?(caller_locations(2, NEAR) || [])
         answer.nil? ? release_code?(caller_locations(2)) || false : answer
+      end
+
+      # Return whether a type or provider of Puppet reads or starts this while Ruby loads it, and nothing
+      # of the release asked for it. What it defines does not depend on that, and no catalog does.
+      def type_loading?
+        caller_locations(2).each do |location|
+          path = location.absolute_path || location.path
+          next if path.nil? || path.start_with?('<internal', __dir__)
+          return false if path.start_with?(@release) || path == '(erb)' || path.match?(FUNCTIONS)
+          return true if path.match?(TYPES) && LOADED.include?(location.base_label)
+        end
+        false
       end
 
       # Return the text with names of the release instead of paths.
@@ -187,6 +210,7 @@ module LocalpuppetPreview
       def release_code?(locations)
         locations.each do |location|
           path = location.absolute_path || location.path
+          return false if path&.match?(RUBYGEMS)
           next if path.nil? || path.start_with?('<internal', __dir__)
           return true if path.start_with?(@release) || path == '(erb)' || path.match?(FUNCTIONS)
           return false if path.include?('/puppet/')
@@ -228,7 +252,7 @@ module LocalpuppetPreview
 
         counts = !path.start_with?(*@system) && !@system.include?("#{path}/")
         counts &&= given.start_with?('/') || kind(path)
-        @impure << "reads #{path} outside the release" if counts
+        @impure << "reads #{path} outside the release" if counts && !type_loading?
         nil
       end
 
