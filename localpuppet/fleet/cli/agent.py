@@ -2,14 +2,12 @@
 
 import click
 
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "agent",
-    cls=Command,
-    exits={0: "the agent ended on a signal", 1: "", 69: "the bus is unreachable", 75: ""},
+@command(
+    "agent", exits={0: "the agent ended on a signal", 1: "", 69: "the bus is unreachable", 75: ""}
 )
 @click.option("--side", type=click.Choice(["both", "network", "run"]), default="both", hidden=True)
 @click.option("--now", is_flag=True, help="On SIGTERM, end a Puppet run at once.")

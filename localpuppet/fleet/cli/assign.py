@@ -9,7 +9,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 PATIENCE = "10m"
 
 
-@click.command(
+@command(
     "assign",
-    cls=Command,
     exits={0: "every node accepted the release", 1: "a node refused", 69: "a node did not answer"},
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")

@@ -13,7 +13,7 @@ from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.fleet.requests.lifetime import PATIENCE
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from localpuppet.fleet.wiring.fleet import FleetWiring
 
 
-@click.command(
+@command(
     "capture",
-    cls=Command,
     exits={
         0: "the directory has a new capture of each node",
         1: "a node has no new capture",

@@ -11,7 +11,7 @@ import click
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ TTL = 30.0
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-@click.command(
+@command(
     "lease",
-    cls=Command,
     exits={
         0: "COMMAND succeeded; otherwise its own exit code",
         1: "the lease was lost, and COMMAND was ended",

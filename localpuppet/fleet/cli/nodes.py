@@ -14,7 +14,7 @@ from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node
 from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow, sort_rows
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ class InventoryListing:
     age: float | None = None
 
 
-@click.command(
-    "nodes",
-    cls=Command,
-    exits={69: "the bus is unreachable; with --role or --query, the inventory"},
-)
+@command("nodes", exits={69: "the bus is unreachable; with --role or --query, the inventory"})
 @click.option("--failed", "concern", flag_value=FAILED, multiple=True, help="List failed nodes.")
 @click.option("--late", "concern", flag_value=LATE, multiple=True, help="List late nodes.")
 @click.option(

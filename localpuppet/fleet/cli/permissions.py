@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 HEAD = "# Made by 'localpuppet bus permissions {engine} {file}': change that file, not this one.\n"
@@ -15,10 +15,7 @@ HOW = """\
 """
 
 
-@click.command(
-    "permissions",
-    cls=Command,
-)
+@command("permissions")
 @click.argument("engine", type=click.Choice(["nats", "etcd"]), metavar="ENGINE")
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj

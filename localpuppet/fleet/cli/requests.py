@@ -5,7 +5,7 @@ import click
 from localpuppet.base.formats.names import split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, PATIENCE
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.node_options import nodes_argument
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -29,11 +29,7 @@ _WAIT_TIMEOUT = click.option(
 EXITS = {0: "every node accepted or answered", 1: "a node refused", 69: "a node did not answer"}
 
 
-@click.command(
-    "runonce",
-    cls=Command,
-    exits=EXITS,
-)
+@command("runonce", exits=EXITS)
 @nodes_argument(required=True)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b).")
@@ -65,11 +61,7 @@ def runonce_command(
     return ask_nodes(node, nodes, "runonce", args, as_json=as_json, patience=patience)
 
 
-@click.command(
-    "last-run",
-    cls=Command,
-    exits=EXITS,
-)
+@command("last-run", exits=EXITS)
 @nodes_argument(required=True)
 @_WAIT_TIMEOUT
 @_JSON

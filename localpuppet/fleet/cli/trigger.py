@@ -15,7 +15,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ TTL = 180
 PATIENCE = 30.0  # seconds for the agent on this node to answer
 
 
-@click.command(
+@command(
     "trigger",
-    cls=Command,
     exits={
         0: "the trigger was sent; with --wait, each run succeeded",
         1: "a run failed, or a node dropped or rejected the trigger",

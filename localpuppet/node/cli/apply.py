@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import Command, options
+from localpuppet.node.cli.command import Command, command, options
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_attempts
@@ -66,11 +66,7 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
     return extra
 
 
-@click.command(
-    "apply",
-    cls=RestCommand,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("apply", RestCommand, exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @options(
     "Run",

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import rollback_in_force
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
 
 
-@click.command(
-    "check",
-    cls=Command,
-    exits={1: "", 3: "", 69: ""},
-)
+@command("check", exits={1: "", 3: "", 69: ""})
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @click.option("--parse", is_flag=True, help="Run Puppet's parser on the release now.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -5,7 +5,7 @@
 - Examples are lines of commands; two or more blanks separate a command from its comment.
 
 Example:
-    @click.command("run", cls=Command, exits={69: ""})
+    @command("run", exits={69: ""})
 """
 
 from collections.abc import Callable, Mapping
@@ -109,3 +109,14 @@ class Command(click.Command):
                     formatter.write(f"{' ' * formatter.current_indent}{line}".rstrip() + "\n")
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in self.exit_codes.items()])
+
+
+def command(name: str, form: type[Command] = Command, **attributes: Any) -> Decorator:  # noqa: ANN401
+    """Return the decorator that makes a function a command.
+
+    Args:
+        name: The word on the command line.
+        form: The class of the command.
+        attributes: Its exit codes (`exits`), and arguments for `click.command`.
+    """
+    return click.command(name, form, **attributes)

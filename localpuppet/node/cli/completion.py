@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import Command, command
 from localpuppet.node.wiring.node import NodeWiring
 
 
@@ -62,10 +62,7 @@ def _node(ctx: click.Context) -> NodeWiring:
     return NodeWiring(ctx.find_root().params.get("root"))
 
 
-@click.command(
-    "completion",
-    cls=Command,
-)
+@command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:

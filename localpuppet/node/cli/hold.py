@@ -10,7 +10,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.node_options import nodes_argument, only_here
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
@@ -26,11 +26,7 @@ def _holds(node: NodeWiring) -> Holds:
         return open_holds(node, ask=False)
 
 
-@click.command(
-    "disable",
-    cls=Command,
-    exits={1: "a node refused", 69: "a node did not answer"},
-)
+@command("disable", exits={1: "a node refused", 69: "a node did not answer"})
 @nodes_argument(required=False)
 @click.option(
     "-m",
@@ -86,11 +82,7 @@ def disable_command(
     return 0
 
 
-@click.command(
-    "enable",
-    cls=Command,
-    exits={1: "a node refused", 69: "a node did not answer"},
-)
+@command("enable", exits={1: "a node refused", 69: "a node did not answer"})
 @nodes_argument(required=False)
 @click.option("--owner", metavar="NAME", help="End the hold of this owner.  [default: you]")
 @click.option("--all-owners", "everyone", is_flag=True, help="End the holds of all owners.")

@@ -4,7 +4,7 @@ import click
 
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
@@ -13,11 +13,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_good_runs
 
 
-@click.command(
-    "rollback",
-    cls=Command,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("rollback", exits={1: "", 3: "", 69: "", 75: ""})
 @click.option(
     "--to",
     "tag",

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.node.wiring.releases import ReleaseWiring
 
 
-@click.command(
-    "stage",
-    cls=Command,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("stage", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
 @click.option(
     "--refresh", is_flag=True, help="Compare the tag with the repository; fail if it moved."

@@ -8,6 +8,7 @@ import click
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.hold import Hold
 
 
-@click.command(
+@command(
     "status",
-    cls=RunCommand,
+    RunCommand,
     exits={
         0: "the run is active or succeeded, or no run exists; every node answered",
         1: "the run failed; a node refused to answer",

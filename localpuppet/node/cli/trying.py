@@ -6,15 +6,12 @@ import click
 
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import apply
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_attempts
 
 
-@click.command(
-    "try",
-    cls=apply.RestCommand,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("try", apply.RestCommand, exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument(
     "directory",
     metavar="[DIR]",

@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 
 TIMER = ("localpuppet.service", "localpuppet.timer")
 AGENT = ("localpuppet-agent.service",)
@@ -18,10 +18,7 @@ WEB = ("localpuppet-web.service", "localpuppet-puppetdb.service")
 NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 
 
-@click.command(
-    "units",
-    cls=Command,
-)
+@command("units")
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def units_command(name: str | None, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import click
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ _WORDS = {
 }
 
 
-@click.command(
+@command(
     "kicks",
-    cls=Command,
     exits={
         1: "with --check: there is a cycle",
         69: "the inventory is unreachable, --check took too long, or Graphviz is missing",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
 
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from localpuppet.rollout.plans.plan import Plan
 
 
-@click.command(
+@command(
     "plan",
-    cls=Command,
     exits={
         2: "the site is invalid or has no order, or no node is selected",
         69: "the inventory is unreachable, or Graphviz is missing",

@@ -8,7 +8,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import operator_option, send_and_show_how_to_follow
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
 
 
-@click.command(
+@command(
     "approve",
-    cls=Command,
     exits={
         0: "the changes are approved",
         2: "the node does not wait for an approval",

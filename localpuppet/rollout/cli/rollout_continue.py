@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import (
@@ -22,11 +22,7 @@ EXITS = {
 }
 
 
-@click.command(
-    "continue",
-    cls=Command,
-    exits=EXITS,
-)
+@command("continue", exits=EXITS)
 @_ID
 @operator_option
 @click.pass_obj
@@ -49,11 +45,7 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
     render.emit("continued")
 
 
-@click.command(
-    "pause",
-    cls=Command,
-    exits=EXITS,
-)
+@command("pause", exits=EXITS)
 @_ID
 @operator_option
 @click.pass_obj
@@ -76,11 +68,7 @@ def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -
     render.emit("paused: running nodes finish, and 'localpuppet rollout continue' continues it")
 
 
-@click.command(
-    "rollback",
-    cls=Command,
-    exits={**EXITS, 1: "you answered no"},
-)
+@command("rollback", exits={**EXITS, 1: "you answered no"})
 @_ID
 @operator_option
 @confirmation_options

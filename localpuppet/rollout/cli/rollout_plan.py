@@ -7,7 +7,7 @@ import click
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command, options
+from localpuppet.node.cli.command import command, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.plan import show
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 PATIENCE = "30m"
 
 
-@click.command(
+@command(
     "plan",
-    cls=Command,
     exits={
         0: "every node reported",
         1: "a node failed or did not report",

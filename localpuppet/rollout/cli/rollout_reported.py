@@ -9,7 +9,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ _ID = click.argument("rollout", required=False, metavar="[ID]")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command(
+@command(
     "status",
-    cls=Command,
     exits={
         0: "the rollout is running or paused, or every node succeeded",
         1: "a node did not succeed, or no process controls the rollout",
@@ -87,11 +86,7 @@ def status_command(
     return 0 if report.succeeded or report.word in ("running", "paused") else 1
 
 
-@click.command(
-    "list",
-    cls=Command,
-    exits={0: "success, whatever the results", 69: "the bus is unreachable"},
-)
+@command("list", exits={0: "success, whatever the results", 69: "the bus is unreachable"})
 @click.option(
     "--operator",
     metavar="NAME",
@@ -140,11 +135,7 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
         render.say(f"# {len(ids) - SHOWN} older ones: --json lists all", err=True)
 
 
-@click.command(
-    "report",
-    cls=Command,
-    exits={0: "success, whatever the result of the rollout"},
-)
+@command("report", exits={0: "success, whatever the result of the rollout"})
 @_ID
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 @click.option("--html", "form", flag_value="html", help="Print one HTML file.")

@@ -8,7 +8,7 @@ import click
 
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import operator_option
 from localpuppet.rollout.cli.rollout_options import (
@@ -44,11 +44,7 @@ EXITS = {
 }
 
 
-@click.command(
-    "run",
-    cls=Command,
-    exits=EXITS,
-)
+@command("run", exits=EXITS)
 @what_options
 @earlier_options
 @how_options
@@ -138,11 +134,7 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
     return secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
 
 
-@click.command(
-    "resume",
-    cls=Command,
-    exits=EXITS,
-)
+@command("resume", exits=EXITS)
 @click.argument("rollout", required=False, metavar="[ID]")
 @operator_option
 @click.option(

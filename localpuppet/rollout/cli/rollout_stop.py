@@ -4,14 +4,13 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import journal_here, operator_option, say
 
 
-@click.command(
+@command(
     "stop",
-    cls=Command,
     exits={
         0: "the controller accepted it, or all nodes are released",
         1: "some nodes did not confirm their release: the output names them",

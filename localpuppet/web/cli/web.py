@@ -7,18 +7,14 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 LISTEN = "127.0.0.1:8141"
 PUPPETDB = "127.0.0.1:8080"
 
 
-@click.command(
-    "web",
-    cls=Command,
-    exits={0: "ended by ^C", 1: "", 69: ""},
-)
+@command("web", exits={0: "ended by ^C", 1: "", 69: ""})
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",

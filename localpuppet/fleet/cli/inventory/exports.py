@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.exports.resource import Offer
 
 
-@click.command(
-    "exports",
-    cls=Command,
-    exits={69: "the inventory is unreachable"},
-)
+@command("exports", exits={69: "the inventory is unreachable"})
 @click.argument("name", metavar="[NODE]", required=False)
 @click.option("--type", "kind", metavar="TYPE", help="Only of this type (concat::fragment).")
 @click.option("--title", metavar="TITLE", help="Only with this title.")

@@ -9,7 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@click.command(
-    "facts",
-    cls=Command,
-    exits={69: "the inventory is unreachable or too old"},
-)
+@command("facts", exits={69: "the inventory is unreachable or too old"})
 @click.argument("name", metavar="[NODE]", required=False)
 @click.option("--summary", "path", metavar="FACT", help="Count nodes by the value of this fact.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -4,16 +4,12 @@ import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "forget",
-    cls=Command,
-    exits={1: "you answered no", 69: "the bus is unreachable"},
-)
+@command("forget", exits={1: "you answered no", 69: "the bus is unreachable"})
 @click.argument("name", metavar="NODE")
 @confirmation_options
 @click.pass_obj

@@ -3,15 +3,11 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "publish",
-    cls=Command,
-    exits={1: "", 69: "the bus is unreachable"},
-)
+@command("publish", exits={1: "", 69: "the bus is unreachable"})
 @click.option("--dry-run", is_flag=True, help="Print the entry as JSON; publish nothing.")
 @click.pass_obj
 def publish_command(node: NodeWiring, dry_run: bool) -> None:

@@ -11,17 +11,13 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 FORMATS = ("table", "bolt")
 
 
-@click.command(
-    "query",
-    cls=Command,
-    exits={69: "the inventory is unreachable or too old"},
-)
+@command("query", exits={69: "the inventory is unreachable or too old"})
 @click.argument("expression")
 @click.option("--facts", "listed", metavar="A,B", help="Show these facts, too (networking.ip).")
 @click.option("--count", "only_count", is_flag=True, help="Print the number of nodes.")

@@ -8,16 +8,12 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.trust.keys import fingerprint, public_pem
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.render_run import moment
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "init",
-    cls=Command,
-    exits={2: "this node has a key already, or a setting is invalid", 1: ""},
-)
+@command("init", exits={2: "this node has a key already, or a setting is invalid", 1: ""})
 @click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -50,11 +46,7 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
         render.emit("restart the agent of this node: until then it uses and trusts the old key")
 
 
-@click.command(
-    "show",
-    cls=Command,
-    exits={2: "there is no key, or a setting is invalid"},
-)
+@command("show", exits={2: "there is no key, or a setting is invalid"})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show_command(node: NodeWiring, as_json: bool) -> None:

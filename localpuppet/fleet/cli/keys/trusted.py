@@ -12,14 +12,13 @@ from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
+@command(
     "trust",
-    cls=Command,
     exits={0: "the key is pinned", 1: "", 3: "another key of NAME is pinned, or FILE differs"},
 )
 @click.argument("name")
@@ -60,10 +59,7 @@ def trust_command(
     render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {actual}")
 
 
-@click.command(
-    "list",
-    cls=Command,
-)
+@command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
@@ -93,9 +89,8 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     render.emit(render.table(("NAME", "FINGERPRINT"), rows))
 
 
-@click.command(
+@command(
     "revoke",
-    cls=Command,
     exits={1: "you answered no, or a file operation failed", 2: "no key of NAME is pinned"},
 )
 @click.argument("name")

@@ -3,15 +3,11 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "enc",
-    cls=Command,
-    exits={1: "", 3: "", 69: ""},
-)
+@command("enc", exits={1: "", 3: "", 69: ""})
 @click.argument("node", required=False)
 @click.pass_obj
 def enc_command(wiring: NodeWiring, node: str | None) -> None:

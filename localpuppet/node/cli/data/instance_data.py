@@ -3,14 +3,13 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
+@command(
     "instance-data",
-    cls=Command,
     exits={0: "success, also if there is no data", 69: "the metadata service does not answer"},
 )
 @click.option(

@@ -9,7 +9,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 
 
-@click.command(
+@command(
     "lookup",
-    cls=Command,
     exits={
         0: "Hiera has a value",
         1: "Hiera has no value",

@@ -9,7 +9,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.cli.record import queries
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 WIDE = 120
 
 
-@click.command(
-    "history",
-    cls=Command,
-    exits={1: ""},
-)
+@command("history", exits={1: ""})
 @click.option(
     "-n",
     "--limit",
@@ -117,11 +113,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return render.table(head, rows, width=width, spare=("TOOK",))
 
 
-@click.command(
-    "logs",
-    cls=RunCommand,
-    exits={1: "a node refused to answer", 69: "a node did not answer"},
-)
+@command("logs", RunCommand, exits={1: "a node refused to answer", 69: "a node did not answer"})
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has finished.")
 @node_option
@@ -202,11 +194,7 @@ def follow_log(
         show(render.user_text(rest))
 
 
-@click.command(
-    "why",
-    cls=RunCommand,
-    exits={1: ""},
-)
+@command("why", RunCommand, exits={1: ""})
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--full", is_flag=True, help="Show Puppet's whole command and its paths, too.")
 @click.option(

@@ -6,6 +6,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.cli.record import queries
@@ -23,9 +24,9 @@ FIRST_LINES = 20
 MAX_OUTPUT = 65536
 
 
-@click.command(
+@command(
     "report",
-    cls=RunCommand,
+    RunCommand,
     exits={
         0: "the report is shown, whatever the result of the run",
         1: "the run has no report; a node refused to answer",

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 REFUSED = InvalidInputError.exit_code
 
 
-@click.command(
+@command(
     "check",
-    cls=Command,
     exits={
         0: "it can become a release",
         2: "it cannot: the message has the reason",

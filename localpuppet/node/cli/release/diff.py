@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.wiring.inputs import NodeInputs
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 SHOWN = 40
 
 
-@click.command(
-    "diff",
-    cls=Command,
-    exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""},
-)
+@command("diff", exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""})
 @click.argument("before", shell_complete=complete_release)
 @click.argument("after", shell_complete=complete_release)
 @click.option("--catalog", metavar="INPUT", help="Also compare compiled catalogs of this input.")

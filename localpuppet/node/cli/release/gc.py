@@ -3,15 +3,11 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "gc",
-    cls=Command,
-    exits={1: "", 75: ""},
-)
+@command("gc", exits={1: "", 75: ""})
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

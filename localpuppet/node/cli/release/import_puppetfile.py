@@ -8,7 +8,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.files import read_user_file, write_durably
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ PUPPETFILE = "Puppetfile"
 SOME_LEFT = 1
 
 
-@click.command(
+@command(
     "import",
-    cls=Command,
     exits={0: "each module was converted", 1: "some modules were not: the output names them"},
 )
 @click.argument(

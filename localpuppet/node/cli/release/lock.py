@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.yaml"
 
 
-@click.command(
-    "lock",
-    cls=Command,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("lock", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
 @click.option("--update", is_flag=True, help="Resolve branches and version ranges again.")

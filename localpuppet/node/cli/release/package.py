@@ -6,16 +6,12 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "package",
-    cls=Command,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("package", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("app", metavar="[RELEASE]", required=False)
 @click.option(
     "--format",

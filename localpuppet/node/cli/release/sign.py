@@ -6,15 +6,11 @@ from pathlib import Path
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "sign",
-    cls=Command,
-    exits={1: "", 3: "", 69: ""},
-)
+@command("sign", exits={1: "", 3: "", 69: ""})
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
 @click.option("--source", metavar="NAME", help="Fail if TAG is a release of another source.")

@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
@@ -15,11 +15,7 @@ from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 
-@click.command(
-    "list",
-    cls=Command,
-    exits={1: ""},
-)
+@command("list", exits={1: ""})
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
@@ -80,10 +76,8 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     return marks
 
 
-@click.command(
-    "verify",
-    cls=Command,
-    exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"},
+@command(
+    "verify", exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"}
 )
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
 @click.option("--all", "everything", is_flag=True, help="Verify every release on this node.")

@@ -7,15 +7,11 @@ import click
 
 from localpuppet.base.formats.text import parse_line
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command
+from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
 
 
-@click.command(
-    "tag",
-    cls=Command,
-    exits={1: "", 3: "", 69: "", 75: ""},
-)
+@command("tag", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
 @click.option("--sign", is_flag=True, help="Sign the tag with your git signing key.")
