@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from localpuppet.base.errors import IntegrityError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, SignerName
@@ -20,28 +21,26 @@ from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.trust.signing import MessageKind, Verifier, claimed_payload
 
 
+@dataclass(frozen=True, slots=True)
 class SignedAdmission:
     """Decides on signed messages from the bus.
 
-    Args:
+    Attributes:
         admission: The rules for what the node accepts.
         verifier: Verifies signatures.
         clock: The node's clock.
         audit: Records what was decided.
     """
 
-    def __init__(
-        self, admission: Admission, verifier: Verifier, clock: Clock, audit: Auditor
-    ) -> None:
-        self._admission = admission
-        self._verifier = verifier
-        self._clock = clock
-        self._audit = audit
+    admission: Admission
+    verifier: Verifier
+    clock: Clock
+    audit: Auditor
 
     @property
     def me(self) -> NodeName:
         """Return the node's name."""
-        return self._admission.me
+        return self.admission.me
 
     def admit(self, token: bytes) -> AdmittedTrigger | DroppedTrigger:
         """Decide on one message; a malformed message is dropped, not raised as an error."""
@@ -52,14 +51,14 @@ class SignedAdmission:
 
         def signer() -> str | UnsignedMessage:
             try:
-                signed = self._verifier.verify(token, MessageKind.TRIGGER)
+                signed = self.verifier.verify(token, MessageKind.TRIGGER)
             except LocalpuppetError as error:
                 return UnsignedMessage(reason=str(error))
             if signed.payload != payload:
                 return UnsignedMessage(reason="its bytes differ")
             return signed.signer
 
-        return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
+        return self.admission.admit(payload, now=self.clock.now().timestamp(), signer=signer)
 
     def record_accepted(self, cause: RunCause, *, problem: str) -> None:
         """Record a trigger that was admitted, and why it leads to no run, or empty."""
@@ -79,6 +78,6 @@ class SignedAdmission:
         caller = SignerName(sender).caller if sender else ""
         # Each run of a node may send the same trigger: with one record for each, those of a
         # day would fill it.
-        self._audit.record(
+        self.audit.record(
             caller, "trigger", ", ".join(tags), reason=reason, request=uuid, repeats=True
         )

@@ -6,6 +6,7 @@
 
 import asyncio
 import signal
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
@@ -17,23 +18,22 @@ if TYPE_CHECKING:
     from localpuppet.node.runs.records import Records
 
 
+@dataclass(frozen=True, slots=True)
 class LockUsers:
     """Runs and processes that use locks.
 
-    Args:
+    Attributes:
         records: The records of this node's runs.
         processes: The processes of the machine.
         log: The agent's log.
         grace: Seconds between TERM and KILL.
     """
 
-    def __init__(
-        self, records: "Records", processes: ProcessTable, log: Log, *, grace: float
-    ) -> None:
-        self._records = records
-        self._processes = processes
-        self._log = log
-        self._grace = grace
+    records: "Records"
+    processes: ProcessTable
+    log: Log
+    _: KW_ONLY
+    grace: float
 
     def go_on(self, user: "LockUser") -> bool:
         """Return whether a run, or else a process, still uses its lock.
@@ -44,11 +44,11 @@ class LockUsers:
         try:
             status = self._status(user)
         except StateError as error:
-            self._log.warning(f"keeping the locks of {user}: {error}", kind=LineKind.LEASE)
+            self.log.warning(f"keeping the locks of {user}: {error}", kind=LineKind.LEASE)
             return True
         if status is not None:
-            return status.state is not RunState.FINISHED or self._records.orphaned(status)
-        return user.process is not None and self._processes.alive(user.process)
+            return status.state is not RunState.FINISHED or self.records.orphaned(status)
+        return user.process is not None and self.processes.alive(user.process)
 
     def end(self, user: "LockUser") -> None:
         """End the users of a lost lock, because another node may take the lock.
@@ -56,37 +56,37 @@ class LockUsers:
         A supervisor ends its Puppet. Without a supervisor, all descendants of the process get TERM,
         and KILL after the grace period.
         """
-        self._log.warning(f"ending {user}: its lock was lost", kind=LineKind.LEASE)
+        self.log.warning(f"ending {user}: its lock was lost", kind=LineKind.LEASE)
         try:
             status = self._status(user)
         except StateError as error:
-            self._log.warning(f"cannot find its supervisor: {error}", kind=LineKind.LEASE)
+            self.log.warning(f"cannot find its supervisor: {error}", kind=LineKind.LEASE)
             status = None
         process = user.process
         if status is not None:
             supervisor = ProcessId.from_dict(status.supervisor)
-            if self._processes.alive(supervisor):
-                self._processes.signal([supervisor], signal.SIGTERM)
+            if self.processes.alive(supervisor):
+                self.processes.signal([supervisor], signal.SIGTERM)
                 return
             process = ProcessId.from_dict(status.puppet)
         if process is not None:
             self._end_family(process)
 
     def _end_family(self, process: "ProcessId") -> None:
-        family = self._processes.family(process)
-        self._processes.signal(family, signal.SIGTERM)
+        family = self.processes.family(process)
+        self.processes.signal(family, signal.SIGTERM)
 
         def kill() -> None:
-            later = [relative for item in family for relative in self._processes.family(item)]
-            self._processes.signal([*family, *later], signal.SIGKILL)
+            later = [relative for item in family for relative in self.processes.family(item)]
+            self.processes.signal([*family, *later], signal.SIGKILL)
 
-        asyncio.get_running_loop().call_later(self._grace, kill)
+        asyncio.get_running_loop().call_later(self.grace, kill)
 
     def _status(self, user: "LockUser") -> Status | None:
         """Return the status of the user's run; `None` without a record."""
         if user.run is None:
             return None
         try:
-            return self._records.status(self._records.get(user.run))
+            return self.records.status(self.records.get(user.run))
         except InvalidInputError:
             return None

@@ -7,7 +7,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from localpuppet.base.errors import LocalpuppetError
@@ -54,30 +54,29 @@ class NodeAnswer:
         return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
 
 
+@dataclass(slots=True, eq=False)
 class RequestClient:
     """Sends requests signed with the caller's key.
 
-    Args:
+    Attributes:
         kv: The connected store.
         signer: Signs as the caller.
         verifier: Verifies the signatures of replies.
         clock: The caller's clock.
     """
 
-    def __init__(
-        self, kv: KeyValue, *, signer: MessageSigner, verifier: Verifier, clock: Clock
-    ) -> None:
-        self._kv = kv
-        self._signer = signer
-        self._verifier = verifier
-        self._clock = clock
-        self._replies: exchange.Replies | None = None
-        self._heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = None
+    kv: KeyValue
+    _: KW_ONLY
+    signer: MessageSigner
+    verifier: Verifier
+    clock: Clock
+    _replies: exchange.Replies | None = field(default=None, init=False)
+    _heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = field(default=None, init=False)
 
     @property
     def caller(self) -> str:
         """Return the caller id."""
-        return self._signer.name.caller
+        return self.signer.name.caller
 
     def heed_refusals(self, heed: Callable[[NodeName, Arguments], Awaitable[None]]) -> None:
         """Call `heed` on each rejected reply before it is returned; `ask` raises its errors."""
@@ -86,7 +85,7 @@ class RequestClient:
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None, None]:
         """Use one watch for the replies to all requests within `async with`."""
-        async with exchange.Replies(self._kv, self._signer.name) as self._replies:
+        async with exchange.Replies(self.kv, self.signer.name) as self._replies:
             try:
                 yield
             finally:
@@ -105,7 +104,7 @@ class RequestClient:
         async with AsyncExitStack() as stack:
             replies = self._replies
             if replies is None:
-                fresh = exchange.Replies(self._kv, self._signer.name)
+                fresh = exchange.Replies(self.kv, self.signer.name)
                 replies = await stack.enter_async_context(fresh)
             answers = await asyncio.gather(*(ask_node(name, replies) for name in names))
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
@@ -123,7 +122,7 @@ class RequestClient:
         """
         if self._replies is not None:
             return await self._ask(node, action, args, patience, self._replies)
-        async with exchange.Replies(self._kv, self._signer.name, node) as replies:
+        async with exchange.Replies(self.kv, self.signer.name, node) as replies:
             return await self._ask(node, action, args, patience, replies)
 
     async def _ask(
@@ -135,18 +134,16 @@ class RequestClient:
         replies: exchange.Replies,
     ) -> NodeAnswer:
         life = max(messages.LIFE, math.ceil(patience))
-        request, token = messages.ask(
-            self._signer, node, action, args, clock=self._clock, life=life
-        )
+        request, token = messages.ask(self.signer, node, action, args, clock=self.clock, life=life)
         answer = NodeAnswer(reply=None, problem=NO_ANSWER)
-        place = layout.requests_of(self._signer.name, node) + request.jti
+        place = layout.requests_of(self.signer.name, node) + request.jti
         asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
         with suppress(TimeoutError):
             async with asyncio.timeout(patience), aclosing(asking) as tokens:
                 async for reply_token in tokens:
                     try:
                         reply = messages.read_answer(
-                            self._verifier, reply_token, request, clock=self._clock
+                            self.verifier, reply_token, request, clock=self.clock
                         )
                     except LocalpuppetError as error:
                         problem = f"rejected a reply: {error}"

@@ -13,7 +13,7 @@
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -125,28 +125,22 @@ class MessageSigner:
         return jws.serialize_compact(header, payload, self._key.jwk, registry=registry).encode()
 
 
+@dataclass(frozen=True, slots=True)
 class Verifier:
     """Verifies messages.
 
-    Args:
+    Attributes:
         trusted: Pinned keys.
         authority: The CA whose certificates are trusted; `None` to reject certificates.
         clock: The time at which certificates must be in force.
         own: This node's name and public key, trusted without a pinned file.
     """
 
-    def __init__(
-        self,
-        trusted: TrustedKeys,
-        authority: Authority | None,
-        clock: Clock,
-        *,
-        own: "tuple[SignerName, Ed25519PublicKey] | None" = None,
-    ) -> None:
-        self._trusted = trusted
-        self._authority = authority
-        self._clock = clock
-        self._own = own
+    trusted: TrustedKeys
+    authority: Authority | None
+    clock: Clock
+    _: KW_ONLY
+    own: "tuple[SignerName, Ed25519PublicKey] | None" = None
 
     def verify(self, token: bytes, kind: MessageKind) -> Signed:
         """Verify a message; return its signer and payload.
@@ -184,19 +178,19 @@ class Verifier:
             if "x5c" in header:
                 raise _refused(f"signed with a certificate, but a key of {name} is pinned")
             return _pinned(pinned.public_bytes_raw())
-        if "x5c" not in header or self._authority is None:
+        if "x5c" not in header or self.authority is None:
             raise IntegrityError(
                 f"no key of {name} is trusted here",
                 where="signature",
                 hint=f"'localpuppet keys trust {name} FILE'",
             )
-        certified, signer = self._identified(self._authority, _certificate(header))
+        certified, signer = self._identified(self.authority, _certificate(header))
         if certified != name:
             raise _refused(f"kid is {name}, the certificate is {certified}'s")
         return signer
 
     def _identified(self, authority: Authority, der: bytes) -> tuple[SignerName, _Key]:
-        name, key = authority.identify(der, now=self._clock.now())
+        name, key = authority.identify(der, now=self.clock.now())
         try:
             return name, _certified(key)
         except InvalidInputError as error:
@@ -213,15 +207,15 @@ class Verifier:
             NotInForceError: The certificate or the CRL of its CA has expired.
             InvalidInputError: A local file is invalid.
         """
-        if self._authority is None:
+        if self.authority is None:
             raise IntegrityError("this node trusts no certificates", hint="set identity.ca")
-        name, _ = self._identified(self._authority, der)
+        name, _ = self._identified(self.authority, der)
         if self._pinned(name) is not None:
             raise IntegrityError(f"a certificate, but a key of {name} is pinned")
         return name
 
     def _pinned(self, name: SignerName) -> "Ed25519PublicKey | None":
-        return self._own[1] if self._own and self._own[0] == name else self._trusted.get(name)
+        return self.own[1] if self.own and self.own[0] == name else self.trusted.get(name)
 
 
 def claimed_payload(token: bytes) -> bytes:

@@ -6,6 +6,7 @@ that no run waits for it.
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
@@ -15,10 +16,11 @@ from localpuppet.node.puppet.installation import find_ruby
 MOST = 128 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
 class CompiledRuby:
     """The compiled Ruby on this node.
 
-    Args:
+    Attributes:
         directory: Its directory; the first run that lacks compiled code creates it.
         script: The Ruby file that compiles.
         command: Returns Puppet's command, whose interpreter compiles.
@@ -30,22 +32,13 @@ class CompiledRuby:
         directory: See above.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        script: Path,
-        command: Callable[[], Path],
-        start: Callable[[Sequence[str]], None],
-        path: str,
-        min_free: int,
-    ) -> None:
-        self.directory = directory
-        self._script = script
-        self._command = command
-        self._start = start
-        self._path = path
-        self._min_free = min_free
+    directory: Path
+    _: KW_ONLY
+    script: Path
+    command: Callable[[], Path]
+    start: Callable[[Sequence[str]], None]
+    path: str
+    min_free: int
 
     def after_run(self, note: Callable[[str], None]) -> None:
         """Start compiling the files that lacked compiled code, if any.
@@ -55,11 +48,11 @@ class CompiledRuby:
         """
         if not (self.directory / "wanted").exists():
             return
-        if shutil.disk_usage(self.directory).free < self._min_free + MOST:
+        if shutil.disk_usage(self.directory).free < self.min_free + MOST:
             return
         try:
-            ruby = find_ruby(self._command(), self._path)
+            ruby = find_ruby(self.command(), self.path)
             if ruby is not None:
-                self._start([str(ruby), str(self._script), str(self.directory)])
+                self.start([str(ruby), str(self.script), str(self.directory)])
         except LocalpuppetError as error:
             note(f"could not compile Ruby for the next run: {error}")

@@ -8,7 +8,7 @@ What a node that is cut off does is in `fleet.agent.confirmation`.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from localpuppet.base.formats.values import Json, mapping_of
@@ -38,16 +38,15 @@ _LEFT = (Stage.ROLLED_BACK, Stage.ROLLBACK_FAILED, Stage.SUPERSEDED)
 _OWED = "it does not wait for a confirmation yet"
 
 
+@dataclass(slots=True, eq=False)
 class Confirmations:
     """Confirms the release of one rollout on its nodes."""
 
-    def __init__(
-        self, client: "RequestClient", *, began: RolloutBegan, delivery: "Delivery"
-    ) -> None:
-        self._client = client
-        self._began = began
-        self._delivery = delivery
-        self._owed: dict[str, int] = {}
+    client: "RequestClient"
+    _: KW_ONLY
+    began: RolloutBegan
+    delivery: "Delivery"
+    _owed: dict[str, int] = field(default_factory=dict, init=False)
 
     async def confirm(
         self, end: NodeRunEnded, *, rollout: RolloutReference, serial: int
@@ -61,25 +60,23 @@ class Confirmations:
         """
         problem = _OWED
         for pause in PAUSES:
-            status = await status_of(self._client, end.node_run.node)
+            status = await status_of(self.client, end.node_run.node)
             if isinstance(status, NodeRunAnswer):
                 return status
-            confirmation = reported_confirmation(status, serial=serial, rollout=self._began.id)
+            confirmation = reported_confirmation(status, serial=serial, rollout=self.began.id)
             if confirmation is None or confirmation.stage is Stage.CONFIRMED:
                 return NodeRunAnswer(answered=True, end=end)
             if confirmation.stage in _LEFT:
                 return _left(end, confirmation, status)
             if confirmation.nonce:
                 args = Deploy(
-                    release=self._delivery.release,
+                    release=self.delivery.release,
                     action=DeployAction.CONFIRM,
                     serial=serial,
                     rollout=rollout,
                     nonce=confirmation.nonce,
                 )
-                answer = await self._client.ask(
-                    end.node_run.node, "deploy", args, patience=PATIENCE
-                )
+                answer = await self.client.ask(end.node_run.node, "deploy", args, patience=PATIENCE)
                 if answer.ok:
                     return NodeRunAnswer(answered=True, end=end)
                 problem = problem_of(answer)

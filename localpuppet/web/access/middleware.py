@@ -1,6 +1,7 @@
 """Puts an access rule in front of an ASGI application."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,26 +9,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localpuppet.web.access.rules import HEADERS, METHODS, AccessRefusal, AccessRule, Visitor
 
 
+@dataclass(frozen=True, slots=True)
 class AccessMiddleware:
     """Rejects requests that the access rule refuses, and adds headers to each response.
 
-    Args:
+    Attributes:
         shown: The application behind the access rule.
         door: The access rule.
         refused: Returns the response to a refused request.
     """
 
-    def __init__(
-        self, shown: ASGIApp, door: AccessRule, refused: Callable[[AccessRefusal], Response]
-    ) -> None:
-        self._shown = shown
-        self._door = door
-        self._refused = refused
+    shown: ASGIApp
+    door: AccessRule
+    refused: Callable[[AccessRefusal], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; there are no web sockets."""
         if scope["type"] == "lifespan":
-            await self._shown(scope, receive, send)
+            await self.shown(scope, receive, send)
         if scope["type"] != "http":
             return
 
@@ -36,11 +35,11 @@ class AccessMiddleware:
                 message = {**message, "headers": _with(message["headers"])}
             await send(message)
 
-        refusal = self._door.refusal(scope["method"], scope["path"], Visitor.of(scope))
+        refusal = self.door.refusal(scope["method"], scope["path"], Visitor.of(scope))
         if refusal is None:
-            await self._shown(scope, receive, sending)
+            await self.shown(scope, receive, sending)
             return
-        answer = self._refused(refusal)
+        answer = self.refused(refusal)
         if refusal.code == 405:
             answer.headers["allow"] = ", ".join(METHODS)
         await answer(scope, receive, sending)

@@ -9,7 +9,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from urllib.parse import parse_qsl
 from uuid import uuid4
@@ -88,10 +88,11 @@ class ActionProposal:
         return f"{self.subject}{names}"
 
 
+@dataclass(slots=True, eq=False)
 class ActionViews:
     """The views of actions.
 
-    Args:
+    Attributes:
         context: The data and services of all views.
         showing: Shows templates.
         listed: Returns the nodes that match a list's query; raises if that failed.
@@ -99,21 +100,15 @@ class ActionViews:
         door: Knows sessions, and gives tokens.
     """
 
-    def __init__(
-        self,
-        context: ViewContext,
-        showing: TemplateRenderer,
-        *,
-        listed: Callable[[ListQuery], Awaitable[Sequence[NodeRow]]],
-        actor: Actor,
-        door: LoopbackDoor,
-    ) -> None:
-        self._context = context
-        self._actor = actor
-        self._door = door
-        self._showing = showing
-        self._listed = listed
-        self._slots = asyncio.Semaphore(AT_ONCE)
+    context: ViewContext
+    showing: TemplateRenderer
+    _: KW_ONLY
+    listed: Callable[[ListQuery], Awaitable[Sequence[NodeRow]]]
+    actor: Actor
+    door: LoopbackDoor
+    _slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False
+    )
 
     async def nodes(self, request: Request) -> Response:
         """Show the consequences of an action for nodes; for a confirmed POST, do it.
@@ -128,7 +123,7 @@ class ActionViews:
 
         def read(words: Mapping[str, str]) -> tuple[str, Act]:
             deed = NodeAction.read(action, names, words)
-            return str(deed), lambda: self._actor.act(deed)
+            return str(deed), lambda: self.actor.act(deed)
 
         only_name = names[0] if len(names) == 1 else None
         return await self.answer(
@@ -155,10 +150,10 @@ class ActionViews:
             NotThereError: The dashboard knows no selected node.
             LocalpuppetError: The query cannot be answered.
         """
-        row = self._context.fleet.row
+        row = self.context.fleet.row
         if dict(form).get("all"):
             query = {key: word for key, word in form if key in NODES.filters}
-            rows = await self._listed(ListQuery.parse(query))
+            rows = await self.listed(ListQuery.parse(query))
         else:
             # A node that the dashboard forgot after the confirmation still gets the request.
             names = [NodeName.parse(word) for key, word in form if key == "node"]
@@ -197,7 +192,7 @@ class ActionViews:
         # The nodes that get the request, whatever the form calls them.
         about = proposal.about if proposal.rows else words.get("about", "")
         subject = self._subject(request, about)
-        if not self._door.tokens.take(words["token"], subject):
+        if not self.door.tokens.take(words["token"], subject):
             problem = "Nothing was done: the confirmation was used before, or has expired."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
@@ -213,10 +208,10 @@ class ActionViews:
             refused = str(error)
         finally:
             end = refused if came is None else came.line
-            line = f"{self._actor.name}: {proposal.named}: {asked}: {end}"
-            self._context.log.info(line, kind=LineKind.REQUEST)
+            line = f"{self.actor.name}: {proposal.named}: {asked}: {end}"
+            self.context.log.info(line, kind=LineKind.REQUEST)
         await self._record(asked, proposal, came, refused)
-        return self._showing.page(
+        return self.showing.page(
             "acted.html",
             code=409 if came is None or came.failed else 200,
             proposal=proposal,
@@ -232,40 +227,40 @@ class ActionViews:
         failed = came is None or came.failed
         end = refused if came is None else came.text
         record = AuditRecord(
-            at=self._context.clock.now().timestamp(),
-            caller=self._actor.name,
+            at=self.context.clock.now().timestamp(),
+            caller=self.actor.name,
             action=SENT,
             subject=shortened(f"{asked}: {end}; {proposal.named}", MAX_TEXT),
             decision=AuditDecision.REFUSED if failed else AuditDecision.ACCEPTED,
             reason="",
             request=str(uuid4()),
         )
-        written = [(self._actor.machine, [record])]
+        written = [(self.actor.machine, [record])]
         try:
-            await asyncio.to_thread(self._context.memory.write_history, (), written)
+            await asyncio.to_thread(self.context.memory.write_history, (), written)
         except LocalpuppetError as error:
-            self._context.log.warning(f"cannot record an action: {error}")
+            self.context.log.warning(f"cannot record an action: {error}")
 
     def _confirm(
         self, request: Request, proposal: ActionProposal, *, problem: str = "", code: int = 200
     ) -> Response:
-        return self._showing.page(
+        return self.showing.page(
             "act.html",
             code=code,
             proposal=proposal,
             here=request.url.path,
-            me=self._actor.name,
-            token=self._door.tokens.give(self._subject(request, proposal.about)),
+            me=self.actor.name,
+            token=self.door.tokens.give(self._subject(request, proposal.about)),
             problem=problem,
         )
 
     def _subject(self, request: Request, about: str) -> str:
-        session = self._door.session(request.headers.get("cookie", ""))
+        session = self.door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
 
     def show(self, template: str, words: Mapping[str, str]) -> Response:
         """Return the page of a form, filled with the fields of the URL."""
-        return self._showing.page(template, words=words)
+        return self.showing.page(template, words=words)
 
     async def form(self, request: Request) -> FormFields:
         """Return the fields of a form: of the body of a POST, otherwise of the URL.
@@ -279,7 +274,7 @@ class ActionViews:
             raise InvalidInputError("is not a form", where="request")
         body = b""
         try:
-            async with asyncio.timeout(self._context.form_patience):
+            async with asyncio.timeout(self.context.form_patience):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > MAX_FORM:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -69,30 +69,23 @@ class DifferenceQuery:
         return f"{path}?{urlencode({key: word for key, word in words.items() if word})}"
 
 
+@dataclass(slots=True, eq=False)
 class DifferenceViews:
     """The views of differences.
 
-    Args:
+    Attributes:
         staged: The staged releases of this machine.
         fleet: Knows when the bus last answered.
         showing: Shows templates.
         with_text: Whether files are shown as text: not to people who may not read releases.
     """
 
-    def __init__(
-        self,
-        staged: StagedReleases,
-        fleet: Fleet,
-        showing: TemplateRenderer,
-        *,
-        with_text: bool = False,
-    ) -> None:
-        self._staged = staged
-        self._fleet = fleet
-        self._showing = showing
-        self._with_text = with_text
-        # Trees are read one after the other, and who waits for that keeps no thread from others.
-        self._turn = asyncio.Semaphore()
+    staged: StagedReleases
+    fleet: Fleet
+    showing: TemplateRenderer
+    _: KW_ONLY
+    with_text: bool = False
+    _turn: asyncio.Semaphore = field(default_factory=asyncio.Semaphore, init=False)
 
     async def page(self, request: Request) -> Response:
         """Show the differences of two releases, or the releases to choose from."""
@@ -105,13 +98,13 @@ class DifferenceViews:
             diffs = await self._diffs(asked, [row.name for row in page.rows if row.of == FILES])
         except LocalpuppetError as error:
             problem = str(error)
-        known = await asyncio.to_thread(self._staged.all)
+        known = await asyncio.to_thread(self.staged.all)
         both = [
             staged_release
             for staged_release in known
             if staged_release.release in (asked.before, asked.after)
         ]
-        return self._showing.page(
+        return self.showing.page(
             "difference.html",
             asked=asked,
             apps=[staged_release.release for staged_release in known],
@@ -119,7 +112,7 @@ class DifferenceViews:
             page=page,
             diffs=diffs,
             most_open=MOST_OPEN,
-            with_text=self._with_text,
+            with_text=self.with_text,
             problem=problem,
         )
 
@@ -133,7 +126,7 @@ class DifferenceViews:
             raise InvalidInputError("must name two releases", where="from and to")
         media, written = exporting.FORMS[form]
         table = exporting.changes_table(await self._rows(asked))
-        text = await asyncio.to_thread(written, table, self._fleet.last_updated)
+        text = await asyncio.to_thread(written, table, self.fleet.last_updated)
         headers = {"content-disposition": f'attachment; filename="difference.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
@@ -141,18 +134,18 @@ class DifferenceViews:
         if asked.before is None or asked.after is None:
             return ()
         async with self._turn:
-            rows = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
+            rows = await asyncio.to_thread(self.staged.differences, asked.before, asked.after)
         return changes(rows)
 
     async def _diffs(self, asked: DifferenceQuery, names: Sequence[str]) -> list[FileDiff]:
-        if not self._with_text or asked.before is None or asked.after is None:
+        if not self.with_text or asked.before is None or asked.after is None:
             return []
         async with self._turn:
-            diffs = await asyncio.to_thread(self._staged.texts, asked.before, asked.after, names)
+            diffs = await asyncio.to_thread(self.staged.texts, asked.before, asked.after, names)
         return [FileDiff.of(name, text) for name, text in diffs.items()]
 
     def _about(self, known: Sequence[StagedRelease]) -> Sequence[ReleaseRow]:
-        staged = self._staged
+        staged = self.staged
         return [
             staged_row(
                 staged_release, staged.signed(staged_release), staged.subject(staged_release)

@@ -11,7 +11,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
@@ -49,22 +49,20 @@ class KnownRollout:
     reports: Sequence[tuple[str, NodeRolloutReport]] = ()
 
 
+@dataclass(slots=True, eq=False)
 class Rollouts:
     """The rollouts.
 
-    Args:
+    Attributes:
         journals: Their journals.
         elsewhere: The rollouts on other machines.
         nodes: The reports of nodes.
     """
 
-    def __init__(
-        self, journals: Journals, elsewhere: RemoteRollouts, nodes: DashboardStore
-    ) -> None:
-        self._journals = journals
-        self._elsewhere = elsewhere
-        self._nodes = nodes
-        self._known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = {}
+    journals: Journals
+    elsewhere: RemoteRollouts
+    nodes: DashboardStore
+    _known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = field(default_factory=dict, init=False)
 
     def rows(self) -> list[RolloutRow]:
         """Return the newest rollouts of this machine and of its caller, and those of others.
@@ -72,7 +70,7 @@ class Rollouts:
         Raises:
             StateError: The journals cannot be listed.
         """
-        here, heads = set(self._journals.ids()), self._elsewhere.heads
+        here, heads = set(self.journals.ids()), self.elsewhere.heads
         ids = sorted(here.union(heads), reverse=True)[:MOST]
         self._known = {rollout: known for rollout, known in self._known.items() if rollout in ids}
         rows = {rollout: self._row(rollout) for rollout in ids if rollout in here}
@@ -84,7 +82,7 @@ class Rollouts:
         ]
         theirs = (
             reported
-            for reported in self._nodes.reported_rollouts()
+            for reported in self.nodes.reported_rollouts()
             if reported.rollout not in here | heads.keys()
         )
         return [*known, *map(RolloutRow.of_nodes, theirs)]
@@ -96,15 +94,15 @@ class Rollouts:
             InvalidInputError: The id is unknown.
             StateError: Its journal or the memory cannot be read.
         """
-        head = self._elsewhere.heads.get(rollout)
-        here = rollout in self._journals.ids()
+        head = self.elsewhere.heads.get(rollout)
+        here = rollout in self.journals.ids()
         if head is None and not here:
             reported = next(
-                (item for item in self._nodes.reported_rollouts() if item.rollout == rollout), None
+                (item for item in self.nodes.reported_rollouts() if item.rollout == rollout), None
             )
             if reported is not None:
                 return KnownRollout(
-                    row=RolloutRow.of_nodes(reported), reports=self._nodes.rollout_reports(reported)
+                    row=RolloutRow.of_nodes(reported), reports=self.nodes.rollout_reports(reported)
                 )
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
@@ -119,12 +117,12 @@ class Rollouts:
             InvalidInputError: The id is unknown, or only another machine has the report.
             StateError: Its journal cannot be read.
         """
-        head = self._elsewhere.heads.get(rollout)
+        head = self.elsewhere.heads.get(rollout)
         if head is None:
-            return _report(self._journals.open(rollout))
+            return _report(self.journals.open(rollout))
         mine = None
-        if rollout in self._journals.ids():
-            mine = _report(self._journals.open(rollout))
+        if rollout in self.journals.ids():
+            mine = _report(self.journals.open(rollout))
             if mine.state.epoch >= head.epoch:
                 return mine
         if (theirs := report_of(head)) is not None:
@@ -136,7 +134,7 @@ class Rollouts:
     def stamps(self) -> Mapping[RolloutId, _Stamp]:
         """Return when each journal was last written."""
         return {
-            rollout: _stamp(self._journals.open(rollout)) for rollout in self._journals.ids()[:MOST]
+            rollout: _stamp(self.journals.open(rollout)) for rollout in self.journals.ids()[:MOST]
         }
 
     async def watch(
@@ -168,7 +166,7 @@ class Rollouts:
 
     def _row(self, rollout: RolloutId) -> RolloutRow:
         try:
-            journal = self._journals.open(rollout)
+            journal = self.journals.open(rollout)
             stamp = _stamp(journal)
             known = self._known.get(rollout)
             if known is not None and known[0] == stamp and known[1].finished_at is not None:
@@ -184,7 +182,7 @@ class Rollouts:
         if mine is not None and mine.epoch >= head.epoch:
             return mine
         if head.summary is not None:
-            caller = self._elsewhere.caller
+            caller = self.elsewhere.caller
             return RolloutRow.of_summary(
                 head.rollout, head.summary, caller=caller, epoch=head.epoch
             )

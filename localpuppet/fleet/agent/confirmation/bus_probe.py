@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -21,38 +22,37 @@ Store = Callable[[], Awaitable[KeyValue]]
 Answers = Callable[[], Awaitable[bool]]
 
 
+@dataclass(frozen=True, slots=True)
 class BusProbe:
     """Looks at the bus.
 
-    Args:
+    Attributes:
         me: This node.
         store: Returns the store that the agent is connected to.
         verifier: Verifies signatures.
         answers: Tries new connections; `None` for an engine without servers.
     """
 
-    def __init__(
-        self, me: NodeName, *, store: Store, verifier: Verifier, answers: Answers | None
-    ) -> None:
-        self._me = me
-        self._store = store
-        self._verifier = verifier
-        self._answers = answers
+    me: NodeName
+    _: KW_ONLY
+    store: Store
+    verifier: Verifier
+    answers: Answers | None
 
     async def new_connection(self) -> bool:
         """Return whether an address of the bus answers a new connection."""
-        return self._answers is None or await self._answers()
+        return self.answers is None or await self.answers()
 
     async def read_back(self, nonce: str) -> BusContact:
         """Return whether the bus returns this node's presence with a nonce, or answers at all."""
         try:
-            kv = await self._store()
-            entry = await kv.get(f"{PRESENCE}{self._me}")
+            kv = await self.store()
+            entry = await kv.get(f"{PRESENCE}{self.me}")
         except UnavailableError:
             return BusContact.NOTHING
         if entry is None:
             return BusContact.CONNECTED
-        confirmation = believe(self._verifier, self._me, entry.value).get("confirmation")
+        confirmation = believe(self.verifier, self.me, entry.value).get("confirmation")
         same = isinstance(confirmation, dict) and bool(nonce) and confirmation.get("nonce") == nonce
         return BusContact.READ_BACK if same else BusContact.CONNECTED
 

@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,21 +27,19 @@ Untagged = CommitPin | ForgePin
 _Come = dict[str, tuple[Untagged, str]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFetcher:
     """Brings commits and archives.
 
-    Args:
+    Attributes:
         repository: Git.
         forge: Returns the Forge; called only if it is needed.
         store: Takes the trees.
     """
 
-    def __init__(
-        self, *, repository: "Repository", forge: "Callable[[], ModuleForge]", store: Store
-    ) -> None:
-        self._repository = repository
-        self._forge = forge
-        self._store = store
+    repository: "Repository"
+    forge: "Callable[[], ModuleForge]"
+    store: Store
 
     def bring(
         self,
@@ -67,10 +65,10 @@ class ModuleFetcher:
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
         with_digests = dict(wanted)
-        budget = budget or self._store.budget()
+        budget = budget or self.store.budget()
         for key, pin in wanted.items():
             if key not in absent:
-                members, size = self._store.weight(pin.tree_sha256)
+                members, size = self.store.weight(pin.tree_sha256)
                 budget.take(size, where=f"{file}: {key}", members=members)
         come = {**self._commits(absent, file, budget), **self._archives(absent, file, budget)}
         with_digests |= {
@@ -87,25 +85,25 @@ class ModuleFetcher:
         return with_digests
 
     def _has(self, pin: Untagged) -> bool:
-        return bool(pin.tree_sha256) and self._store.sound(pin.tree_sha256)
+        return bool(pin.tree_sha256) and self.store.sound(pin.tree_sha256)
 
     def _commits(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, CommitPin)}
         if not pins:
             return {}
         names = [(str(pin.url), pin.commit) for pin in pins.values()]
-        self._repository.fetch_commits(names)
-        trees = self._repository.commit_trees(names)
+        self.repository.fetch_commits(names)
+        trees = self.repository.commit_trees(names)
         batch = [
             (str(pin.url), trees[pin.url, pin.commit], str(number))
             for number, pin in enumerate(pins.values())
         ]
         keys = list(pins)
-        staging = self._store.staging()
+        staging = self.store.staging()
         try:
-            with closing(self._repository.write(batch, staging, budget)) as written:
+            with closing(self.repository.write(batch, staging, budget)) as written:
                 directories = ((keys[int(number)], staging / number) for number in written)
-                digests = self._store.add(directories, accept=_acceptance(pins, file))
+                digests = self.store.add(directories, accept=_acceptance(pins, file))
         finally:
             remove_tree(staging)
         return {key: (pin, digests[key]) for key, pin in pins.items()}
@@ -115,10 +113,10 @@ class ModuleFetcher:
         if not pins:
             return {}
         archives: dict[str, str] = {}
-        staging = self._store.staging()
+        staging = self.store.staging()
         try:
             with closing(self._unpacked(pins, staging, archives, budget)) as trees:
-                digests = self._store.add(trees, accept=_acceptance(pins, file))
+                digests = self.store.add(trees, accept=_acceptance(pins, file))
         finally:
             remove_tree(staging)
         return {
@@ -138,7 +136,7 @@ class ModuleFetcher:
 
         keys = {_release(pin): key for key, pin in pins.items()}
         wanted = {_release(pin): pin.archive_sha256 for pin in pins.values()}
-        with closing(self._forge().archives(wanted)) as arrivals:
+        with closing(self.forge().archives(wanted)) as arrivals:
             for number, (release, archive, sha256) in enumerate(arrivals):
                 target = staging / str(number)
                 make_private(target)
@@ -153,7 +151,7 @@ class ModuleFetcher:
             return
         from localpuppet.node.releases.forge.ports import other_archive
 
-        digests = self._forge().digests([_release(pin) for pin in pins.values()])
+        digests = self.forge().digests([_release(pin) for pin in pins.values()])
         for pin in pins.values():
             release = _release(pin)
             if digests[release] and digests[release] != pin.archive_sha256:

@@ -9,7 +9,7 @@ starts after the approval is in the journal.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.times import show_duration
 from localpuppet.rollout.execution.changes.comparing import compare
@@ -30,28 +30,26 @@ AGAIN = 2.0  # seconds until an unresponsive node is asked again
 NEWS = 300.0
 
 
+@dataclass(slots=True, eq=False)
 class NodeRunStarter:
     """The node runs that one process controls."""
 
-    def __init__(
-        self, state: RolloutState, nodes: RolloutNodes, on_event: Callable[[Event], None]
-    ) -> None:
-        self._state = state
-        self._nodes = nodes
-        self._on_event = on_event
-        self._news: dict[NodeRun, asyncio.Event] = {}
-        self._ends: dict[NodeRun, NodeRunEnded] = {}
-        self._undecided: dict[NodeRun, tuple[int, asyncio.Event]] = {}
+    state: RolloutState
+    nodes: RolloutNodes
+    on_event: Callable[[Event], None]
+    _news: dict[NodeRun, asyncio.Event] = field(default_factory=dict, init=False)
+    _ends: dict[NodeRun, NodeRunEnded] = field(default_factory=dict, init=False)
+    _undecided: dict[NodeRun, tuple[int, asyncio.Event]] = field(default_factory=dict, init=False)
 
     def look_again(self) -> None:
         """Wake the node runs whose changes are approved by now."""
         for turn, (step, decided) in self._undecided.items():
-            if self._state.is_decided(turn, step):
+            if self.state.is_decided(turn, step):
                 decided.set()
 
     async def follow(self) -> None:
         """Receive the nodes' reports, for as long as this is awaited."""
-        async for news in self._nodes.ends():
+        async for news in self.nodes.ends():
             if news.node_run in self._news:
                 if news.end is not None:
                     self._ends[news.node_run] = news.end
@@ -69,19 +67,19 @@ class NodeRunStarter:
             end, stale = await self._run(turn)
             if not stale:
                 break
-        self._on_event(end)
+        self.on_event(end)
 
     async def _clear(self, turn: NodeRun, *, again: bool) -> bool:
         """Have a node compare until all its changes are approved; return whether it may run.
 
         An operator approves an earlier comparison, so the node compares once more after that.
         """
-        while again or self._state.looks(turn):
+        while again or self.state.looks(turn):
             again = False
-            step, decided = self._state.look_step(turn), asyncio.Event()
+            step, decided = self.state.look_step(turn), asyncio.Event()
             seen = await self._look(turn, step)
             self._undecided[turn] = step, decided
-            self._on_event(seen)
+            self.on_event(seen)
             if isinstance(seen, NodeRunEnded):
                 return False
             await decided.wait()
@@ -89,10 +87,10 @@ class NodeRunStarter:
 
     async def _run(self, turn: NodeRun) -> tuple[NodeRunEnded, bool]:
         """Return the result of a run, and whether the node refused because of an old comparison."""
-        state = self._state
+        state = self.state
 
         async def start() -> NodeRunAnswer:
-            return await self._nodes.start(
+            return await self.nodes.start(
                 turn,
                 epoch=state.epoch,
                 serial=state.serials.get(turn.node, 0),
@@ -107,14 +105,14 @@ class NodeRunStarter:
         """Return the comparison of a node's changes with the approval, or why it failed."""
 
         async def look() -> NodeRunAnswer:
-            return await self._nodes.look(
-                turn, epoch=self._state.epoch, step=step, after=awaited_by(self._state, turn)
+            return await self.nodes.look(
+                turn, epoch=self.state.epoch, step=step, after=awaited_by(self.state, turn)
             )
 
         end, asked = await self._ask(NodeRun(step, turn.node), look)
         if end.result is not NodeResult.SUCCEEDED:
             return replace(end, node_run=turn, reason=f"before its run, with noop: {end.reason}")
-        if self._state.began.approval is None or asked is None or asked.predicted_changes is None:
+        if self.state.began.approval is None or asked is None or asked.predicted_changes is None:
             return NodeRunEnded(
                 node_run=turn,
                 result=NodeResult.FAILED,
@@ -125,7 +123,7 @@ class NodeRunStarter:
                 f"would change {asked.predicted_changes.total} properties: too many to be approved"
             )
             return NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason)
-        difference = compare(self._state.may_change(turn), asked.predicted_changes)
+        difference = compare(self.state.may_change(turn), asked.predicted_changes)
         return ChangesPredicted(node_run=turn, difference=difference)
 
     async def _ask(
@@ -135,7 +133,7 @@ class NodeRunStarter:
 
         Most nodes are asked once: their own report has the complete result.
         """
-        seconds = self._state.began.options.timeout
+        seconds = self.state.began.options.timeout
         news = self._news[turn] = asyncio.Event()
         problem = ""
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,23 +23,21 @@ from localpuppet.web.dashboard.view_context import ViewContext
 FIRST_FOR = 60.0
 
 
+@dataclass(slots=True, eq=False)
 class HistoryViews:
     """The views.
 
-    Args:
+    Attributes:
         parts: Their data and services.
         showing: Shows templates.
         together: Shares one answer between equal requests.
     """
 
-    def __init__(
-        self, parts: ViewContext, showing: TemplateRenderer, together: SharedAnswers
-    ) -> None:
-        self._parts = parts
-        self._showing = showing
-        self._together = together
-        self._first: Mapping[str, float | None] = {}
-        self._first_until = 0.0
+    parts: ViewContext
+    showing: TemplateRenderer
+    together: SharedAnswers
+    _first: Mapping[str, float | None] = field(default_factory=dict, init=False)
+    _first_until: float = field(default=0.0, init=False)
 
     async def chart(
         self, range_: ChartRange, rollouts: Sequence[RolloutRow], now: float
@@ -46,7 +45,7 @@ class HistoryViews:
         """Return the chart of the runs of all nodes."""
 
         def read() -> TimeChart:
-            memory = self._parts.memory
+            memory = self.parts.memory
             counts, since = memory.hours(range_.begin(now)), memory.begins_at()
             return time_chart(counts, rollouts, range_=range_, now=now, since=since)
 
@@ -54,7 +53,7 @@ class HistoryViews:
 
     async def first_runs(self, releases: Sequence[str]) -> Mapping[str, float | None]:
         """Return when each release ran first, as known up to a minute ago."""
-        now, read = self._parts.clock.monotonic(), self._parts.memory.read
+        now, read = self.parts.clock.monotonic(), self.parts.memory.read
         if now >= self._first_until or self._first.keys() != {*releases}:
             self._first = {
                 row: await asyncio.to_thread(read, run_queries.first_of_release, row)
@@ -65,30 +64,30 @@ class HistoryViews:
 
     async def days(self, node: str, now: float) -> Sequence[DayCell]:
         """Return the last days of a node."""
-        read = self._parts.memory.read
+        read = self.parts.memory.read
         counts = await asyncio.to_thread(read, run_queries.days_of, node, days_before(now))
         return day_strip(node, counts, now=now)
 
     async def map(self, request: Request) -> Response:
         """Show the map of the fleet."""
-        return await self._together.answer(request, self._map)
+        return await self.together.answer(request, self._map)
 
     async def _map(self, request: Request) -> Response:
         by = ListQuery.parse(request.query_params, MAP).by_ or ROLE
-        now, problem = self._parts.clock.now().timestamp(), ""
+        now, problem = self.parts.clock.now().timestamp(), ""
         facts: Mapping[str, str] = {}
         try:
             if by != ROLE:
-                facts = await self._parts.inventory.fact(by)
+                facts = await self.parts.inventory.fact(by)
         except LocalpuppetError as error:
             problem = str(error)
         groups = await asyncio.to_thread(
             heat_map,
-            [*self._parts.fleet.rows],
+            [*self.parts.fleet.rows],
             by=by,
             name_of=role_of if by == ROLE else lambda row: facts.get(row.node, ""),
             now=now,
         )
-        return self._showing.page(
+        return self.showing.page(
             "map.html", by=by, groups=groups, looks=LOOKS, paths=(ROLE, *PATHS), problem=problem
         )

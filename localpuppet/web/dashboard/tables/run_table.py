@@ -10,7 +10,7 @@
 - Every function takes a connection in a transaction.
 """
 
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
@@ -109,26 +109,21 @@ _NO_PROFILE = ("", "", "", 0, 0, "")
 GOOD_KINDS = (Kind.CHANGED, Kind.CORRECTED, Kind.UNCHANGED)
 
 
+@dataclass(slots=True, eq=False)
 class RunTableWriter:
     """Writes ends of runs.
 
-    Args:
+    Attributes:
         connection: A connection in a transaction.
         most: Maximum number of runs a node and day.
         most_resources: The same of resources.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        most: int = MOST_A_DAY,
-        most_resources: int = MOST_RESOURCES_A_DAY,
-    ) -> None:
-        self._connection = connection
-        self._most = most
-        self._most_resources = most_resources
-        self._known: dict[str | _Profile, tuple[int, range]] = {}
+    connection: Connection
+    _: KW_ONLY
+    most: int = MOST_A_DAY
+    most_resources: int = MOST_RESOURCES_A_DAY
+    _known: dict[str | _Profile, tuple[int, range]] = field(default_factory=dict, init=False)
 
     def add(self, result: RunResult) -> bool:
         """Add an end of a run, or what a summary adds to a known one.
@@ -138,7 +133,7 @@ class RunTableWriter:
         """
         day, moment = parts_of(RunId(result.run))
         key = day, self._number(result.node, day), moment
-        known = self._connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
+        known = self.connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
         if known is not None and result.seconds in (None, known[0]):
             return False
         oldest = self._oldest_of_full(*key[:2])
@@ -153,7 +148,7 @@ class RunTableWriter:
         )
         texts = [number(text, day) for text in (result.reason, result.cause)]
         at = max(0, round((result.at - day * DAY) * MILLI))
-        self._connection.execute(
+        self.connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *key,
@@ -173,18 +168,18 @@ class RunTableWriter:
         return False
 
     def _delete(self, table: str, key: tuple[int, int, int]) -> None:
-        self._connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
+        self.connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
 
     def _add_resources(self, key: tuple[int, int, int], result: RunResult) -> None:
         """Add the resources of a run that still fit its day."""
         if not result.resources:
             return
-        (used,) = self._connection.execute(
+        (used,) = self.connection.execute(
             "SELECT count(*) FROM resources WHERE day = ? AND node = ?", key[:2]
         ).fetchone()
-        some = result.resources[: max(0, self._most_resources - used)]
+        some = result.resources[: max(0, self.most_resources - used)]
         repeats = result.outcome in GOOD_KINDS and self._repeats(key)
-        self._connection.executemany(
+        self.connection.executemany(
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?)",
             [
                 (
@@ -198,7 +193,7 @@ class RunTableWriter:
             ],
         )
         left = result.more + len(result.resources) - len(some)
-        self._connection.execute(f"UPDATE runs SET more = ? WHERE {_KEY}", (left, *key))  # noqa: S608
+        self.connection.execute(f"UPDATE runs SET more = ? WHERE {_KEY}", (left, *key))  # noqa: S608
 
     def _repeats(self, key: tuple[int, int, int]) -> bool:
         """Return whether the node's run before had already applied the release of a run."""
@@ -207,10 +202,10 @@ class RunTableWriter:
             "SELECT release, outcome FROM runs JOIN profiles ON profiles.id = profile"
             " WHERE runs.day = ? AND node = ? AND moment {} ?"
         )
-        release = self._connection.execute(last.format("="), key).fetchone()[0]
+        release = self.connection.execute(last.format("="), key).fetchone()[0]
         for earlier in range(day, day - REPEATED_WITHIN, -1):
             before = moment if earlier == day else 1 << 62
-            row = self._connection.execute(
+            row = self.connection.execute(
                 last.format("<") + " ORDER BY moment DESC LIMIT 1", (earlier, node, before)
             ).fetchone()
             if row is not None:
@@ -219,10 +214,10 @@ class RunTableWriter:
 
     def _oldest_of_full(self, day: int, node: int) -> int | None:
         """Return the oldest run of a full day; `None` if the day has room."""
-        row: tuple[int] | None = self._connection.execute(
+        row: tuple[int] | None = self.connection.execute(
             "SELECT moment FROM runs WHERE day = ? AND node = ?"
             " ORDER BY moment DESC LIMIT 1 OFFSET ?",
-            (day, node, self._most - 1),
+            (day, node, self.most - 1),
         ).fetchone()
         return None if row is None else row[0]
 
@@ -232,13 +227,13 @@ class RunTableWriter:
         texts = map(_cut, (result.release, details.environment, details.commit))
         flags = int(details.noop), int(details.corrective)
         profile: _Profile = (str(result.outcome), *texts, *flags, details.refusal)
-        if full and not self._connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
+        if full and not self.connection.execute(_IS_KNOWN, (*profile, day)).fetchone():
             profile = (str(result.outcome), *_NO_PROFILE)
         return self._used(profile, day, _USE_PROFILE, (*profile, day))
 
     def _known_number(self, text: str, day: int) -> int:
         """Return the number of a text that this or a later day uses, else of the empty text."""
-        row: tuple[int] | None = self._connection.execute(
+        row: tuple[int] | None = self.connection.execute(
             "SELECT id FROM texts WHERE text = ? AND day >= ?", (_cut(text), day)
         ).fetchone()
         return self._number("", day) if row is None else row[0]
@@ -254,7 +249,7 @@ class RunTableWriter:
         number, days = self._known.get(key, (0, range(0)))
         if day in days:
             return number
-        row: tuple[int, int, int] = self._connection.execute(statement, values).fetchone()
+        row: tuple[int, int, int] = self.connection.execute(statement, values).fetchone()
         self._known[key] = row[0], range(row[1], row[2] + 1)
         return row[0]
 
