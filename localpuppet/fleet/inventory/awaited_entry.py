@@ -5,22 +5,28 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, parsed, read_by
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
-from localpuppet.base.formats.values import Json
 
 # The limit per run: with the longest names they fit into a request.
 MAX_AWAITED = 100
 _DIGITS = 64
 
 
+def _digest(text: str) -> str:
+    if len(text) != _DIGITS or set(text) - set("0123456789abcdef"):
+        raise InvalidInputError("is not a digest")
+    return text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitedEntry:
+class AwaitedEntry(JsonForm):
     """A reference to an entry that a run waits for.
 
     Attributes:
@@ -29,32 +35,14 @@ class AwaitedEntry:
         at: Its time by that node's clock, in seconds since 1970, UTC.
     """
 
-    node: NodeName
-    digest: str
-    at: float
-
-    @classmethod
-    def read(cls, fields: Fields) -> "AwaitedEntry":
-        """Read the reference from JSON fields.
-
-        Raises:
-            InvalidInputError: A field is missing, unknown, or of the wrong type.
-        """
-        fields.only(("node", "digest", "at"))
-        return cls(
-            node=fields.parsed("node", NodeName.parse),
-            digest=fields.parsed("digest", _digest),
-            at=fields.number("at"),
-        )
+    node: NodeName = field(metadata=parsed(NodeName.parse))
+    digest: str = field(metadata=parsed(_digest))
+    at: float = field(metadata=read_by(Fields.number))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "AwaitedEntry":
         """Read what `to_dict` wrote; see `read`."""
         return cls.read(Fields(raw, where="awaited entry"))
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"node": str(self.node), "digest": self.digest, "at": self.at}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +80,3 @@ def lacking(
 
 def _has(seen: ViewedNode | None, awaited: AwaitedEntry) -> bool:
     return seen is not None and (seen.at >= awaited.at or seen.digest == awaited.digest)
-
-
-def _digest(text: str) -> str:
-    if len(text) != _DIGITS or set(text) - set("0123456789abcdef"):
-        raise InvalidInputError("is not a digest")
-    return text

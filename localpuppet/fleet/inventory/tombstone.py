@@ -4,18 +4,19 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, parsed, read_by
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.layout import MAX_TOMBSTONE
 
 _WHERE = "tombstone"
-SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tombstone:
+class Tombstone(JsonForm):
     """A forgotten node.
 
     Attributes:
@@ -24,8 +25,9 @@ class Tombstone:
             the node back.
     """
 
-    node: NodeName
-    at: float
+    SCHEMA: ClassVar = 1
+    node: NodeName = field(metadata=parsed(NodeName.parse))
+    at: float = field(metadata=read_by(Fields.number))
 
     @classmethod
     def parse(cls, payload: bytes) -> "Tombstone":
@@ -34,11 +36,8 @@ class Tombstone:
         Raises:
             InvalidInputError: The bytes are not a tombstone.
         """
-        fields = Fields.parse(payload, where=_WHERE, limit=MAX_TOMBSTONE)
-        fields.schema(SCHEMA)
-        fields.only(("schema", "node", "at"))
-        return cls(node=fields.parsed("node", NodeName.parse), at=fields.number("at"))
+        return cls.read(Fields.parse(payload, where=_WHERE, limit=MAX_TOMBSTONE))
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign."""
-        return json.dumps({"schema": SCHEMA, "node": self.node, "at": self.at}).encode("ascii")
+        return json.dumps(self.to_dict()).encode("ascii")

@@ -1,22 +1,21 @@
 """The arguments of `compile`: the release with which a node compiles its catalog."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, parsed
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.values import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compile:
+class Compile(JsonForm):
     """The arguments of `compile`.
 
     Attributes:
         release: The candidate, a tag.
     """
 
-    release: ReleasePath
+    release: ReleasePath = field(metadata=parsed(ReleasePath.parse))
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus.
@@ -30,17 +29,3 @@ class Compile:
                 where="release",
                 hint="name SOURCE/tags/TAG",
             )
-
-    @classmethod
-    def read(cls, fields: Fields) -> "Compile":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid.
-        """
-        fields.only(("release",))
-        return cls(release=fields.parsed("release", ReleasePath.parse))
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"release": str(self.release)}

@@ -13,11 +13,12 @@ from enum import StrEnum
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.choice import parse_choice
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list, read_by
 from localpuppet.base.formats.names import ReleasePath, parse_uuid
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, at
 from localpuppet.fleet.inventory.facts import is_secret
-from localpuppet.fleet.requests.rollout import RolloutReference, claimed
+from localpuppet.fleet.requests.rollout import ROLLOUT, RolloutReference
 from localpuppet.fleet.trust.policy import DEPLOYS
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.enc.interpolation import references
@@ -36,8 +37,24 @@ class DeployAction(StrEnum):
     CONFIRM = "confirm"  # the node's nonce came back: it need not roll itself back
 
 
+def _action(text: str) -> DeployAction:
+    return parse_choice(DeployAction, text, what="something that is done with a release")
+
+
+def _layer(text: str) -> str:
+    return parse_line(text, what="layer")
+
+
+def _classes(raw: Fields, key: str) -> Classes:
+    classes = raw.mapping(key)
+    for name, body in classes.items():
+        if not isinstance(body, dict):
+            raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
+    return EncData.from_dict({"classes": classes}, where="request.args").classes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deploy:
+class Deploy(JsonForm):
     """The arguments of `deploy`.
 
     Attributes:
@@ -51,14 +68,16 @@ class Deploy:
         nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 
-    release: ReleasePath
-    action: DeployAction
-    serial: int
-    layers: tuple[str, ...] = ()
-    classes: Classes = field(default_factory=dict)
-    allow_older: bool = False
-    rollout: RolloutReference | None = None
-    nonce: str = ""
+    release: ReleasePath = field(metadata=parsed(ReleasePath.parse))
+    action: DeployAction = field(metadata=parsed(_action))
+    serial: int = field(metadata=integer(minimum=1, maximum=MAX_SERIAL))
+    layers: tuple[str, ...] = field(
+        default=(), metadata=parsed_list(_layer, minimum=1, maximum=MAX_LAYERS)
+    )
+    classes: Classes = field(default_factory=dict, metadata=read_by(_classes))
+    allow_older: bool = field(default=False, metadata=read_by(Fields.boolean))
+    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
+    nonce: str = field(default="", metadata=parsed(parse_uuid))
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus.
@@ -106,65 +125,11 @@ class Deploy:
                     hint="put secrets in Hiera (eyaml) or in the node's own input",
                 )
 
-    @classmethod
-    def read(cls, fields: Fields) -> "Deploy":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid.
-        """
-        fields.only(
-            ("release", "action", "serial", "layers", "classes", "allow_older", "rollout", "nonce")
-        )
-        classes = fields.mapping("classes") if "classes" in fields else {}
-        for name, body in classes.items():
-            if not isinstance(body, dict):
-                raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
-        return cls(
-            release=fields.parsed("release", ReleasePath.parse),
-            action=fields.parsed("action", _action),
-            serial=fields.integer("serial", minimum=1, maximum=MAX_SERIAL),
-            layers=fields.parsed_list("layers", _layer, minimum=1, maximum=MAX_LAYERS)
-            if "layers" in fields
-            else (),
-            classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
-            allow_older=fields.boolean("allow_older") if "allow_older" in fields else False,
-            rollout=RolloutReference.read_if_there(fields, step=False),
-            nonce=fields.parsed("nonce", parse_uuid) if "nonce" in fields else "",
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        more: dict[str, Json] = {}
-        if self.layers:
-            more["layers"] = list(self.layers)
-        if self.classes:
-            more["classes"] = {name: dict(body) for name, body in self.classes.items()}
-        if self.allow_older:
-            more["allow_older"] = True
-        if self.nonce:
-            more["nonce"] = self.nonce
-        return {
-            "release": str(self.release),
-            "action": str(self.action),
-            "serial": self.serial,
-            **more,
-            **claimed(self.rollout),
-        }
-
     @property
     def rights(self) -> tuple[str, ...]:
         """Return the rights that the caller needs, all of them."""
         values = ("values",) if self.layers or self.classes else ()
         return (f"{DEPLOYS}{self.release}", *values, *(("older",) if self.allow_older else ()))
-
-
-def _action(text: str) -> DeployAction:
-    return parse_choice(DeployAction, text, what="something that is done with a release")
-
-
-def _layer(text: str) -> str:
-    return parse_line(text, what="layer")
 
 
 def _secrets(value: Json | Mapping[str, Json], place: str) -> Iterator[str]:

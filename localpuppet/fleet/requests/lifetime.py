@@ -1,4 +1,9 @@
-"""The lifetime of signed requests and replies."""
+"""The lifetime of signed requests and replies, and their claims of callers."""
+
+from operator import attrgetter
+
+from localpuppet.base.formats.json_form import FieldForm, parsed
+from localpuppet.base.formats.names import SignerName
 
 # The receiver's limits in seconds: the lifetime of a message, and the difference of clocks.
 MAX_LIFETIME = 300
@@ -24,3 +29,8 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     if now >= exp:
         return f"expired {now - exp} s ago (check both clocks)"
     return ""
+
+
+def parsed_caller(key: str) -> FieldForm:
+    """Return the metadata of a claim that is a caller id."""
+    return parsed(SignerName.parse_caller, write=attrgetter("caller"), key=key)

@@ -5,11 +5,13 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list, read_by
 from localpuppet.base.formats.names import (
     NodeName,
     RunId,
@@ -19,13 +21,18 @@ from localpuppet.base.formats.names import (
 )
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy
-from localpuppet.fleet.requests.lifetime import lifetime_problem
-from localpuppet.fleet.requests.rollout import MAX_HOLD, MAX_STEP, RolloutReference, claimed
+from localpuppet.fleet.requests.lifetime import lifetime_problem, parsed_caller
+from localpuppet.fleet.requests.rollout import (
+    MAX_HOLD,
+    MAX_STEP,
+    ROLLOUT,
+    ROLLOUT_STEP,
+    RolloutReference,
+)
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.node.puppet.changes import parse_salt
@@ -33,11 +40,31 @@ from localpuppet.node.puppet.changes import parse_salt
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
 SCHEMA = 1
-_CLAIMS = ("schema", "iss", "aud", "iat", "exp", "jti", "action", "args")
+
+
+def _action(text: str) -> str:
+    if text not in REQUESTS:
+        raise InvalidInputError(
+            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(REQUESTS)}"
+        )
+    return text
+
+
+def _arguments(raw: Fields, key: str) -> "Arguments":
+    return _ARGUMENTS.get(raw.text("action"), NoArguments).read(raw.inner(key))
+
+
+def _awaited(raw: Fields, key: str) -> tuple[AwaitedEntry, ...]:
+    return tuple(map(AwaitedEntry.read, raw.inner_list(key, maximum=MAX_AWAITED)))
+
+
+def _length(text: str) -> str:
+    parse_duration(text, what="length")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disable:
+class Disable(JsonForm):
     """The arguments of `disable`: put the node on hold.
 
     Attributes:
@@ -47,72 +74,42 @@ class Disable:
             most `MAX_HOLD` seconds.
     """
 
-    message: str
-    length: str | None = None
-    rollout: RolloutReference | None = None
+    message: str = field(metadata=parsed(partial(parse_line, what="message")))
+    length: str | None = field(default=None, metadata=parsed(_length, key="for"))
+    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
 
     @property
     def seconds(self) -> float | None:
         """Return the length in seconds."""
         return None if self.length is None else parse_duration(self.length, what="length")
 
-    @classmethod
-    def read(cls, fields: Fields) -> "Disable":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid.
-        """
-        fields.only(("message", "for", "rollout"))
-        arguments = cls(
-            message=fields.parsed("message", partial(parse_line, what="message")),
-            length=fields.parsed("for", _length) if "for" in fields else None,
-            rollout=RolloutReference.read_if_there(fields, step=False),
-        )
-        if arguments.rollout is not None and not 0 < (arguments.seconds or 0) <= MAX_HOLD:
+    def __post_init__(self) -> None:
+        """Check that a rollout's hold has a length."""
+        if self.rollout is not None and not 0 < (self.seconds or 0) <= MAX_HOLD:
             raise InvalidInputError(
                 f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="request.args.for"
             )
-        return arguments
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        length: dict[str, Json] = {} if self.length is None else {"for": self.length}
-        return {"message": self.message, **length, **claimed(self.rollout)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enable:
+class Enable(JsonForm):
     """The arguments of `enable`: end the caller's own hold.
 
     Attributes:
         rollout: End this rollout's hold instead.
     """
 
-    rollout: RolloutReference | None = None
-
-    @classmethod
-    def read(cls, fields: Fields) -> "Enable":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid.
-        """
-        fields.only(("rollout",))
-        return cls(rollout=RolloutReference.read_if_there(fields, step=False))
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return claimed(self.rollout)
+    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOnce:
+class RunOnce(JsonForm):
     """The arguments of `runonce`: run Puppet now.
 
     Attributes:
         noop: Only show the changes.
-        tags: Apply only resources with one of these Puppet tags; empty for all.
+        tags: Apply only resources with one of these Puppet tags; empty for all. In JSON an empty
+            list is invalid: a complete run would surprise a caller whose filter removed all tags.
         rollout: The rollout step of the run: it passes this rollout's hold, runs alone, and once.
         awaited_entries: The entries that the node must have in its view before it takes the step.
         changes_salt: The salt with which the node reports the changes of the run; empty for no
@@ -121,77 +118,38 @@ class RunOnce:
             node starts only soon after it. 0 for none.
     """
 
-    noop: bool = False
-    tags: tuple[str, ...] = ()
-    rollout: RolloutReference | None = None
-    awaited_entries: tuple[AwaitedEntry, ...] = ()
-    changes_salt: str = ""
-    noop_step: int = 0
+    noop: bool = field(default=False, metadata=read_by(Fields.boolean, always=True))
+    tags: tuple[str, ...] = field(
+        default=(), metadata=parsed_list(parse_tag, minimum=1, maximum=MAX_TAGS)
+    )
+    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT_STEP)
+    awaited_entries: tuple[AwaitedEntry, ...] = field(default=(), metadata=read_by(_awaited))
+    changes_salt: str = field(default="", metadata=parsed(parse_salt))
+    noop_step: int = field(default=0, metadata=integer(minimum=1, maximum=MAX_STEP))
 
-    @classmethod
-    def read(cls, fields: Fields) -> "RunOnce":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid. An empty list of tags is invalid too, because a
-                complete run would surprise a caller whose filter removed all tags.
-        """
-        fields.only(("noop", "tags", "rollout", "awaited_entries", "changes_salt", "noop_step"))
-        arguments = cls(
-            noop=fields.boolean("noop") if "noop" in fields else False,
-            tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
-            if "tags" in fields
-            else (),
-            rollout=RolloutReference.read_if_there(fields, step=True),
-            awaited_entries=tuple(
-                map(AwaitedEntry.read, fields.inner_list("awaited_entries", maximum=MAX_AWAITED))
-            )
-            if "awaited_entries" in fields
-            else (),
-            changes_salt=fields.parsed("changes_salt", parse_salt)
-            if "changes_salt" in fields
-            else "",
-            noop_step=fields.integer("noop_step", minimum=1, maximum=MAX_STEP)
-            if "noop_step" in fields
-            else 0,
-        )
-        if arguments.noop_step and arguments.rollout is None:
+    def __post_init__(self) -> None:
+        """Check that only a rollout asks for a comparison of changes."""
+        if self.noop_step and self.rollout is None:
             raise InvalidInputError("is allowed in a rollout only", where="request.args.noop_step")
-        if arguments.awaited_entries and arguments.rollout is None:
+        if self.awaited_entries and self.rollout is None:
             raise InvalidInputError(
                 "is allowed in a rollout only", where="request.args.awaited_entries"
             )
-        if arguments.changes_salt and (arguments.rollout is None or not arguments.noop):
+        if self.changes_salt and (self.rollout is None or not self.noop):
             raise InvalidInputError(
                 "is allowed with noop in a rollout only", where="request.args.changes_salt"
             )
-        return arguments
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        tags: dict[str, Json] = {"tags": list(self.tags)} if self.tags else {}
-        awaited: dict[str, Json] = {
-            "awaited_entries": [entry.to_dict() for entry in self.awaited_entries]
-        }
-        return {
-            "noop": self.noop,
-            **tags,
-            **claimed(self.rollout),
-            **(awaited if self.awaited_entries else {}),
-            **({"changes_salt": self.changes_salt} if self.changes_salt else {}),
-            **({"noop_step": self.noop_step} if self.noop_step else {}),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunArguments:
+class RunArguments(JsonForm):
     """The arguments of `report` and `log`.
 
     Attributes:
         run: The id of the run; `None` for the newest.
     """
 
-    run: RunId | None = None
+    run: RunId | None = field(default=None, metadata=parsed(RunId.parse))
 
     @classmethod
     def named(cls, run: str | None) -> "RunArguments":
@@ -202,38 +160,10 @@ class RunArguments:
         """
         return cls(run=None if run is None else RunId.parse(run))
 
-    @classmethod
-    def read(cls, fields: Fields) -> "RunArguments":
-        """Read the arguments from JSON fields.
-
-        Raises:
-            InvalidInputError: They are invalid.
-        """
-        fields.only(("run",))
-        return cls(run=fields.parsed("run", RunId.parse) if "run" in fields else None)
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {} if self.run is None else {"run": str(self.run)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoArguments:
+class NoArguments(JsonForm):
     """The arguments of an action without arguments."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> "NoArguments":
-        """Check that there are no JSON fields.
-
-        Raises:
-            InvalidInputError: There are some.
-        """
-        fields.only(())
-        return cls()
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {}
 
 
 Arguments = (
@@ -267,7 +197,7 @@ def requesting_rollout(args: Arguments) -> RolloutReference | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(JsonForm):
     """A request to one node.
 
     Attributes:
@@ -280,13 +210,14 @@ class Request:
         args: The arguments of the action.
     """
 
-    caller: SignerName
-    node: NodeName
-    iat: int
-    exp: int
-    jti: str
-    action: str
-    args: Arguments
+    SCHEMA: ClassVar = SCHEMA
+    caller: SignerName = field(metadata=parsed_caller("iss"))
+    node: NodeName = field(metadata=parsed(NodeName.parse, key="aud"))
+    iat: int = field(metadata=integer(minimum=0))
+    exp: int = field(metadata=integer(minimum=0))
+    jti: str = field(metadata=parsed(parse_uuid))
+    action: str = field(metadata=parsed(_action))
+    args: Arguments = field(metadata=read_by(_arguments))
 
     @property
     def receiver(self) -> SignerName:
@@ -300,45 +231,7 @@ class Request:
         Raises:
             InvalidInputError: A claim is missing, unknown, or of the wrong type.
         """
-        fields = Fields.parse(payload, where="request", limit=MAX_REQUEST)
-        fields.schema(SCHEMA)
-        fields.only(_CLAIMS)
-        action = fields.parsed("action", _action)
-        return cls(
-            caller=fields.parsed("iss", SignerName.parse_caller),
-            node=fields.parsed("aud", NodeName.parse),
-            iat=fields.integer("iat", minimum=0),
-            exp=fields.integer("exp", minimum=0),
-            jti=fields.parsed("jti", parse_uuid),
-            action=action,
-            args=_ARGUMENTS.get(action, NoArguments).read(fields.inner("args")),
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the claims."""
-        return {
-            "schema": SCHEMA,
-            "iss": self.caller.caller,
-            "aud": self.node,
-            "iat": self.iat,
-            "exp": self.exp,
-            "jti": self.jti,
-            "action": self.action,
-            "args": self.args.to_dict(),
-        }
-
-
-def _action(text: str) -> str:
-    if text not in REQUESTS:
-        raise InvalidInputError(
-            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(REQUESTS)}"
-        )
-    return text
-
-
-def _length(text: str) -> str:
-    parse_duration(text, what="length")
-    return text
+        return cls.read(Fields.parse(payload, where="request", limit=MAX_REQUEST))
 
 
 def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:

@@ -4,11 +4,11 @@
 """
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, integer, parsed, read_by
 from localpuppet.base.formats.names import RolloutId, SignerName
-from localpuppet.base.formats.values import Json
 from localpuppet.node.runs.hold import rollout_owner
 
 MAX_STEP = 1_000_000_000  # each noop run before a run is a separate step, in each epoch
@@ -19,8 +19,12 @@ MAX_HOLD = 86400.0
 _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 
+def _caller(text: str) -> str:
+    return SignerName.parse_caller(text).caller
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutReference:
+class RolloutReference(JsonForm):
     """The rollout of a request.
 
     Attributes:
@@ -32,43 +36,10 @@ class RolloutReference:
             took the rollout over; otherwise empty.
     """
 
-    id: RolloutId
-    epoch: int
-    step: int = 0
-    caller: str = ""
-
-    @classmethod
-    def read(cls, fields: Fields, *, step: bool) -> "RolloutReference":
-        """Read the claim from JSON fields.
-
-        Args:
-            fields: The fields.
-            step: Whether it names a step.
-
-        Raises:
-            InvalidInputError: A field is missing, unknown, or of the wrong type.
-        """
-        fields.only(("id", "epoch", "caller", *(("step",) if step else ())))
-        return cls(
-            id=fields.parsed("id", RolloutId.parse),
-            epoch=fields.integer("epoch", minimum=1, maximum=MAX_EPOCH),
-            step=fields.integer("step", minimum=1, maximum=MAX_STEP) if step else 0,
-            caller=fields.parsed("caller", _caller) if "caller" in fields else "",
-        )
-
-    @classmethod
-    def read_if_there(cls, fields: Fields, *, step: bool) -> "RolloutReference | None":
-        """Read the claim in the field `rollout`; `None` without the field; see `read`."""
-        return cls.read(fields.inner("rollout"), step=step) if "rollout" in fields else None
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "id": str(self.id),
-            "epoch": self.epoch,
-            **({"step": self.step} if self.step else {}),
-            **({"caller": self.caller} if self.caller else {}),
-        }
+    id: RolloutId = field(metadata=parsed(RolloutId.parse))
+    epoch: int = field(metadata=integer(minimum=1, maximum=MAX_EPOCH))
+    step: int = field(default=0, metadata=integer(minimum=1, maximum=MAX_STEP))
+    caller: str = field(default="", metadata=parsed(_caller))
 
     def owner(self, caller: str) -> str:
         """Return the owner of the rollout's holds.
@@ -83,13 +54,20 @@ class RolloutReference:
         return "" if self.caller in ("", caller) else caller
 
 
-def _caller(text: str) -> str:
-    return SignerName.parse_caller(text).caller
+def _rollout(raw: Fields, key: str) -> RolloutReference:
+    """Read the rollout of a request that is not a run."""
+    inner = raw.inner(key)
+    inner.only(("id", "epoch", "caller"))
+    return RolloutReference.read(inner)
 
 
-def claimed(claim: RolloutReference | None) -> dict[str, Json]:
-    """Return the field `rollout` of a request's arguments, if there is a claim."""
-    return {} if claim is None else {"rollout": claim.to_dict()}
+def _rollout_step(raw: Fields, key: str) -> RolloutReference:
+    inner = raw.inner(key)
+    inner.value("step")  # a run is a step
+    return RolloutReference.read(inner)
+
+
+ROLLOUT, ROLLOUT_STEP = read_by(_rollout), read_by(_rollout_step)
 
 
 def step_uuid(owner: str, step: int) -> str:

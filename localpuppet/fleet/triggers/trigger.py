@@ -7,13 +7,15 @@ have the names of puppet-trigger. `triggers.admission` decides whether a trigger
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.formats.values import Json
 
 MAX_PAYLOAD = 64 * 1024
 MAX_HOSTS = 1000
@@ -23,11 +25,10 @@ MAX_HOPS = 8
 
 _WHERE = "trigger"
 SCHEMA = 1
-_KEYS = ("schema", "hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
+class Trigger(JsonForm):
     """A trigger as sent: its types are valid, and nothing else is verified.
 
     Attributes:
@@ -41,14 +42,18 @@ class Trigger:
         path: The nodes along which it came, the first cause first, the sender last.
     """
 
-    hostname: NodeName
-    tags: tuple[str, ...]
-    hosts: tuple[NodeName, ...]
-    timestamp: int
-    uuid: str
-    ttl: int
-    hops: int
-    path: tuple[NodeName, ...]
+    SCHEMA: ClassVar = SCHEMA
+    hostname: NodeName = field(metadata=parsed(NodeName.parse))
+    tags: tuple[str, ...] = field(metadata=parsed_list(parse_tag, maximum=MAX_TAGS))
+    hosts: tuple[NodeName, ...] = field(metadata=parsed_list(NodeName.parse, maximum=MAX_HOSTS))
+    timestamp: int = field(metadata=integer())
+    uuid: str = field(metadata=parsed(parse_uuid))
+    ttl: int = field(metadata=integer())
+    hops: int = field(metadata=integer())
+    # Longer paths are rejected by their hops; this bounds the work for a bad message.
+    path: tuple[NodeName, ...] = field(
+        metadata=parsed_list(NodeName.parse, maximum=2 * (MAX_HOPS + 1))
+    )
 
     @classmethod
     def parse(cls, payload: bytes) -> "Trigger":
@@ -66,24 +71,7 @@ class Trigger:
         Args:
             raw: Exactly the fields of `to_dict`, in any order.
         """
-        fields = Fields(raw, where=_WHERE)
-        fields.schema(SCHEMA)
-        fields.only(_KEYS)
-        return cls(
-            hostname=fields.parsed("hostname", NodeName.parse),
-            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
-            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_HOSTS),
-            timestamp=fields.integer("timestamp"),
-            uuid=fields.parsed("uuid", parse_uuid),
-            ttl=fields.integer("ttl"),
-            hops=fields.integer("hops"),
-            # Longer paths are rejected by their hops; this bounds the work for a bad message.
-            path=fields.parsed_list("path", NodeName.parse, maximum=2 * (MAX_HOPS + 1)),
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form, keys in the message's order."""
-        return {"schema": SCHEMA, **field_values(self)}
+        return cls.read(Fields(raw, where=_WHERE))
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign and send: ASCII JSON without white space."""

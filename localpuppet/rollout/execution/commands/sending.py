@@ -20,7 +20,7 @@ from localpuppet.fleet.requests.messages import LIFE, read_answer
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.commands.message import SignedCommand, digest_of
 from localpuppet.rollout.execution.state import RolloutState
 
 PATIENCE = 20.0  # seconds for a reply
@@ -137,7 +137,8 @@ class CommandSender:
             owner=owner,
             rollout=to.head.rollout,
             epoch=to.head.epoch,
-            sight=JournalExtent.of(to.head.events),
+            events=len(to.head.events),
+            digest=digest_of(to.head.events),
             command=command,
             machine=self.machine,
         )

@@ -15,7 +15,7 @@ from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-from localpuppet.rollout.execution.commands.message import JournalExtent, SignedCommand
+from localpuppet.rollout.execution.commands.message import SignedCommand, digest_of
 from localpuppet.rollout.execution.commands.reading import (
     WORDS,
     BusCommandReader,
@@ -98,7 +98,8 @@ class Site:
             owner=ALICE,
             rollout=ID,
             epoch=1,
-            sight=JournalExtent.of(self.journal.events()),
+            events=len(self.journal.events()),
+            digest=digest_of(self.journal.events()),
             command=RolloutCommand.STOP,
             machine="laptop",
         )
