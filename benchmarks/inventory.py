@@ -40,7 +40,8 @@ from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.inventory.admission import EntryAdmission
-from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun, entry_of
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun, class_names, entry_of
 from localpuppet.fleet.inventory.following import Sources, ViewFollower
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.inventory.view import View
@@ -100,18 +101,18 @@ def facts_of(number: int, real: dict[str, Any], least: int) -> dict[str, Any]:
 
 def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -> PublishedRun:
     """Return a good run of a node."""
-    return PublishedRun(
+    entry = InventoryEntry(
         node=name_of(number),
         at=time.time(),
         run=RunId("20260101T000000.000000Z-00aa"),
         release="app/tags/r1",
         environment=EnvironmentName("production"),
-        parameters={"role": roles},
         facts=facts_of(number, real, least),
-        withheld=(),
-        classes=["main", "app", "nginx::vhost"],
+        roles=(),
+        classes=class_names(["main", "app", "nginx::vhost"]),
         paths=((),),
     )
+    return PublishedRun(entry=entry, parameters={"role": roles}, withheld=())
 
 
 async def connected(made: Made) -> KeyValue:

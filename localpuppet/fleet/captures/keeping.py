@@ -22,7 +22,7 @@ from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.fleet.captures.answers import read_answers
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.chunks import digest_of
-from localpuppet.fleet.inventory.facts import PublishedRun
+from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import reply_chunk
 from localpuppet.node.enc.document import EncData
@@ -75,12 +75,12 @@ class CaptureKeeper:
         self._file = state / "captures" / "last.json"
         self._rules = rules
 
-    def keep(self, run: RunDirectory, published: PublishedRun) -> str:
+    def keep(self, run: RunDirectory, published: InventoryEntry) -> str:
         """Keep the capture of a good run; return why it cannot be kept, or an empty text.
 
         Args:
             run: The run.
-            published: What the node publishes of it.
+            published: Its entry with all facts.
 
         Raises:
             StateError: The disk refused.
@@ -98,7 +98,7 @@ class CaptureKeeper:
                 data=data,
                 queries=read_answers(run),
                 captured=show_epoch(published.at),
-                release=published.release,
+                release=published.release or "",
             )
             capture = self._rules.of(capture, instance_facts=cloud)
             _packed(capture)

@@ -13,34 +13,26 @@ Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` h
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import (
     ClassName,
-    EnvironmentName,
     NodeName,
-    RunId,
     is_class_name,
 )
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.component import NodeComponent
 from localpuppet.fleet.inventory.entry import (
     MAX_CLASSES,
     MAX_KICKS,
     MAX_PATHS,
     MAX_QUERIES,
     MAX_ROLES,
-    NO_EXPORTS,
-    CatalogQuery,
-    CatalogSummary,
-    ExportsSummary,
     InventoryEntry,
     parse_role,
 )
-from localpuppet.fleet.inventory.server import ExportedServer
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (
@@ -216,48 +208,24 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
     return unique
 
 
+def class_names(names: Iterable[str]) -> tuple[ClassName, ...]:
+    """Return the classes of a catalog that an entry may name: sorted, each once."""
+    return tuple(map(ClassName, sorted({name for name in names if is_class_name(name)})))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRun:
     """A node's last good run, as the source of its entry.
 
     Attributes:
-        node: The name that the node signs with.
-        at: When the run ended, in seconds since 1970, UTC.
-        run: Its id.
-        release: The applied release.
-        environment: Puppet's environment.
+        entry: The entry with all facts of the run, and without roles.
         parameters: The top-scope parameters of the node document.
-        facts: All facts of the run.
         withheld: Names of facts of the cloud, which are published only if the site selects them.
-        classes: Names of the classes in its catalog.
-        paths: The chains of nodes that led to it.
-        queries: The queries of its catalog.
-        kicks: The queries that select the receivers of its catalog's kicks.
-        components: The application parts in its catalog.
-        tagged_at: The time in the release's tag, in seconds since 1970; `None` if unknown.
-        commit: The commit of that tag; `None` if the release was not staged.
-        exports: What its catalog exports.
-        servers: The servers among its exports.
     """
 
-    node: NodeName
-    at: float
-    run: RunId
-    release: str
-    environment: EnvironmentName
+    entry: InventoryEntry
     parameters: Mapping[str, Json]
-    facts: Mapping[str, Json]
     withheld: Collection[str]
-    classes: Iterable[str]
-    paths: tuple[tuple[NodeName, ...], ...]
-    queries: tuple[CatalogQuery, ...] = ()
-    kicks: tuple[str, ...] = ()
-    components: tuple[NodeComponent, ...] = ()
-    tagged_at: int | None = None
-    commit: str | None = None
-    exports: ExportsSummary = NO_EXPORTS
-    servers: tuple[ExportedServer, ...] = ()
-    catalog: CatalogSummary | None = None
 
 
 def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
@@ -270,25 +238,15 @@ def entry_of(run: PublishedRun, selection: FactSelection) -> InventoryEntry:
     Raises:
         InvalidInputError: The role is neither a string nor a list of strings.
     """
-    roles = roles_of(run.parameters, run.facts)
-    facts = selection.of(run.facts, withheld=run.withheld)
-    classes = sorted({name for name in run.classes if is_class_name(name)})
-    return InventoryEntry(
-        node=run.node,
-        at=run.at,
-        run=run.run,
-        release=run.release,
-        environment=run.environment,
-        facts=with_roles(named_for(facts, run.node), roles),
+    entry = run.entry
+    roles = roles_of(run.parameters, entry.facts)
+    facts = selection.of(entry.facts, withheld=run.withheld)
+    return replace(
+        entry,
+        facts=with_roles(named_for(facts, entry.node), roles),
         roles=roles,
-        classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
-        components=run.components,
-        kicks=run.kicks[:MAX_KICKS],
-        queries=run.queries[:MAX_QUERIES],
-        exports=run.exports,
-        servers=run.servers,
-        catalog=run.catalog,
-        paths=run.paths[:MAX_PATHS],
-        tagged_at=run.tagged_at,
-        commit=run.commit,
+        classes=entry.classes[:MAX_CLASSES],
+        kicks=entry.kicks[:MAX_KICKS],
+        queries=entry.queries[:MAX_QUERIES],
+        paths=entry.paths[:MAX_PATHS],
     ).digested()

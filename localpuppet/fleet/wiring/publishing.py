@@ -198,13 +198,14 @@ class PublishingWiring:
         settings, outbox = peers(self._node).inventory, self.outbox()
         before = outbox.entry()
         good_run = _good_run(self._fleet, run, status)
-        exports, servers = self._exports.offered(run, before, now=good_run.at)
-        good_run = replace(good_run, exports=exports, servers=servers)
+        draft = good_run.entry
+        exports, servers = self._exports.offered(run, before, now=draft.at)
+        draft = replace(draft, exports=exports, servers=servers)
         if self._history is not None:
-            good_run = self._keep_catalog(note, run, good_run)
-            if problem := capture_keeper(self._node).keep(run, good_run):
+            draft = self._keep_catalog(note, run, draft)
+            if problem := capture_keeper(self._node).keep(run, draft):
                 note(f"this run's capture is not kept: {problem}")
-        entry = entry_of(good_run, settings.selection)
+        entry = entry_of(replace(good_run, entry=draft), settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)
@@ -214,9 +215,9 @@ class PublishingWiring:
             self._keeper.clean(before, outbox.entry())
 
     def _keep_catalog(
-        self, note: Callable[[str], None], run: "RunDirectory", published: "PublishedRun"
-    ) -> "PublishedRun":
-        """Keep a good run's catalog; return the run with it, if this node publishes catalogs."""
+        self, note: Callable[[str], None], run: "RunDirectory", published: "InventoryEntry"
+    ) -> "InventoryEntry":
+        """Keep a good run's catalog; return the entry with it, if this node publishes catalogs."""
         from localpuppet.fleet.catalogs.document import CatalogHeader
         from localpuppet.fleet.inventory.entry import CatalogSummary
 
@@ -225,8 +226,8 @@ class PublishingWiring:
             CatalogHeader(
                 run=published.run,
                 at=published.at,
-                release=published.release,
-                environment=published.environment,
+                release=published.release or "",
+                environment=published.environment or "",
                 commit=published.commit or "",
             ),
         )
@@ -304,8 +305,8 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     from localpuppet.base.formats.times import parse_time
     from localpuppet.fleet.exports.recording import read_collected
     from localpuppet.fleet.inventory.component import read_components
-    from localpuppet.fleet.inventory.entry import CatalogQuery
-    from localpuppet.fleet.inventory.facts import PublishedRun
+    from localpuppet.fleet.inventory.entry import CatalogQuery, InventoryEntry
+    from localpuppet.fleet.inventory.facts import PublishedRun, class_names
     from localpuppet.node.enc.instance.facts import withheld
     from localpuppet.node.puppet.facts import read_classes, read_facts
     from localpuppet.node.puppet.noted import COMPONENTS, read_noted
@@ -316,16 +317,15 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
     paths = (request.get("causes") or {}).get("paths") or [[]]
     memory = TagMemory(fleet.node.settings.state)
     pin = memory.pin(ReleasePath(status.release))
-    return PublishedRun(
+    entry = InventoryEntry(
         node=fleet.name,
         at=parse_time(status.finished_at or status.started_at).timestamp(),
         run=status.id,
         release=status.release,
         environment=EnvironmentName(request["environment"]),
-        parameters=request["node_document"].get("parameters") or {},
         facts=read_facts(run.public),
-        withheld=withheld(request.get("instance_facts") or ()),
-        classes=read_classes(run.public),
+        roles=(),
+        classes=class_names(read_classes(run.public)),
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=kick_texts(run.public),
         components=read_components(read_noted(run.public, COMPONENTS)),
@@ -343,4 +343,9 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Pub
                 if collector.digest is not None
             ),
         ),
+    )
+    return PublishedRun(
+        entry=entry,
+        parameters=request["node_document"].get("parameters") or {},
+        withheld=withheld(request.get("instance_facts") or ()),
     )

@@ -22,7 +22,8 @@ from localpuppet.fleet.captures.collecting import collect_captures
 from localpuppet.fleet.captures.keeping import MAX_PACKED, CaptureKeeper
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.chunks import digest_of
-from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun
+from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import REPLY_CHUNK
 from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
@@ -50,18 +51,15 @@ def recorded(directory: Path, **request: Any) -> RunDirectory:
     return run
 
 
-def published(facts: Mapping[str, Json], node: NodeName = WEB) -> PublishedRun:
-    return PublishedRun(
+def published(facts: Mapping[str, Json], node: NodeName = WEB) -> InventoryEntry:
+    return InventoryEntry(
         node=node,
         at=1_764_000_000.5,
         run=RunId(RUN),
         release="app/tags/r1",
         environment=EnvironmentName("production"),
-        parameters={},
         facts=facts,
-        withheld=(),
-        classes=(),
-        paths=(),
+        roles=(),
     )
 
 

@@ -10,9 +10,11 @@ import yaml
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
 from localpuppet.fleet.inventory.claims import refusal
+from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import (
     FactSelection,
     PublishedRun,
+    class_names,
     entry_of,
     named_for,
     roles_of,
@@ -143,18 +145,18 @@ def test_the_fact_role_says_what_the_node_is_for() -> None:
 
 
 def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
-    run = PublishedRun(
+    draft = InventoryEntry(
         node=NODE,
         at=1.0,
         run=RUN,
         release="app/tags/r1",
         environment=EnvironmentName.parse("production", where=""),
-        parameters={"role": "web"},
         facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"},
-        withheld=["instance_id"],
-        classes=["main", "nginx::vhost", "Bad", "main"],
+        roles=(),
+        classes=class_names(["main", "nginx::vhost", "Bad", "main"]),
         paths=((),) * 40,
     )
+    run = PublishedRun(entry=draft, parameters={"role": "web"}, withheld=["instance_id"])
     entry = entry_of(run, FactSelection())
     assert refusal(entry, NODE, None) is None
     assert (entry.roles, entry.facts["role"]) == (("web",), "web")
@@ -167,19 +169,16 @@ def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_facts_of_the_corpus_become_an_entry(case: dict[str, Any]) -> None:
     facts = json.loads(case["input"])
-    run = PublishedRun(
+    draft = InventoryEntry(
         node=NODE,
         at=1.0,
         run=RUN,
         release="app/tags/r1",
         environment=EnvironmentName("production"),
-        parameters={},
         facts=facts,
-        withheld=(),
-        classes=(),
-        paths=(),
+        roles=(),
     )
-    entry = entry_of(run, FactSelection())
+    entry = entry_of(PublishedRun(entry=draft, parameters={}, withheld=()), FactSelection())
     assert entry.to_payload()
     assert entry.node == NODE
     assert facts.keys() <= entry.facts.keys()
