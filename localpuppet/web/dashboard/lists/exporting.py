@@ -8,15 +8,14 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.records import to_record
 from localpuppet.web.dashboard.lists.differing import ChangeRow
 from localpuppet.web.dashboard.lists.failures import FailureGroup
 from localpuppet.web.dashboard.lists.releases import ReleaseRow
@@ -74,28 +73,6 @@ DRIFT = ("node", "resource", "place", "count", "last", "run")
 _TIMES = frozenset({"at", "finished_at", "started_at", "failing_since", "first", "last"})
 
 
-def _table(
-    name: str,
-    rows: Sequence[Row],
-    columns: tuple[str, ...],
-    *,
-    names: Iterable[str],
-    **cells: Callable[[Row], Json],
-) -> Table:
-    """Return a table.
-
-    Args:
-        name: The name of the list.
-        rows: The rows.
-        columns: The columns. A cell has the field of that name.
-        names: The names of the nodes or rollouts.
-        cells: What the cells of other columns contain.
-    """
-    written = [(column, cells.get(column, partial(_field, column))) for column in columns]
-    records = [{column: cell(row) for column, cell in written} for row in rows]
-    return Table(name=name, columns=columns, records=records, names=[*names])
-
-
 def _field(column: str, row: object) -> Json:
     value = getattr(row, column)
     if column in _TIMES:
@@ -105,86 +82,90 @@ def _field(column: str, row: object) -> Json:
     return [*map(str, value)] if isinstance(value, tuple | list) else value
 
 
-def nodes_table(rows: Sequence[NodeRow]) -> Table:
-    """Return nodes as a table."""
-    return _table("nodes", rows, NODES, names=(row.node for row in rows))
+@dataclass(frozen=True, slots=True)
+class TableForm(Generic[Row]):
+    """The form of a list as a file.
+
+    Attributes:
+        name: The name of the list.
+        columns: The columns. A cell has the field of that name.
+        names: Returns the names of the nodes or rollouts in rows.
+        cells: What the cells of other columns contain.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    names: Callable[[Sequence[Row]], Iterable[str]]
+    cells: Mapping[str, Callable[[Row], Json]] = field(default_factory=dict)
+
+    def __call__(self, rows: Sequence[Row]) -> Table:
+        """Return rows as a table."""
+        cells = {name: self.cells.get(name, partial(_field, name)) for name in self.columns}
+        return Table(
+            name=self.name,
+            columns=self.columns,
+            records=[{name: cell(row) for name, cell in cells.items()} for row in rows],
+            names=[*self.names(rows)],
+        )
 
 
-def failures_table(failures: Sequence[FailureGroup]) -> Table:
-    """Return failures as a table; the names are those of all their nodes, sorted."""
-    return _table(
-        "failures",
-        failures,
-        FAILURES,
-        names=_nodes_of(failures),
-        count=lambda group: len(group.nodes),
-        outcomes=lambda group: [str(kind) for kind in group.kinds],
-    )
-
-
-def releases_table(releases: Sequence[ReleaseRow]) -> Table:
-    """Return releases as a table; the names are those of all their nodes, sorted."""
-    return _table(
-        "releases",
-        releases,
-        RELEASES,
-        names=_nodes_of(releases),
-        count=lambda row: len(row.nodes),
-        digests=lambda row: [digest for digest, _ in row.digests],
-    )
+def _of_record(column: str, row: NodeAuditRecord) -> Json:
+    return _field(column, row.record)
 
 
 def _nodes_of(rows: Iterable[FailureGroup | ReleaseRow]) -> Sequence[str]:
     return sorted({name for row in rows for name in row.nodes})
 
 
-def changes_table(changes: Sequence[ChangeRow]) -> Table:
-    """Return the differences between two releases as a table."""
-    return _table("changes", changes, CHANGES, names=(change.name for change in changes))
+def _node_of(rows: Iterable[RunResult | NodeAuditRecord | NodeDrift]) -> Sequence[str]:
+    return sorted({row.node for row in rows})
 
 
-def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
-    """Return rollouts as a table; the names are their ids."""
-    return _table(
-        "rollouts",
-        rollouts,
-        ROLLOUTS,
-        names=(rollout.id for rollout in rollouts),
-        counts=lambda row: [f"{state}={count}" for state, count in row.counts],
-    )
-
-
-def runs_table(runs: Sequence[RunResult]) -> Table:
-    """Return runs as a table; the names are those of their nodes, sorted."""
-    return _table(
-        "runs",
-        runs,
-        RUNS,
-        names=sorted({run.node for run in runs}),
-        finished_at=lambda run: shown(run.at),
-        resources=lambda run: [
+nodes_table = TableForm[NodeRow]("nodes", NODES, lambda rows: (row.node for row in rows))
+failures_table = TableForm[FailureGroup](
+    "failures",
+    FAILURES,
+    _nodes_of,
+    {
+        "count": lambda group: len(group.nodes),
+        "outcomes": lambda group: [str(kind) for kind in group.kinds],
+    },
+)
+releases_table = TableForm[ReleaseRow](
+    "releases",
+    RELEASES,
+    _nodes_of,
+    {
+        "count": lambda row: len(row.nodes),
+        "digests": lambda row: [digest for digest, _ in row.digests],
+    },
+)
+changes_table = TableForm[ChangeRow]("changes", CHANGES, lambda rows: (row.name for row in rows))
+rollouts_table = TableForm[RolloutRow](
+    "rollouts",
+    ROLLOUTS,
+    lambda rows: (row.id for row in rows),
+    {"counts": lambda row: [f"{state}={count}" for state, count in row.counts]},
+)
+runs_table = TableForm[RunResult](
+    "runs",
+    RUNS,
+    _node_of,
+    {
+        "finished_at": lambda run: shown(run.at),
+        "resources": lambda run: [
             f"{resource.word} {resource.resource} {resource.place}".rstrip()
             for resource in run.resources
         ],
-    )
-
-
-def audit_table(records: Sequence[NodeAuditRecord]) -> Table:
-    """Return audit records as a table; the names are those of their nodes, sorted."""
-    return Table(
-        name="audit",
-        columns=AUDIT,
-        records=[
-            {**to_record(record.record), "at": shown(record.record.at), "node": record.node}
-            for record in records
-        ],
-        names=sorted({record.node for record in records}),
-    )
-
-
-def drift_table(rows: Sequence[NodeDrift]) -> Table:
-    """Return the resources that runs corrected as a table; the names are those of the nodes."""
-    return _table("drift", rows, DRIFT, names=sorted({row.node for row in rows}))
+    },
+)
+audit_table = TableForm[NodeAuditRecord](
+    "audit",
+    AUDIT,
+    _node_of,
+    {name: partial(_of_record, name) for name in AUDIT if name != "node"},
+)
+drift_table = TableForm[NodeDrift]("drift", DRIFT, _node_of)
 
 
 def as_csv(table: Table) -> str:
