@@ -16,6 +16,7 @@ from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError, thread_shortage
 from localpuppet.base.formats.names import suggest
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import option
 from localpuppet.node.cli.lazy_group import CommandGroup
 
 if TYPE_CHECKING:
@@ -74,18 +75,17 @@ SECTIONS = {
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option(
-    "--root",
-    metavar="DIR",
-    help="Directory with input.yaml, modules/ and localpuppet.yaml.  "
+@option(
+    "--root DIR",
+    "Directory with input.yaml, modules/ and localpuppet.yaml.  "
     "[default: $LOCALPUPPET_ROOT or /etc/puppet]",
 )
-@click.option(
+@option(
     "--color",
+    "Colour the output; 'auto': on a terminal, unless NO_COLOR is set.",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Colour the output; 'auto': on a terminal, unless NO_COLOR is set.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
 @click.pass_context

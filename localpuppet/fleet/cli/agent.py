@@ -2,18 +2,16 @@
 
 import click
 
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command(
     "agent", exits={0: "the agent ended on a signal", 1: "", 69: "the bus is unreachable", 75: ""}
 )
-@click.option("--side", type=click.Choice(["both", "network", "run"]), default="both", hidden=True)
-@click.option("--now", is_flag=True, help="On SIGTERM, end a Puppet run at once.")
-@click.option(
-    "--debug", is_flag=True, help="Also log routine drops, and do not limit the number of lines."
-)
+@option("--side", type=click.Choice(["both", "network", "run"]), default="both", hidden=True)
+@flag("--now", "On SIGTERM, end a Puppet run at once.")
+@flag("--debug", "Also log routine drops, and do not limit the number of lines.")
 @click.pass_obj
 def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     """Run Puppet for triggers, requests and by a timer.

@@ -9,7 +9,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -27,22 +27,17 @@ PATIENCE = "10m"
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.argument("release", shell_complete=complete_release)
-@click.option(
-    "--values",
-    metavar="FILE",
+@option(
+    "--values FILE",
+    "Layers and class parameters that override the nodes' own.",
     type=click.Path(path_type=Path),
-    help="Layers and class parameters that override the nodes' own.",
 )
-@click.option("--stage", is_flag=True, help="Only fetch and verify the release on the nodes.")
-@click.option("--allow-older", is_flag=True, help="Accept a release that is older than the node's.")
-@click.option(
-    "--wait-timeout",
-    metavar="TIME",
-    default=PATIENCE,
-    show_default=True,
-    help="Wait at most TIME for each node.",
+@flag("--stage", "Only fetch and verify the release on the nodes.")
+@flag("--allow-older", "Accept a release that is older than the node's.")
+@option(
+    "--wait-timeout TIME", "Wait at most TIME for each node.", default=PATIENCE, show_default=True
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
+@flag("--json as_json", "Print the replies as JSON.")
 @click.pass_obj
 def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Give nodes a release, which each of them then runs.

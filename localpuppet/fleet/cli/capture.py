@@ -13,7 +13,7 @@ from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.fleet.requests.lifetime import PATIENCE
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--query", metavar="QUERY", help="The nodes that match: see 'localpuppet query'.")
+@option("--query QUERY", "The nodes that match: see 'localpuppet query'.")
 @node_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def capture_command(
     node: NodeWiring, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool

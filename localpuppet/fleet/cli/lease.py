@@ -11,7 +11,7 @@ import click
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     },
 )
 @click.argument("name")
-@click.option(
-    "--wait-timeout", metavar="TIME", help="Wait at most TIME for the lease.  [default: no wait]"
-)
+@option("--wait-timeout TIME", "Wait at most TIME for the lease.  [default: no wait]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def lease_command(

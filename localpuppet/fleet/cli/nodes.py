@@ -14,7 +14,7 @@ from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node
 from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow, sort_rows
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -43,31 +43,24 @@ class InventoryListing:
 
 
 @command("nodes", exits={69: "the bus is unreachable; with --role or --query, the inventory"})
-@click.option("--failed", "concern", flag_value=FAILED, multiple=True, help="List failed nodes.")
-@click.option("--late", "concern", flag_value=LATE, multiple=True, help="List late nodes.")
-@click.option(
-    "--unresponsive",
-    "concern",
+@option("--failed concern", "List failed nodes.", flag_value=FAILED, multiple=True)
+@option("--late concern", "List late nodes.", flag_value=LATE, multiple=True)
+@option(
+    "--unresponsive concern",
+    "List nodes without a running agent.",
     flag_value=UNRESPONSIVE,
     multiple=True,
-    help="List nodes without a running agent.",
 )
-@click.option(
-    "--role", "roles", multiple=True, metavar="ROLE", help="List nodes of this role (repeatable)."
-)
-@click.option("--query", "expression", metavar="QUERY", help="List nodes that match a query.")
-@click.option(
-    "--sort",
-    "order",
+@option("--role roles ROLE", "List nodes of this role (repeatable).", multiple=True)
+@option("--query expression QUERY", "List nodes that match a query.")
+@option(
+    "--sort order FIELD",
+    "Sort by a field; -FIELD descending.  [default: node]",
     type=click.Choice(_ORDERS),
     default="node",
-    metavar="FIELD",
-    help="Sort by a field; -FIELD descending.  [default: node]",
 )
-@click.option("--watch", "following", is_flag=True, help="Keep running, and show every change.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line a change."
-)
+@flag("--watch following", "Keep running, and show every change.")
+@flag("--json as_json", "Print JSON; with --watch, one line a change.")
 @click.pass_obj
 def nodes_command(
     node: NodeWiring,

@@ -5,11 +5,11 @@ import click
 from localpuppet.base.formats.names import split_tags
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, PATIENCE
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.node_options import nodes_argument
 from localpuppet.node.wiring.node import NodeWiring
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
+_JSON = flag("--json as_json", "Print the replies as JSON.")
 
 
 def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
@@ -19,20 +19,18 @@ def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -
     return seconds
 
 
-_WAIT_TIMEOUT = click.option(
-    "--wait-timeout",
-    "patience",
-    metavar="TIME",
+_WAIT_TIMEOUT = option(
+    "--wait-timeout patience TIME",
+    "Wait at most TIME for the replies, up to 5m.  [default: 20s]",
     callback=_patience,
-    help="Wait at most TIME for the replies, up to 5m.  [default: 20s]",
 )
 EXITS = {0: "every node accepted or answered", 1: "a node refused", 69: "a node did not answer"}
 
 
 @command("runonce", exits=EXITS)
 @nodes_argument(required=True)
-@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
-@click.option("--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b).")
+@flag("--noop", "Change nothing; show what would change.")
+@option("--tags TAGS", "Apply only resources with one of these tags (a,b).")
 @_WAIT_TIMEOUT
 @_JSON
 @click.pass_obj

@@ -15,7 +15,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -37,29 +37,18 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
     },
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="LABEL",
-    help="A label that the logs of the nodes show (repeatable).",
+@option(
+    "--label labels LABEL", "A label that the logs of the nodes show (repeatable).", multiple=True
 )
-@click.option(
-    "--ttl",
-    metavar="TIME",
+@option(
+    "--ttl TIME",
+    "Drop the trigger if a node receives it later than TIME from now, at most 1h.",
     default="3m",
     show_default=True,
-    help="Drop the trigger if a node receives it later than TIME from now, at most 1h.",
 )
-@click.option("--wait", is_flag=True, help="Wait for the runs, and show their results.")
-@click.option(
-    "--wait-timeout",
-    metavar="TIME",
-    default="1h",
-    show_default=True,
-    help="With --wait: wait at most TIME.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--wait", "Wait for the runs, and show their results.")
+@option("--wait-timeout TIME", "With --wait: wait at most TIME.", default="1h", show_default=True)
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def trigger_command(
     node: NodeWiring,

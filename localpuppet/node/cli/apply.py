@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import Command, command, options
+from localpuppet.node.cli.command import Command, command, flag, option, options
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_attempts
@@ -22,19 +22,14 @@ if TYPE_CHECKING:
     from localpuppet.node.wiring.run import RunWiring
 
 _REST = "localpuppet.rest"
-noop_option = click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
-timeout_option = click.option(
-    "--timeout", metavar="TIME", help="End Puppet after TIME.  [default: timeouts.run, or 1h]"
-)
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, help="On a terminal, also show Puppet's whole command."
-)
-exit_codes_option = click.option(
+noop_option = flag("--noop", "Change nothing; show what would change.")
+timeout_option = option("--timeout TIME", "End Puppet after TIME.  [default: timeouts.run, or 1h]")
+verbose_option = flag("-v --verbose", "On a terminal, also show Puppet's whole command.")
+exit_codes_option = flag(
     "--detailed-exitcodes",
-    is_flag=True,
-    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+    "Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
+json_option = flag("--json as_json", "Print JSON, and nothing else.")
 
 
 class RestCommand(Command):
@@ -71,29 +66,20 @@ def rest(ctx: click.Context) -> tuple[str, ...]:
 @options(
     "Run",
     noop_option,
-    click.option(
-        "--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b)."
-    ),
+    option("--tags TAGS", "Apply only resources with one of these tags (a,b)."),
     timeout_option,
-    click.option(
-        "--install",
-        metavar="PACKAGE",
+    option(
+        "--install PACKAGE",
+        "First install this .deb or .rpm, and take the release from it.",
         type=click.Path(path_type=Path),
-        help="First install this .deb or .rpm, and take the release from it.",
     ),
-    click.option(
-        "--allow-older", is_flag=True, help="Accept a release that is older than the last one."
-    ),
-    click.option(
-        "--despite-hold", is_flag=True, help="With --noop: run although the node is on hold."
-    ),
-    click.option(
-        "--cause", default="manual", metavar="TEXT", help="The reason for this run, for 'why'."
-    ),
+    flag("--allow-older", "Accept a release that is older than the last one."),
+    flag("--despite-hold", "With --noop: run although the node is on hold."),
+    option("--cause TEXT", "The reason for this run, for 'why'.", default="manual"),
 )
 @options(
     "Output",
-    click.option("--detach", is_flag=True, help="Print the run's id and return at once."),
+    flag("--detach", "Print the run's id and return at once."),
     verbose_option,
     exit_codes_option,
     json_option,

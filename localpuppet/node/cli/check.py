@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import rollback_in_force
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @command("check", exits={1: "", 3: "", 69: ""})
 @click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
-@click.option("--parse", is_flag=True, help="Run Puppet's parser on the release now.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--parse", "Run Puppet's parser on the release now.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
     """Validate settings, input and release; run nothing.

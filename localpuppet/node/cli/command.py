@@ -120,3 +120,27 @@ def command(name: str, form: type[Command] = Command, **attributes: Any) -> Deco
         attributes: Its exit codes (`exits`), and arguments for `click.command`.
     """
     return click.command(name, form, **attributes)
+
+
+def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa: ANN401
+    """Return the decorator that adds an option.
+
+    Args:
+        words: Its names, and perhaps the name of the parameter and, in capitals, of the value:
+            `-o --output FILE`, `--type kind TYPE`.
+        text: Its help.
+        attributes: Arguments for `click.option`.
+    """
+    names: list[str] = []
+    values: list[str] = []
+    for part in words.split():
+        is_value = not part.startswith("-") and part != part.lower()
+        (values if is_value else names).append(part)
+    if values:
+        attributes["metavar"] = values[0]
+    return click.option(*names, help=text or None, **attributes)
+
+
+def flag(words: str, text: str, **attributes: Any) -> Decorator:  # noqa: ANN401
+    """Return the decorator that adds an option without a value; see `option`."""
+    return option(words, text, is_flag=True, **attributes)

@@ -5,17 +5,12 @@ import sys
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import options
+from localpuppet.node.cli.command import flag, options
 
 confirmation_options = options(
     "Confirmation",
-    click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
-    click.option(
-        "-y",
-        "--yes",
-        is_flag=True,
-        help="Do not ask. Without a terminal, the command requires this option.",
-    ),
+    flag("--dry-run", "Show what would change; change nothing."),
+    flag("-y --yes", "Do not ask. Without a terminal, the command requires this option."),
 )
 
 

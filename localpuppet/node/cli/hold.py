@@ -10,7 +10,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.node_options import nodes_argument, only_here
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds
@@ -28,16 +28,12 @@ def _holds(node: NodeWiring) -> Holds:
 
 @command("disable", exits={1: "a node refused", 69: "a node did not answer"})
 @nodes_argument(required=False)
-@click.option(
-    "-m",
-    "--message",
-    required=True,
-    metavar="TEXT",
-    help="The reason, in one line; 'status' and 'nodes' show it.",
+@option(
+    "-m --message TEXT", "The reason, in one line; 'status' and 'nodes' show it.", required=True
 )
-@click.option("--for", "length", metavar="TIME", help="End the hold after TIME.  [default: never]")
-@click.option("--owner", metavar="NAME", help="The owner of the hold.  [default: you]")
-@click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
+@option("--for length TIME", "End the hold after TIME.  [default: never]")
+@option("--owner NAME", "The owner of the hold.  [default: you]")
+@flag("--json as_json", "Print the hold as JSON.")
 @click.pass_obj
 def disable_command(
     node: NodeWiring,
@@ -84,9 +80,9 @@ def disable_command(
 
 @command("enable", exits={1: "a node refused", 69: "a node did not answer"})
 @nodes_argument(required=False)
-@click.option("--owner", metavar="NAME", help="End the hold of this owner.  [default: you]")
-@click.option("--all-owners", "everyone", is_flag=True, help="End the holds of all owners.")
-@click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
+@option("--owner NAME", "End the hold of this owner.  [default: you]")
+@flag("--all-owners everyone", "End the holds of all owners.")
+@flag("--json as_json", "Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
     node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool

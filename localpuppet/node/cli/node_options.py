@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 import click
 
-from localpuppet.node.cli.command import Decorator
+from localpuppet.node.cli.command import Decorator, option
 
-node_option = click.option(
-    "-n", "--node", "nodes", multiple=True, metavar="NODE", help="Ask this node (repeatable)."
-)
+node_option = option("-n --node nodes NODE", "Ask this node (repeatable).", multiple=True)
 
 
 def nodes_argument(*, required: bool) -> Decorator:

@@ -4,7 +4,7 @@ import click
 
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.apply import user
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_tag
 from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
@@ -14,15 +14,13 @@ from localpuppet.node.wiring.state import open_good_runs
 
 
 @command("rollback", exits={1: "", 3: "", 69: "", 75: ""})
-@click.option(
-    "--to",
-    "tag",
-    metavar="TAG",
+@option(
+    "--to tag TAG",
+    "Switch to this release.  [default: the previous good one]",
     shell_complete=complete_tag,
-    help="Switch to this release.  [default: the previous good one]",
 )
-@click.option("--end", is_flag=True, help="End the rollback: the input decides again.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--end", "End the rollback: the input decides again.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
     """Switch this node to an earlier release.

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
@@ -18,20 +18,15 @@ if TYPE_CHECKING:
 
 @command("stage", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
-@click.option(
-    "--refresh", is_flag=True, help="Compare the tag with the repository; fail if it moved."
-)
-@click.option(
-    "--accept-moved", is_flag=True, help="Replace the release if its tag moved to other code."
-)
-@click.option(
-    "--pack",
-    metavar="FILE",
+@flag("--refresh", "Compare the tag with the repository; fail if it moved.")
+@flag("--accept-moved", "Replace the release if its tag moved to other code.")
+@option(
+    "--pack FILE",
+    "Take the release from this release pack, without network.",
     type=click.Path(path_type=Path),
-    help="Take the release from this release pack, without network.",
 )
-@click.option("--no-parse", is_flag=True, help="Do not run Puppet's parser: the first apply does.")
-@click.option("--json", "as_json", is_flag=True, help="Print the staged release as JSON.")
+@flag("--no-parse", "Do not run Puppet's parser: the first apply does.")
+@flag("--json as_json", "Print the staged release as JSON.")
 @click.pass_obj
 def stage_command(
     node: NodeWiring,

@@ -8,7 +8,7 @@ import click
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
     },
 )
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--wait", is_flag=True, help="Wait until the run has finished.")
-@click.option(
-    "--wait-timeout", metavar="TIME", help="With --wait: wait at most TIME.  [default: no limit]"
-)
+@flag("--wait", "Wait until the run has finished.")
+@option("--wait-timeout TIME", "With --wait: wait at most TIME.  [default: no limit]")
 @node_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def status_command(
     node: NodeWiring,

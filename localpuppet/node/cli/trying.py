@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import apply
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, option
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_attempts
 
@@ -19,11 +19,9 @@ from localpuppet.node.wiring.state import open_attempts
     type=click.Path(path_type=Path, exists=True, file_okay=False),
 )
 @apply.noop_option
-@click.option(
-    "--input",
-    "source",
-    metavar="INPUT",
-    help="Take classes and parameters from this input: a file, '-' or https://…  "
+@option(
+    "--input source INPUT",
+    "Take classes and parameters from this input: a file, '-' or https://…  "
     "[default: the node's input, if it has one]",
 )
 @apply.timeout_option

@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 
 TIMER = ("localpuppet.service", "localpuppet.timer")
 AGENT = ("localpuppet-agent.service",)
@@ -20,7 +20,7 @@ NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 
 @command("units")
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 def units_command(name: str | None, as_json: bool) -> None:
     """Print the systemd units of localpuppet.
 

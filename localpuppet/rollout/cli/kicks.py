@@ -8,7 +8,7 @@ import click
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -33,17 +33,16 @@ _WORDS = {
         69: "the inventory is unreachable, --check took too long, or Graphviz is missing",
     },
 )
-@click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
-@click.option(
-    "--by",
-    "reasons",
+@flag("--check", "Exit 1 if there is a cycle.")
+@option(
+    "--by reasons",
+    "Show only relations of this kind (repeatable).  [default: all]",
     multiple=True,
     type=click.Choice(REASONS),
-    help="Show only relations of this kind (repeatable).  [default: all]",
 )
-@click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture (requires Graphviz).")
-@click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
+@option("--json form", "Print JSON.", flag_value="json")
+@option("--svg form", "Print a picture (requires Graphviz).", flag_value="svg")
+@option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
 @click.pass_obj
 def kicks_command(
     node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None

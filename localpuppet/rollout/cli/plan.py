@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, option
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.site_options import read_plan, site_options, without_collector
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
     },
 )
 @site_options
-@click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
-@click.option("--svg", "form", flag_value="svg", help="Print a picture (requires Graphviz).")
-@click.option("--dot", "form", flag_value="dot", help="Print DOT text for Graphviz.")
-@click.option(
-    "--text", "form", flag_value="text", help="Print the format of 'mco choria plan', as in a pipe."
-)
+@option("--json form", "Print the plan as JSON.", flag_value="json")
+@option("--svg form", "Print a picture (requires Graphviz).", flag_value="svg")
+@option("--dot form", "Print DOT text for Graphviz.", flag_value="dot")
+@option("--text form", "Print the format of 'mco choria plan', as in a pipe.", flag_value="text")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
     """Show in which order the nodes of a site run.

@@ -8,7 +8,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, option
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import operator_option, send_and_show_how_to_follow
 
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 )
 @click.argument("rollout", metavar="ID")
 @click.argument("node_name", metavar="NODE")
-@click.option(
-    "--difference",
-    "wanted",
-    metavar="DIGEST",
-    help="Approve only this difference, which 'status' and 'report' show.",
+@option(
+    "--difference wanted DIGEST", "Approve only this difference, which 'status' and 'report' show."
 )
 @operator_option
 @click.pass_obj

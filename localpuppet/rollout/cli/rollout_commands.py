@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import click
-
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
+from localpuppet.node.cli.command import option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -15,10 +14,9 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
-operator_option = click.option(
-    "--operator",
-    metavar="NAME",
-    help="The operator of the rollout, if not you; policies must allow you `takeover`.",
+operator_option = option(
+    "--operator NAME",
+    "The operator of the rollout, if not you; policies must allow you `takeover`.",
 )
 
 

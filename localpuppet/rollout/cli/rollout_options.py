@@ -10,7 +10,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, split_tags
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.node.cli.command import options
+from localpuppet.node.cli.command import flag, option, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -43,99 +43,66 @@ _TAKEN = (
 )
 _RELEASE = options(
     "Release",
-    click.option(
-        "--release",
-        metavar="RELEASE",
+    option(
+        "--release RELEASE",
+        "Give this release (SOURCE/tags/TAG) to the nodes, and run it.",
         shell_complete=complete_release,
-        help="Give this release (SOURCE/tags/TAG) to the nodes, and run it.",
     ),
-    click.option(
-        "--values",
-        metavar="FILE",
+    option(
+        "--values FILE",
+        "Layers and class parameters for the release: see 'localpuppet assign --help'.",
         type=click.Path(path_type=Path),
-        help="Layers and class parameters for the release: see 'localpuppet assign --help'.",
     ),
-    click.option(
-        "--allow-older", is_flag=True, help="Accept a release that is older than the nodes'."
-    ),
+    flag("--allow-older", "Accept a release that is older than the nodes'."),
 )
 _PACE = options(
     "Order and speed",
-    click.option(
-        "--canary", type=click.IntRange(min=1), metavar="N", help="Run N nodes of each group first."
-    ),
-    click.option(
-        "--batch", metavar="N|N%", help="Run N nodes of a group together, then the next N."
-    ),
-    click.option(
-        "--window",
+    option("--canary N", "Run N nodes of each group first.", type=click.IntRange(min=1)),
+    option("--batch N|N%", "Run N nodes of a group together, then the next N."),
+    option(
+        "--window N",
+        "Run at most N nodes of a group at a time; start the next when one ends.",
         type=click.IntRange(min=1),
-        metavar="N",
-        help="Run at most N nodes of a group at a time; start the next when one ends.",
     ),
-    click.option(
-        "--one-at-a-time-by",
-        metavar="FACT",
-        help="Do not run nodes with different values of this fact (such as a zone) together.",
+    option(
+        "--one-at-a-time-by FACT",
+        "Do not run nodes with different values of this fact (such as a zone) together.",
     ),
-    click.option(
-        "--until",
-        metavar="WHEN",
-        help="Start no run that would end after WHEN, by the length of the node's last good runs: "
+    option(
+        "--until WHEN",
+        "Start no run that would end after WHEN, by the length of the node's last good runs: "
         "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
     ),
 )
 _FAILURES = options(
     "Failures and pauses",
-    click.option(
-        "--check",
-        "checks",
+    option(
+        "--check checks URL|COMMAND",
+        "Check this after each node's run; '%{node}' is its name (repeatable).",
         multiple=True,
-        metavar="URL|COMMAND",
-        help="Check this after each node's run; '%{node}' is its name (repeatable).",
     ),
-    click.option("--max-failures", metavar="N|N%", help="Allow N nodes to fail.  [default: 0]"),
-    click.option(
+    option("--max-failures N|N%", "Allow N nodes to fail.  [default: 0]"),
+    option(
         "--on-failure",
-        type=click.Choice(["stop", "pause", "rollback"]),
-        help="If more nodes fail: stop; pause until you decide; or stop, and roll the release "
+        "If more nodes fail: stop; pause until you decide; or stop, and roll the release "
         "back.  [default: stop]",
+        type=click.Choice(["stop", "pause", "rollback"]),
     ),
-    click.option(
+    option(
         "--pause",
+        "Pause after the canaries of each group, or after each group (repeatable).",
         multiple=True,
         type=click.Choice(["canaries", "groups"]),
-        help="Pause after the canaries of each group, or after each group (repeatable).",
     ),
-    click.option(
-        "--pause-at-most",
-        metavar="TIME",
-        help="Stop the rollout after a pause of TIME.  [default: 1h]",
-    ),
-    click.option(
-        "--investigate",
-        metavar="TIME",
-        help="Keep failed nodes on hold for TIME after the end, up to 1d.",
-    ),
-    click.option(
-        "--wait-timeout",
-        metavar="TIME",
-        help="Wait at most TIME for the result of each run.  [default: 1h]",
-    ),
-    click.option(
-        "--skip-unready",
-        is_flag=True,
-        help="Leave out nodes that are not ready, instead of running no node.",
-    ),
+    option("--pause-at-most TIME", "Stop the rollout after a pause of TIME.  [default: 1h]"),
+    option("--investigate TIME", "Keep failed nodes on hold for TIME after the end, up to 1d."),
+    option("--wait-timeout TIME", "Wait at most TIME for the result of each run.  [default: 1h]"),
+    flag("--skip-unready", "Leave out nodes that are not ready, instead of running no node."),
 )
 _PUPPET = options(
     "Puppet runs",
-    click.option(
-        "--noop", is_flag=True, help="Change nothing; show what would change, and its digest."
-    ),
-    click.option(
-        "--tags", metavar="TAGS", help="Apply only resources with one of these tags (a,b)."
-    ),
+    flag("--noop", "Change nothing; show what would change, and its digest."),
+    option("--tags TAGS", "Apply only resources with one of these tags (a,b)."),
 )
 
 

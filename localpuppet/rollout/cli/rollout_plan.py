@@ -7,7 +7,7 @@ import click
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, options
+from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.plan import show
@@ -32,26 +32,18 @@ PATIENCE = "30m"
 @what_options
 @options(
     "Comparison",
-    click.option(
-        "--catalogs",
-        is_flag=True,
-        help="Compile two catalogs on each node: with its own release, and with --release.",
+    flag(
+        "--catalogs", "Compile two catalogs on each node: with its own release, and with --release."
     ),
-    click.option(
-        "--release",
-        metavar="RELEASE",
-        shell_complete=complete_release,
-        help="Compare with this release.",
-    ),
-    click.option(
-        "--wait-timeout",
-        metavar="TIME",
+    option("--release RELEASE", "Compare with this release.", shell_complete=complete_release),
+    option(
+        "--wait-timeout TIME",
+        "Wait at most TIME for a node, which may have to fetch the release.",
         default=PATIENCE,
         show_default=True,
-        help="Wait at most TIME for a node, which may have to fetch the release.",
     ),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Show what a release would change on which node.

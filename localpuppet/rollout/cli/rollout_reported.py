@@ -9,7 +9,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LOOK = 0.5  # seconds between two looks at the journal
 SHOWN = 20
 DAMAGED = "damaged"
 _ID = click.argument("rollout", required=False, metavar="[ID]")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_JSON = flag("--json as_json", "Print JSON.")
 
 
 @command(
@@ -35,12 +35,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     },
 )
 @_ID
-@click.option(
-    "--operator",
-    metavar="NAME",
-    help="The operator of the rollout: show its checkpoint on the bus.",
-)
-@click.option("--watch", is_flag=True, help="Show every change until the rollout is over.")
+@option("--operator NAME", "The operator of the rollout: show its checkpoint on the bus.")
+@flag("--watch", "Show every change until the rollout is over.")
 @_JSON
 @click.pass_obj
 def status_command(
@@ -87,11 +83,7 @@ def status_command(
 
 
 @command("list", exits={0: "success, whatever the results", 69: "the bus is unreachable"})
-@click.option(
-    "--operator",
-    metavar="NAME",
-    help="The operator of the rollouts: list their checkpoints on the bus.",
-)
+@option("--operator NAME", "The operator of the rollouts: list their checkpoints on the bus.")
 @_JSON
 @click.pass_obj
 def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
@@ -137,8 +129,8 @@ def list_command(node: NodeWiring, operator: str | None, as_json: bool) -> None:
 
 @command("report", exits={0: "success, whatever the result of the rollout"})
 @_ID
-@click.option("--json", "form", flag_value="json", help="Print JSON.")
-@click.option("--html", "form", flag_value="html", help="Print one HTML file.")
+@option("--json form", "Print JSON.", flag_value="json")
+@option("--html form", "Print one HTML file.", flag_value="html")
 @click.pass_obj
 def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
     """Show which node ran when, and the results.

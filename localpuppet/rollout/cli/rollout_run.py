@@ -8,7 +8,7 @@ import click
 
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import operator_option
 from localpuppet.rollout.cli.rollout_options import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
     from localpuppet.rollout.wiring.rollout import RolloutController
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+_JSON = flag("--json as_json", "Print the report as JSON.")
 EXITS = {
     0: "every node succeeded",
     1: "a node did not succeed",
@@ -137,11 +137,7 @@ def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
 @command("resume", exits=EXITS)
 @click.argument("rollout", required=False, metavar="[ID]")
 @operator_option
-@click.option(
-    "--run-checks",
-    is_flag=True,
-    help="With --operator: run the check commands of that rollout as you.",
-)
+@flag("--run-checks", "With --operator: run the check commands of that rollout as you.")
 @_JSON
 @click.pass_obj
 def resume_command(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.node.cli.command import options
+from localpuppet.node.cli.command import option, options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
 from localpuppet.rollout.cli.site_options import SITE, names_in, read_plan, site_options
@@ -15,26 +15,22 @@ if TYPE_CHECKING:
 
 _ORDER = options(
     SITE,
-    click.option(
+    option(
         "--order",
+        "none: all selected nodes are one group; requires --query, --role or --nodes.",
         type=click.Choice(["site", "none"]),
         default="site",
         show_default=True,
-        help="none: all selected nodes are one group; requires --query, --role or --nodes.",
     ),
 )
 earlier_options = options(
     "Earlier rollout",
-    click.option(
-        "--approve",
-        metavar="DIGEST",
-        help="Allow only changes that the rollout with --noop of this digest showed.",
+    option(
+        "--approve DIGEST", "Allow only changes that the rollout with --noop of this digest showed."
     ),
-    click.option(
-        "--failed-in",
-        "parent",
-        metavar="ID",
-        help="Run only nodes that did not succeed in rollout ID, with its options.",
+    option(
+        "--failed-in parent ID",
+        "Run only nodes that did not succeed in rollout ID, with its options.",
     ),
 )
 

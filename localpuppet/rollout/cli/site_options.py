@@ -11,7 +11,7 @@ import click
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.settings import node_name
-from localpuppet.node.cli.command import options
+from localpuppet.node.cli.command import option, options
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -20,37 +20,28 @@ if TYPE_CHECKING:
 SITE = "Site"  # the title of these options in the help
 _SELECTION = options(
     "Nodes",
-    click.option(
-        "--nodes",
+    option(
+        "--nodes NODE,…",
+        "Only these nodes; what other nodes produce counts as done (repeatable).",
         multiple=True,
-        metavar="NODE,…",
-        help="Only these nodes; what other nodes produce counts as done (repeatable).",
     ),
-    click.option(
-        "--role",
-        "roles",
+    option(
+        "--role roles ROLE",
+        "Only nodes of the inventory with this role (repeatable).",
         multiple=True,
-        metavar="ROLE",
-        help="Only nodes of the inventory with this role (repeatable).",
     ),
-    click.option(
-        "--query", metavar="QUERY", help="Only nodes that match: see 'localpuppet query --help'."
-    ),
-    click.option(
-        "--instance",
-        "instances",
+    option("--query QUERY", "Only nodes that match: see 'localpuppet query --help'."),
+    option(
+        "--instance instances NAME",
+        "Only nodes of this application instance (repeatable).",
         multiple=True,
-        metavar="NAME",
-        help="Only nodes of this application instance (repeatable).",
     ),
 )
 _SITE = options(
     SITE,
-    click.option(
-        "--site",
-        "source",
-        metavar="FILE|URL",
-        help="A site file, Puppet's environment graph (JSON), '-' for standard input, an https "
+    option(
+        "--site source FILE|URL",
+        "A site file, Puppet's environment graph (JSON), '-' for standard input, an https "
         "URL of a Puppet server, or srv:ENVIRONMENT.  [default: the inventory]",
     ),
     *(

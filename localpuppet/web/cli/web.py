@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 LISTEN = "127.0.0.1:8141"
@@ -15,33 +15,26 @@ PUPPETDB = "127.0.0.1:8080"
 
 
 @command("web", exits={0: "ended by ^C", 1: "", 69: ""})
-@click.option(
-    "--listen",
-    metavar="ADDRESS:PORT",
+@option(
+    "--listen ADDRESS:PORT",
+    "Listen here; on other than loopback addresses over TLS, for the people in web.people.",
     default=LISTEN,
     show_default=True,
-    help="Listen here; on other than loopback addresses over TLS, for the people in web.people.",
 )
-@click.option(
-    "--actions",
-    is_flag=True,
-    help="Allow the dashboard to send requests and rollout commands in your name.",
-)
-@click.option(
-    "--site",
-    metavar="FILE",
+@flag("--actions", "Allow the dashboard to send requests and rollout commands in your name.")
+@option(
+    "--site FILE",
+    "Show the plan of this site.  [default: the inventory]",
     type=click.Path(path_type=Path),
-    help="Show the plan of this site.  [default: the inventory]",
 )
-@click.option(
-    "--puppetdb",
-    metavar="[ADDRESS:PORT]",
+@option(
+    "--puppetdb [ADDRESS:PORT]",
+    "Also serve PuppetDB's query API, by default at 127.0.0.1:8080.",
     is_flag=False,
     flag_value=PUPPETDB,
-    help="Also serve PuppetDB's query API, by default at 127.0.0.1:8080.",
 )
-@click.option("--no-dashboard", is_flag=True, help="Serve only the API of --puppetdb.")
-@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
+@flag("--no-dashboard", "Serve only the API of --puppetdb.")
+@flag("--open opens", "Open the dashboard in a browser.")
 @click.pass_obj
 def web_command(
     node: NodeWiring,

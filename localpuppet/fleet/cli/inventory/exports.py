@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
 
 @command("exports", exits={69: "the inventory is unreachable"})
 @click.argument("name", metavar="[NODE]", required=False)
-@click.option("--type", "kind", metavar="TYPE", help="Only of this type (concat::fragment).")
-@click.option("--title", metavar="TITLE", help="Only with this title.")
-@click.option(
-    "--policy",
-    "lines",
-    is_flag=True,
-    help="Print the missing lines of policies/collect.policy that would accept them.",
+@option("--type kind TYPE", "Only of this type (concat::fragment).")
+@option("--title TITLE", "Only with this title.")
+@flag(
+    "--policy lines", "Print the missing lines of policies/collect.policy that would accept them."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all parameters.")
+@flag("--json as_json", "Print JSON, with all parameters.")
 @click.pass_obj
 def exports_command(
     node: NodeWiring,

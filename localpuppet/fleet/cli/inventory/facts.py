@@ -9,7 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 @command("facts", exits={69: "the inventory is unreachable or too old"})
 @click.argument("name", metavar="[NODE]", required=False)
-@click.option("--summary", "path", metavar="FACT", help="Count nodes by the value of this fact.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--summary path FACT", "Count nodes by the value of this fact.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
     """Show the facts of a node, or the values of a fact.

@@ -3,12 +3,12 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("publish", exits={1: "", 69: "the bus is unreachable"})
-@click.option("--dry-run", is_flag=True, help="Print the entry as JSON; publish nothing.")
+@flag("--dry-run", "Print the entry as JSON; publish nothing.")
 @click.pass_obj
 def publish_command(node: NodeWiring, dry_run: bool) -> None:
     """Publish this node's inventory entry and history.

@@ -11,7 +11,7 @@ from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.reading import UnansweredQuery
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 FORMATS = ("table", "bolt")
@@ -19,17 +19,16 @@ FORMATS = ("table", "bolt")
 
 @command("query", exits={69: "the inventory is unreachable or too old"})
 @click.argument("expression")
-@click.option("--facts", "listed", metavar="A,B", help="Show these facts, too (networking.ip).")
-@click.option("--count", "only_count", is_flag=True, help="Print the number of nodes.")
-@click.option(
-    "--format",
-    "form",
+@option("--facts listed A,B", "Show these facts, too (networking.ip).")
+@flag("--count only_count", "Print the number of nodes.")
+@option(
+    "--format form",
+    "bolt: an inventory file of Puppet Bolt, in YAML.",
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="bolt: an inventory file of Puppet Bolt, in YAML.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with revision and age.")
+@flag("--json as_json", "Print JSON, with revision and age.")
 @click.pass_obj
 def query_command(
     node: NodeWiring,

@@ -8,14 +8,14 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.trust.keys import fingerprint, public_pem
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.cli.render_run import moment
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("init", exits={2: "this node has a key already, or a setting is invalid", 1: ""})
-@click.option("--replace", is_flag=True, help="Replace an existing key; the old one is lost.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--replace", "Replace an existing key; the old one is lost.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
     """Make this node's key.
@@ -47,7 +47,7 @@ def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
 
 
 @command("show", exits={2: "there is no key, or a setting is invalid"})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def show_command(node: NodeWiring, as_json: bool) -> None:
     """Print this node's public key, or its certificate.

@@ -12,7 +12,7 @@ from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
 from localpuppet.fleet.wiring.identity import Identity
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -23,11 +23,9 @@ from localpuppet.node.wiring.node import NodeWiring
 )
 @click.argument("name")
 @click.argument("file")
-@click.option("--replace", is_flag=True, help="Replace another pinned key of NAME.")
-@click.option(
-    "--fingerprint", "wanted", metavar="SHA256:…", help="Reject FILE if it has another fingerprint."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--replace", "Replace another pinned key of NAME.")
+@option("--fingerprint wanted SHA256:…", "Reject FILE if it has another fingerprint.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def trust_command(
     node: NodeWiring, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
@@ -60,7 +58,7 @@ def trust_command(
 
 
 @command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
     """List the keys that are pinned on this node.
@@ -95,7 +93,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 )
 @click.argument("name")
 @confirmation_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def revoke_command(node: NodeWiring, name: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove the pinned key of a node or a person.

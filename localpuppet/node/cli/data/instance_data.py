@@ -3,7 +3,7 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -12,10 +12,8 @@ from localpuppet.node.wiring.node import NodeWiring
     "instance-data",
     exits={0: "success, also if there is no data", 69: "the metadata service does not answer"},
 )
-@click.option(
-    "--refresh", is_flag=True, help="Ask the metadata service again, not the copy of this boot."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--refresh", "Ask the metadata service again, not the copy of this boot.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def instance_data_command(node: NodeWiring, refresh: bool, as_json: bool) -> None:
     """Show which facts come from the cloud.

@@ -9,7 +9,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -33,38 +33,30 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
     },
 )
 @click.argument("key")
-@click.option("--explain", is_flag=True, help="Show where Hiera searched, and what it found.")
-@click.option(
+@flag("--explain", "Show where Hiera searched, and what it found.")
+@option(
     "--merge",
+    "Merge the values of all levels this way.",
     type=click.Choice(["first", "unique", "hash", "deep"]),
-    help="Merge the values of all levels this way.",
 )
-@click.option(
-    "--type", "type_name", metavar="TYPE", help="Reject a value that is not of this Puppet type."
-)
-@click.option(
-    "--dir",
-    "directory",
-    metavar="DIR",
+@option("--type type_name TYPE", "Reject a value that is not of this Puppet type.")
+@option(
+    "--dir directory DIR",
+    "Use this unreleased work tree instead of the release.",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Use this unreleased work tree instead of the release.",
 )
-@click.option("--node", "name", metavar="NODE", help="Use the facts and the input of this node.")
-@click.option(
-    "--facts",
-    "facts_file",
-    metavar="FILE",
+@option("--node name NODE", "Use the facts and the input of this node.")
+@option(
+    "--facts facts_file FILE",
+    "Override facts with those in FILE (JSON, or YAML if its name ends with .yaml).",
     type=click.Path(path_type=Path),
-    help="Override facts with those in FILE (JSON, or YAML if its name ends with .yaml).",
 )
-@click.option(
-    "--node-document",
-    "document_file",
-    metavar="FILE",
+@option(
+    "--node-document document_file FILE",
+    "Use this output of 'enc' instead of the input's.",
     type=click.Path(path_type=Path),
-    help="Use this output of 'enc' instead of the input's.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def lookup_command(
     node: NodeWiring,

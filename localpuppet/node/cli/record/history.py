@@ -9,7 +9,7 @@ import click
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.cli.record import queries
@@ -27,15 +27,14 @@ WIDE = 120
 
 
 @command("history", exits={1: ""})
-@click.option(
-    "-n",
-    "--limit",
+@option(
+    "-n --limit",
+    "Show at most this number of runs.",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Show at most this number of runs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every field of each run.")
+@flag("--json as_json", "Print JSON, with every field of each run.")
 @click.pass_obj
 def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     """List the runs of this node, newest first.
@@ -115,9 +114,9 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 @command("logs", RunCommand, exits={1: "a node refused to answer", 69: "a node did not answer"})
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("-f", "--follow", is_flag=True, help="Follow the log until the run has finished.")
+@flag("-f --follow", "Follow the log until the run has finished.")
 @node_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
+@flag("--json as_json", "Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(
     node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
@@ -196,13 +195,8 @@ def follow_log(
 
 @command("why", RunCommand, exits={1: ""})
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--full", is_flag=True, help="Show Puppet's whole command and its paths, too.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print JSON: request.json, status, queries, exports, kicks.",
-)
+@flag("--full", "Show Puppet's whole command and its paths, too.")
+@flag("--json as_json", "Print JSON: request.json, status, queries, exports, kicks.")
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
     """Show what caused a run, and what it was based on.

@@ -6,7 +6,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import folded
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
 from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.cli.record import queries
@@ -34,16 +34,15 @@ MAX_OUTPUT = 65536
     },
 )
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option(
-    "-l",
-    "--limit",
+@option(
+    "-l --limit",
+    "Show at most this number of resources of a kind.",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Show at most this number of resources of a kind.",
 )
 @node_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every resource.")
+@flag("--json as_json", "Print JSON, with every resource.")
 @click.pass_obj
 def report_command(
     node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool

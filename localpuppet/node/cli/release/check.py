@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -28,22 +28,18 @@ REFUSED = InvalidInputError.exit_code
     },
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--compile",
-    "inputs",
-    metavar="INPUT",
+@option(
+    "--compile inputs INPUT",
+    "Compile a catalog for this input with the code in DIR (repeatable).",
     multiple=True,
-    help="Compile a catalog for this input with the code in DIR (repeatable).",
 )
-@click.option(
-    "--facts",
-    "facts",
-    metavar="FILE",
+@option(
+    "--facts facts FILE",
+    "Compile with these facts (output of 'facter --json'), not this machine's (repeatable).",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Compile with these facts (output of 'facter --json'), not this machine's (repeatable).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def check_command(
     node: NodeWiring,

@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.wiring.inputs import NodeInputs
@@ -24,9 +24,9 @@ SHOWN = 40
 @command("diff", exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""})
 @click.argument("before", shell_complete=complete_release)
 @click.argument("after", shell_complete=complete_release)
-@click.option("--catalog", metavar="INPUT", help="Also compare compiled catalogs of this input.")
-@click.option("--text", "as_text", is_flag=True, help="Also show text files as unified diffs.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--catalog INPUT", "Also compare compiled catalogs of this input.")
+@flag("--text as_text", "Also show text files as unified diffs.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def diff_command(
     node: NodeWiring, before: str, after: str, catalog: str | None, as_text: bool, as_json: bool

@@ -3,13 +3,13 @@
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("gc", exits={1: "", 75: ""})
-@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--dry-run", "Show what would change; change nothing.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     """Remove releases that this node no longer needs.

@@ -8,7 +8,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.machine.files import read_user_file, write_durably
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -29,19 +29,15 @@ SOME_LEFT = 1
 @click.argument(
     "puppetfile", metavar="[PUPPETFILE]", required=False, type=click.Path(path_type=Path)
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
+@option(
+    "-o --output FILE",
+    "Write the manifest to FILE.  [default: manifest.yaml; with PUPPETFILE: print it]",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the manifest to FILE.  [default: manifest.yaml; with PUPPETFILE: print it]",
 )
-@click.option("--dry-run", is_flag=True, help="Contact no repository, and write nothing.")
-@click.option("--evaluate", is_flag=True, help="Run the Puppetfile with Ruby, in a sandbox.")
-@click.option(
-    "--use-tags", is_flag=True, help="Accept only tags: replace a commit by the tag on it."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--dry-run", "Contact no repository, and write nothing.")
+@flag("--evaluate", "Run the Puppetfile with Ruby, in a sandbox.")
+@flag("--use-tags", "Accept only tags: replace a commit by the tag on it.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def import_command(
     node: NodeWiring, /, puppetfile: Path | None, output: Path | None, **options: bool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -21,18 +21,16 @@ MANIFEST = "manifest.yaml"
 @command("lock", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.argument("names", metavar="[MODULE]...", nargs=-1)
-@click.option("--update", is_flag=True, help="Resolve branches and version ranges again.")
-@click.option("--outdated", is_flag=True, help="List possible updates; write nothing.")
-@click.option("--accept-moved", is_flag=True, help="If a tag moved, lock its new commit.")
-@click.option(
-    "--path",
-    "paths",
-    metavar="NAME=DIR",
-    multiple=True,
-    help="Take module NAME from the work tree DIR, for 'try' (repeatable).  "
+@flag("--update", "Resolve branches and version ranges again.")
+@flag("--outdated", "List possible updates; write nothing.")
+@flag("--accept-moved", "If a tag moved, lock its new commit.")
+@option(
+    "--path paths NAME=DIR",
+    "Take module NAME from the work tree DIR, for 'try' (repeatable).  "
     "A lock without this option pins it again.",
+    multiple=True,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def lock_command(
     node: NodeWiring,

@@ -6,30 +6,27 @@ import click
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.inputs import NodeInputs
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("package", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("app", metavar="[RELEASE]", required=False)
-@click.option(
-    "--format",
-    "form",
+@option(
+    "--format form",
+    "deb for dpkg, rpm for rpm, tar for a release pack.",
     type=click.Choice(["deb", "rpm", "tar"]),
     required=True,
-    help="deb for dpkg, rpm for rpm, tar for a release pack.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
+@option(
+    "-o --output DIR",
+    "Write the file to DIR.  [default: the current directory]",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="Write the file to DIR.  [default: the current directory]",
 )
-@click.option("--version", metavar="V", help="The package's version.  [default: from the tag]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--version V", "The package's version.  [default: from the tag]")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def package_command(
     node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool

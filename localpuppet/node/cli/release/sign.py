@@ -6,18 +6,16 @@ from pathlib import Path
 import click
 
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("sign", exits={1: "", 3: "", 69: ""})
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
-@click.option("--source", metavar="NAME", help="Fail if TAG is a release of another source.")
-@click.option(
-    "--push/--no-push", default=True, show_default=True, help="Push the signature to origin."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--source NAME", "Fail if TAG is a release of another source.")
+@option("--push/--no-push", "Push the signature to origin.", default=True, show_default=True)
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def sign_command(
     node: NodeWiring, directory: Path, tag: str, source: str | None, push: bool, as_json: bool

@@ -5,7 +5,7 @@ import click
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
@@ -16,7 +16,7 @@ from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 
 @command("list", exits={1: ""})
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
     """List the releases on this node.
@@ -80,9 +80,9 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     "verify", exits={0: "nothing changed", 3: "something changed: 'localpuppet stage' repairs it"}
 )
 @click.argument("app", metavar="[RELEASE]", required=False, shell_complete=complete_release)
-@click.option("--all", "everything", is_flag=True, help="Verify every release on this node.")
-@click.option("--quick", is_flag=True, help="Compare sizes, times and modes, not contents.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@flag("--all everything", "Verify every release on this node.")
+@flag("--quick", "Compare sizes, times and modes, not contents.")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def verify_command(
     node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool

@@ -7,22 +7,21 @@ import click
 
 from localpuppet.base.formats.text import parse_line
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command
+from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 
 @command("tag", exits={1: "", 3: "", 69: "", 75: ""})
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
-@click.option("--sign", is_flag=True, help="Sign the tag with your git signing key.")
-@click.option(
-    "--source",
-    metavar="NAME",
-    help="Make it a release of this source.  [default: the source with the URL of origin]",
+@flag("--sign", "Sign the tag with your git signing key.")
+@option(
+    "--source NAME",
+    "Make it a release of this source.  [default: the source with the URL of origin]",
 )
-@click.option("--push/--no-push", default=True, show_default=True, help="Push the tag to origin.")
-@click.option("-m", "--message", metavar="TEXT", help="The tag's message.  [default: release TAG]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--push/--no-push", "Push the tag to origin.", default=True, show_default=True)
+@option("-m --message TEXT", "The tag's message.  [default: release TAG]")
+@flag("--json as_json", "Print JSON.")
 @click.pass_obj
 def tag_command(
     node: NodeWiring,
