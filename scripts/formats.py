@@ -141,9 +141,21 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             if "ClassVar" not in ast.unparse(statement.annotation):
-                yield statement.target.id
+                yield _key_of(statement) or statement.target.id
+            elif statement.target.id == "SCHEMA":
+                yield "schema"
         elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
             yield str(statement.value.value)
+
+
+def _key_of(field_: ast.AnnAssign) -> str:
+    """Return the key that a field of a `JsonForm` has besides its name, or an empty text."""
+    for call in _calls(field_):
+        keys = [keyword.value for keyword in call.keywords if keyword.arg == "key"]
+        for value in (*keys, *(call.args if _called_name(call) == "parsed_caller" else ())):
+            if isinstance(value, ast.Constant):
+                return str(value.value)
+    return ""
 
 
 def _dict_keys(node: ast.AST) -> Iterator[str]:
