@@ -34,14 +34,14 @@ def open_fifo(path: Path) -> None:
     os.close(wait_until(opened, lambda: f"nobody reads {path}"))
 
 
-def read_line(process: subprocess.Popen[str]) -> str:
-    """Return the next line that a command prints."""
+def read_line(process: subprocess.Popen[str], patience: float = PATIENCE) -> str:
+    """Return the next line that a command prints, within `patience` seconds."""
     lines: list[str] = []
     stream = process.stdout
     assert stream is not None
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
-    reader.join(PATIENCE)
+    reader.join(patience)
     assert lines, "it prints nothing"
     return lines[0]
 

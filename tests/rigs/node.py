@@ -87,6 +87,13 @@ class Node:
         names = {path.name for path in self.compiled.glob("*")}
         return names == {"lock", "pack"} and not processes_with(str(self.compiled))
 
+    def apart(self) -> list[Path]:
+        """Return the processes of this node that run by themselves after a run.
+
+        One publishes, another compiles Ruby; both write in the state directory.
+        """
+        return processes_with(str(self.root), str(self.compiled))
+
     def settings(self, **more: Any) -> None:
         puppet = {
             "confdir": "puppet/conf",
@@ -145,11 +152,10 @@ class Node:
         for started in self.running:
             started.kill()
             started.communicate()
-        apart = [str(self.root), str(self.compiled)]
-        for process in processes_with(*apart):
+        for process in self.apart():
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
-        self.wait_until(lambda: not processes_with(*apart))
+        self.wait_until(lambda: not self.apart())
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """Return the first true value of `condition`, looking again and again."""

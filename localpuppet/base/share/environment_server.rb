@@ -69,11 +69,13 @@ module LocalpuppetForkServer
       @socket = nil
     end
 
-    # End it, if there is one.
+    # End it, if there is one. It has no child now, so it is killed: at its low priority, it may take
+    # long to read its code, and the next run would wait for that.
     def stop
       return unless @socket
 
       leave
+      Process.kill(:KILL, @pid)
       Process.wait(@pid)
     end
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.rigs.node import make_node
 from tests.rigs.warm.memory import remembers
 from tests.rigs.warm.node import WarmNode
 
+# Enough for each change that a run makes to the servers of the next.
+RUNS = 8
 # What no server may remember of a run: where the run has each from.
 CANARIES = {
     "custom fact": "canary-" + "fact-qTz81",
@@ -79,10 +82,24 @@ class ReleaseNode:
         self.warm = WarmNode(self.node, warm=warm)
 
     def module(self, code: str, **files: str) -> None:
-        """Write the module `app`."""
+        """Write files of the module `app`; one that has its text is not changed."""
         for name, text in {"manifests/init.pp": code, **files}.items():
             text = text.replace("@ROOT@", str(self.node.root))
-            self.node.write(f"{self.release}/app/{name}", text)
+            path = self.node.root / self.release / "app" / name
+            if not path.exists() or path.read_text() != text:
+                self.node.write(f"{self.release}/app/{name}", text)
+
+    def reset(self) -> None:
+        """Undo what a test did to the node, whether it passed or not."""
+        module = self.node.root / self.release / "app"
+        known = {module / name for name in ("manifests/init.pp", *FILES)}
+        for path in module.rglob("*"):
+            if path.is_file() and path not in known:
+                path.unlink()
+        for name in ("go", "change", "puppet/conf/puppet.conf"):
+            (self.node.root / name).unlink(missing_ok=True)
+        self.module(CODE, **FILES)
+        self.apply("app/tags/r1")
 
     def apply(self, release: str) -> None:
         """Make a release the node's."""
@@ -103,42 +120,56 @@ class ReleaseNode:
     def ready(self) -> int:
         """Wait until an environment server has read its code; return its process."""
 
-        def found() -> list[int]:
-            names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in self.children()}
-            return [pid for pid, name in names.items() if name == "environment\n"]
+        def reading() -> int:
+            return next((pid for pid in self.children() if _has_read(pid)), 0)
 
-        self.node.wait_until(found)
-        return found()[0]
+        pid: int = self.node.wait_until(reading)
+        return pid
 
     def run(self) -> tuple[dict[str, Any], str]:
-        """Do a run; return its status, and what Puppet printed without the times.
-
-        Ruby is compiled after a run that loaded other files: the run after that is cold.
-        """
+        """Do a run; return its status, and what Puppet printed without the times."""
         status = self.warm.run()
-        for _ in range(5):
-            if not status.get("cold_reason", "").endswith("since the fork server read it"):
-                break
-            status = self.warm.run()
         text = self.warm.text(status["id"]).replace(str(self.node.root), "@ROOT@")
         return status, "\n".join(line for line in text.splitlines() if "seconds" not in line)
 
     def begin(self) -> int:
-        """Have an environment server that is ready, after a warm run that left names."""
-        for _ in range(5):
+        """Do runs until one leaves its environment server as it is; return that server.
+
+        The first runs of other code leave more names, and Ruby to compile. Both replace the server
+        after its run, when this test may still see the one before.
+        """
+        server = 0
+        for _ in range(RUNS):
+            before = self.made_of()
             status, text = self.run()
             assert status["outcome"] == "unchanged", text
-            if status.get("warm") and self.names.exists() and self.warm.server.process().pid:
-                return self.ready()
-        raise AssertionError(f"no run is warm: {status['cold_reason']}")
+            if not (status.get("warm") and self.names.exists()):
+                server = 0
+            elif server and before == self.made_of() and server == self.ready():
+                return server
+            else:
+                server = self.ready()
+        raise AssertionError(f"each of {RUNS} runs replaces the server: {status['cold_reason']}")
+
+    def made_of(self) -> list[tuple[int, int] | None]:
+        """Return what changes with the names and with the compiled Ruby."""
+        paths = (self.names, self.node.compiled / "pack")
+        stats = [path.stat() if path.exists() else None for path in paths]
+        return [stat and (stat.st_ino, stat.st_mtime_ns) for stat in stats]
+
+
+def _has_read(pid: int) -> bool:
+    """Return whether a process is an environment server that serves; not one that was killed."""
+    stat = Path(f"/proc/{pid}/stat")
+    with suppress(FileNotFoundError, ProcessLookupError):
+        name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+        return name == "environment" and rest.split()[0] != "Z"
+    return False
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterator[ReleaseNode]:
     release_node = ReleaseNode(tmp_path_factory.mktemp("warm") / "n", puppet_probe, warm=True)
-    release_node.run()
-    release_node.node.wait_until(release_node.node.has_compiled)
-    release_node.run()
     yield release_node
     release_node.warm.end()
     release_node.node.end()
@@ -146,7 +177,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, puppet_probe: str) -> Iterat
 
 @pytest.fixture
 def release(place: ReleaseNode) -> ReleaseNode:
-    place.module(CODE, **FILES)
+    place.reset()
     place.begin()
     return place
 
@@ -161,8 +192,8 @@ def test_a_run_from_a_read_environment_is_a_cold_one(
 ) -> None:
     cold = ReleaseNode(tmp_path / "n", puppet_probe, warm=False)
     try:
+        cold.run()  # the first run compiles Ruby
         for node in (release, cold):
-            node.run()  # the first runs may leave more names
             (node.node.root / "loaded").unlink(missing_ok=True)
         server = release.ready()
         (status, text), (other, cold_text) = release.run(), cold.run()
@@ -226,6 +257,7 @@ def test_no_code_of_a_module_is_executed_in_advance(release: ReleaseNode) -> Non
 
 
 def kill(pid: int) -> None:
+    assert pid, "the process has ended"
     os.kill(pid, signal.SIGKILL)
 
 
@@ -256,7 +288,6 @@ def test_settings_that_decide_how_puppet_parses_are_the_runs(release: ReleaseNod
         for _ in range(2):
             status, text = release.run()
             assert status["outcome"] == expected, text
-    release.node.write("puppet/conf/puppet.conf", "")
 
 
 def test_another_release_and_a_branch_are_served_by_the_library(release: ReleaseNode) -> None:
@@ -267,7 +298,6 @@ def test_another_release_and_a_branch_are_served_by_the_library(release: Release
     assert (status["warm"], "a branch" in text) == (True, True)
     assert release.names.read_bytes() == names
     assert used_environment(release, server)
-    release.apply("app/tags/r1")
 
 
 def test_runs_continue_without_an_environment_server(release: ReleaseNode) -> None:
@@ -276,6 +306,21 @@ def test_runs_continue_without_an_environment_server(release: ReleaseNode) -> No
     assert status["outcome"] == "unchanged"
     assert status["cold_reason"] in ("", "the fork server: the environment server was killed")
     assert release.run()[0]["outcome"] == "unchanged"
+
+
+def test_an_environment_server_that_still_reads_delays_no_run(release: ReleaseNode) -> None:
+    reading = release.ready()
+    os.kill(reading, signal.SIGSTOP)
+    try:
+        release.names.write_bytes(release.names.read_bytes())  # as a run that leaves others
+        release.node.app("warning('a branch')", name="branch")
+        for _ in range(2):  # the first makes the fork server replace it
+            status, text = release.run()
+            assert (status["warm"], status["cold_reason"]) == (True, ""), text
+        assert release.ready() != reading
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(reading, signal.SIGCONT)
 
 
 def test_a_killed_environment_server_hides_nothing_of_its_run(release: ReleaseNode) -> None:
@@ -290,7 +335,6 @@ def test_a_killed_environment_server_hides_nothing_of_its_run(release: ReleaseNo
     kill(environment)
     go.write_text("")
     status = release.warm.over()
-    change.unlink()
     assert (status["outcome"], status["exit_code"]) == ("changed", 2)
     assert status["warm"]
 

@@ -44,8 +44,13 @@ echo asked=$(cat @FILE@)
 FACTER_CONF = 'facts: {ttls: [{"asked.sh": 1 hours}], blocklist: ["timezone"]}\n'
 CHANGED = "the fork server: {} has changed since the fork server read it"
 OTHER = "the fork server: its puppet.facter_conf is another than when the agent started"
-SLEEP = "notify { 'a': } -> exec { '/bin/sleep 2': } -> notify { 'b': }"
-FOREVER = "exec { '/bin/sleep 60': }"
+# A run that waits for the file `go` between two resources, and one that waits to be killed.
+WAITS = """
+notify { 'a': } ->
+exec { '/bin/sh -c "while [ ! -e @ROOT@/go ]; do sleep 0.1; done"': } ->
+notify { 'b': }
+"""
+FOREVER = "exec { '/bin/sleep 600': }"
 CASES = {
     "changed": "notify { 'a': message => 'é 😀' }\nfile { '@ROOT@/x': content => 'x' }",
     "unchanged": "file { '@ROOT@': ensure => directory }\nwarning('as it is')",
@@ -235,9 +240,6 @@ def test_a_server_knows_one_facter_conf(own: Node) -> None:
 
 def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> None:
     warm.node.app("warning('as it is')")
-    warm.run()
-    warm.node.wait_until(warm.node.has_compiled)
-    warm.run()  # cold, where the pack of compiled Ruby is another since then
     assert was_warm(warm, warm.run())
     before = warm.server.process()
     warm.node.app("notify { 'changed': }")
@@ -259,7 +261,17 @@ def test_a_module_in_place_of_puppets_own_code_runs_cold(warm: WarmNode) -> None
 
 
 def kill(pid: int) -> None:
+    assert pid, "the process has ended"
     os.kill(pid, signal.SIGKILL)
+
+
+def begin_waiting(warm: WarmNode) -> tuple[Path, dict[str, Any]]:
+    """Begin a run that waits for a file; return that file, and the record."""
+    go = warm.node.root / "go"
+    go.unlink(missing_ok=True)
+    warm.node.app(WAITS.replace("@ROOT@", str(warm.node.root)))
+    warm.begin()
+    return go, warm.node.wait_running()
 
 
 def test_a_killed_puppet_is_a_failed_run(warm: WarmNode) -> None:
@@ -273,10 +285,9 @@ def test_a_killed_puppet_is_a_failed_run(warm: WarmNode) -> None:
 
 
 def test_a_killed_server_does_not_end_the_run_and_hides_nothing_of_it(warm: WarmNode) -> None:
-    warm.node.app(SLEEP)
-    warm.begin()
-    warm.node.wait_running()
+    go, _ = begin_waiting(warm)
     kill(warm.server.process().pid)
+    go.touch()
     status = warm.over()
     assert was_warm(warm, status)
     assert (status["outcome"], status["exit_code"]) == ("changed", 2), (
@@ -301,14 +312,13 @@ def test_where_server_and_puppet_are_killed_nobody_knows_how_it_ended(warm: Warm
 
 
 def test_a_killed_supervisor_leaves_the_node_to_its_puppet(warm: WarmNode) -> None:
-    warm.node.app(SLEEP)
-    warm.begin()
-    record = warm.node.wait_running()
+    go, record = begin_waiting(warm)
     kill(record["supervisor"]["pid"])
     puppet = Path(f"/proc/{record['puppet']['pid']}")
     assert puppet.exists()
     assert warm.node.run("apply").code == 75
     assert warm.node.status()["outcome"] == "interrupted"
+    go.touch()
     warm.node.wait_until(lambda: not puppet.exists())
     report = warm.node.state / "runs" / record["id"] / "report.json"
     assert "defined 'message' as 'b'" in report.read_text(), "its run ended as it should"

@@ -2,7 +2,9 @@
 
     python host.py ROOT        a line `run` or `noop` in, a line of JSON of its end out
 
-A server that has ended is there again before the next run, as after a pause of the real agent.
+A server that has ended is there again before the next run, as after a pause of the real agent. So
+is one that must end: after a run with changes or a failure, or because Ruby was compiled since it
+started. Otherwise the next run could reach it before it ends, and start cold.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import RunOrder
+from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.wiring.agent_child import run_order
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
 from localpuppet.fleet.wiring.settings import fleet_settings
@@ -25,33 +27,64 @@ from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.state import find_puppet, open_fork_server
 
 
-def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess | None:
-    """Return a server that listens; `None` if the next run has to read Puppet's settings first."""
-    place = open_fork_server(node)
-    if before is not None:
-        if node.processes.alive(before.identity):
-            return before
-        before.code()
-    place.path.unlink(missing_ok=True)
-    try:
-        server = start_server(node)
-    except UnavailableError:  # the agent logs it, and starts the server after that run
-        return None
-    while not place.path.exists():
-        assert Path(f"/proc/{server.identity.pid}").exists(), "the fork server ended"
-        time.sleep(0.01)
-    return server
+class Serving:
+    """The fork server of a node, between its runs.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._server: KeptProcess | None = None
+        self._pack = ""
+        self._ends = False
+
+    def begin(self) -> None:
+        """Have a server that listens; none if the next run has to read Puppet's settings first."""
+        if self._server is not None:
+            if not self._ends and self._pack != self._stamp():
+                self._server.end()
+            elif not self._ends and self._node.processes.alive(self._server.identity):
+                return
+            self._server.code()
+        place = open_fork_server(self._node)
+        place.path.unlink(missing_ok=True)
+        self._ends, self._pack, self._server = False, self._stamp(), None
+        try:
+            self._server = start_server(self._node)
+        except UnavailableError:  # the agent logs it, and starts the server after that run
+            return
+        while not place.path.exists():
+            assert Path(f"/proc/{self._server.identity.pid}").exists(), "the fork server ended"
+            time.sleep(0.01)
+
+    def note(self, end: RunCompletion) -> None:
+        """Note whether a run makes the server end: its Puppet was the server's, and changed."""
+        records = sorted(self._node.settings.state.glob("runs/*/status.json"))
+        if end.result is RequestedRunResult.OVER and records:
+            record = json.loads(records[-1].read_text())
+            self._ends = bool(record.get("warm")) and record.get("exit_code") != 0
+
+    def _stamp(self) -> str:
+        """Return what changes with the compiled Ruby."""
+        try:
+            status = (self._node.settings.state / "cache" / "ruby" / "pack").stat()
+        except FileNotFoundError:
+            return ""
+        return f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def main(root: str) -> None:
     node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
     find_puppet(node, ask=True)
     runner = ForkRunner(partial(run_order, node))
-    server: KeptProcess | None = None
+    server = Serving(node)
     for line in sys.stdin:
         if fleet_settings(node).agent.warm and line != "alone\n":
-            server = serving(node, server)
+            server.begin()
         end = asyncio.run(runner.run(RunOrder(causes={}, text="a test", noop=line == "noop\n")))
+        server.note(end)
         sys.stdout.write(json.dumps(asdict(end)) + "\n")
         sys.stdout.flush()
 

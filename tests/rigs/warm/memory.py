@@ -1,6 +1,8 @@
 """Looks into the memory of other processes."""
 
+import errno
 import re
+from io import RawIOBase
 from pathlib import Path
 
 
@@ -12,6 +14,16 @@ def remembers(pid: int, word: str) -> bool:
             if match:
                 first, last = (int(number, 16) for number in match.groups())
                 file.seek(first)
-                if word.encode() in file.read(last - first):
+                if word.encode() in _read(file, last - first):
                     return True
     return False
+
+
+def _read(file: RawIOBase, length: int) -> bytes:
+    """Return the memory at a place; nothing if the process has released it since."""
+    try:
+        return file.read(length) or b""
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""

@@ -45,7 +45,7 @@ class WarmNode:
             puppet: Settings of Puppet's.
         """
         named = {} if node is None else {"node": node}
-        timeouts = {"grace": 1, "run": 60}
+        timeouts = {"grace": 1, "run": 300}
         self.node.settings(agent={"warm": self._warm}, timeouts=timeouts, puppet=puppet, **named)
 
     def begin(self, how: str = "run") -> None:
@@ -55,14 +55,16 @@ class WarmNode:
         self._host.stdin.flush()
 
     def over(self) -> dict[str, Any]:
-        """Wait for the run's end; return its record."""
+        """Wait for the run's end, and for compiled Ruby that it lacked; return its record."""
         end = self.told()
         assert end["run"], end
+        self.node.wait_until(self.node.has_compiled)
         return self.record(end["run"])
 
     def told(self) -> dict[str, Any]:
         """Wait for the run's end; return what the agent hears of it."""
-        end: dict[str, Any] = json.loads(read_line(self._host))
+        # Before the first run, a fork server loads Puppet's library at low priority.
+        end: dict[str, Any] = json.loads(read_line(self._host, PATIENCE))
         return end
 
     def run(self, how: str = "run") -> dict[str, Any]:
