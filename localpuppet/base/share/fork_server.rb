@@ -266,7 +266,10 @@ module LocalpuppetForkServer
         connection = @listener.accept
         next connection.close unless connection.getpeereid.first == Process.euid && connection.wait_readable(GREETING)
 
-        return if answer(connection, connection.recv(100).chomp) == :child
+        key = connection.recv(100).to_s # Ruby 3.3 returns nil at the end
+        next connection.close if key.empty? # the client has given up
+
+        return if answer(connection, key.chomp) == :child
       end
     end
 

@@ -207,6 +207,14 @@ def test_whoever_asks_for_a_child_and_goes_away_leaves_nothing(served: Served) -
     assert served.pid == before
 
 
+def test_whoever_connects_and_sends_nothing_costs_no_server(served: Served) -> None:
+    before = served.pid
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(served.server.path))
+    assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
+    assert (served.alive, served.pid) == (True, before)
+
+
 def test_a_child_has_the_limits_and_the_priority_of_who_asked(served: Served) -> None:
     asks = (
         "import json, os, resource, sys; from pathlib import Path\n"
