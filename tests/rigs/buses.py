@@ -12,10 +12,10 @@ from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
-from tests.rigs.waiting import PATIENCE
 
 LOCAL = "127.0.0.1"
 TIMEOUT = 2.0  # seconds of each call of an agent
+LONG = 60.0  # seconds of each call of a test
 
 
 class Bus:
@@ -46,7 +46,7 @@ class Bus:
         return {"bus": self.engine, "buses": {self.engine: known, "timeout": TIMEOUT}}
 
     @asynccontextmanager
-    async def open(self, timeout: float = PATIENCE) -> AsyncGenerator[KeyValue, None]:
+    async def open(self, timeout: float = LONG) -> AsyncGenerator[KeyValue, None]:
         """Lend a client of a test, whose calls have so many seconds each."""
         urls = [server.url for server in self.servers]
         if self.engine == "sqlite":

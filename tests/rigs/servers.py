@@ -24,7 +24,7 @@ ETCDCTL = Path("/usr/bin/etcdctl")
 OLD_NATS = Path("/usr/sbin/nats-server")
 NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
 # Enough for a server on a busy machine; one that needs longer is broken.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def free_port() -> int:

@@ -100,7 +100,7 @@ class ServedApi:
 
     def __enter__(self) -> "ServedApi":
         self.thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

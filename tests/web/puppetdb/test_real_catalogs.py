@@ -37,7 +37,7 @@ class Api:
 
     def close(self) -> None:
         self.process.terminate()
-        assert self.process.wait(30) == 0
+        assert self.process.wait(60) == 0
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -9,7 +9,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.web.dashboard.site import Served, Site
 
-PATIENCE = 60
+PATIENCE = 300
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
 ARGUMENTS = (
     "--headless=new",
