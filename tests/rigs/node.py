@@ -87,6 +87,15 @@ class Node:
         names = {path.name for path in self.compiled.glob("*")}
         return names == {"lock", "pack"} and not processes_with(str(self.compiled))
 
+    def copy_pack(self) -> None:
+        """Replace the link to compiled Ruby by a copy.
+
+        The link of a later node changes the times of the file, which a fork server watches.
+        """
+        pack = self.compiled / "pack"
+        if pack.exists():
+            Path(shutil.copy(pack, self.compiled / "copy")).rename(pack)
+
     def apart(self) -> list[Path]:
         """Return the processes of this node that run by themselves after a run.
 

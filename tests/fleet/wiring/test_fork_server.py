@@ -51,6 +51,7 @@ class Served:
     def __init__(self, node: Node) -> None:
         self.wiring = NodeWiring(str(node.root))
         self.node = node
+        node.copy_pack()
         self.server: ForkServerClient = open_fork_server(self.wiring)
         self.process: KeptProcess | None = None
 

@@ -25,6 +25,7 @@ class WarmNode:
     def __init__(self, node: Node, *, warm: bool, **puppet: str) -> None:
         self.node = node
         self._warm = warm
+        node.copy_pack()
         self.settings(**puppet)
         path = node.state / "agent" / "fork_server.sock"
         self.server = ForkServerClient(path, SystemProcesses())
