@@ -9,7 +9,7 @@ from typing import Any
 from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.member import read_line
-from tests.rigs.node import PATIENCE, REPOSITORY, Node
+from tests.rigs.node import PATIENCE, REPOSITORY, Node, processes_with
 
 HOST = Path(__file__).with_name("host.py")
 
@@ -59,8 +59,13 @@ class WarmNode:
         """Wait for the run's end, and for compiled Ruby that it lacked; return its record."""
         end = self.told()
         assert end["run"], end
-        self.node.wait_until(self.node.has_compiled)
+        self.node.wait_until(self._compiles_nothing)
         return self.record(end["run"])
+
+    def _compiles_nothing(self) -> bool:
+        """Return whether no Ruby is compiled: what a killed run left may stay."""
+        compiled = self.node.compiled
+        return not (compiled / "wanted").exists() and not processes_with(str(compiled))
 
     def told(self) -> dict[str, Any]:
         """Wait for the run's end; return what the agent hears of it."""
