@@ -25,6 +25,7 @@ from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_fork_server, require_puppet
 from tests.rigs.node import PATIENCE, Node, make_node
+from tests.rigs.warm.listening import is_listening
 from tests.rigs.warm.memory import remembers
 
 SECRET = "hunter2-" + "kGwq0Zc7"
@@ -63,7 +64,7 @@ class Served:
             self.process.code()
         self.server.path.unlink(missing_ok=True)
         self.process = start_server(self.wiring, limits)
-        self.node.wait_until(self.server.path.exists)
+        self.node.wait_until(lambda: is_listening(self.server.path) or not self.alive)
 
     def again(self, limits: ServerLimits) -> None:
         """Have a new server, with other limits."""

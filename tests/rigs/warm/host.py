@@ -25,6 +25,7 @@ from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.state import find_puppet, open_fork_server
+from tests.rigs.warm.listening import is_listening
 
 
 class Serving:
@@ -55,7 +56,7 @@ class Serving:
             self._server = start_server(self._node)
         except UnavailableError:  # the agent logs it, and starts the server after that run
             return
-        while not place.path.exists():
+        while not is_listening(place.path):
             assert Path(f"/proc/{self._server.identity.pid}").exists(), "the fork server ended"
             time.sleep(0.01)
 
