@@ -121,8 +121,8 @@ def _node_of(rows: Iterable[RunResult | NodeAuditRecord | NodeDrift]) -> Sequenc
     return sorted({row.node for row in rows})
 
 
-nodes_table = TableForm[NodeRow]("nodes", NODES, lambda rows: (row.node for row in rows))
-failures_table = TableForm[FailureGroup](
+nodes_table: TableForm[NodeRow] = TableForm("nodes", NODES, lambda rows: (row.node for row in rows))
+failures_table: TableForm[FailureGroup] = TableForm(
     "failures",
     FAILURES,
     _nodes_of,
@@ -131,7 +131,7 @@ failures_table = TableForm[FailureGroup](
         "outcomes": lambda group: [str(kind) for kind in group.kinds],
     },
 )
-releases_table = TableForm[ReleaseRow](
+releases_table: TableForm[ReleaseRow] = TableForm(
     "releases",
     RELEASES,
     _nodes_of,
@@ -140,14 +140,16 @@ releases_table = TableForm[ReleaseRow](
         "digests": lambda row: [digest for digest, _ in row.digests],
     },
 )
-changes_table = TableForm[ChangeRow]("changes", CHANGES, lambda rows: (row.name for row in rows))
-rollouts_table = TableForm[RolloutRow](
+changes_table: TableForm[ChangeRow] = TableForm(
+    "changes", CHANGES, lambda rows: (row.name for row in rows)
+)
+rollouts_table: TableForm[RolloutRow] = TableForm(
     "rollouts",
     ROLLOUTS,
     lambda rows: (row.id for row in rows),
     {"counts": lambda row: [f"{state}={count}" for state, count in row.counts]},
 )
-runs_table = TableForm[RunResult](
+runs_table: TableForm[RunResult] = TableForm(
     "runs",
     RUNS,
     _node_of,
@@ -159,13 +161,13 @@ runs_table = TableForm[RunResult](
         ],
     },
 )
-audit_table = TableForm[NodeAuditRecord](
+audit_table: TableForm[NodeAuditRecord] = TableForm(
     "audit",
     AUDIT,
     _node_of,
     {name: partial(_of_record, name) for name in AUDIT if name != "node"},
 )
-drift_table = TableForm[NodeDrift]("drift", DRIFT, _node_of)
+drift_table: TableForm[NodeDrift] = TableForm("drift", DRIFT, _node_of)
 
 
 def as_csv(table: Table) -> str:
