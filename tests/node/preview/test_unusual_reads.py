@@ -49,6 +49,7 @@ PURE = [
     "Date.parse('2020-01-01').to_s",
     'File.read("#{TOP}/d.txt").size.to_s',
     "ENV['STDLIB_LOG_DEPRECATIONS'].to_s",
+    "ENV['TERM'] = 'dumb'",
     "require 'open-uri'; require 'shellwords'; 'x'",
 ]
 

@@ -44,7 +44,7 @@ module LocalpuppetPreview
     INHERITED = %w[PATH LANG LC_ALL LC_CTYPE TZ].freeze
     ENVIRONMENT = %i[
       key value? has_value? values_at slice to_h to_hash to_a each each_pair keys
-      values select filter reject find map dig any? all? inspect []= store delete update merge! replace
+      values select filter reject find map dig any? all? inspect delete update merge! replace
       rassoc invert except each_key each_value size length empty? delete_if keep_if to_s clone
     ].freeze
 
