@@ -1,0 +1,260 @@
+"""What the soak test does to its fleet, and what it measures."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from tests.node.cli.preview.control import ControlRepository
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import Done, processes_with
+from tests.scenarios.test_assignments import LOCK
+from tests.scenarios.test_rollouts import site_of
+from tests.web.dashboard.test_command import Page
+
+POLICY = """policy default deny
+allow\tchoria=a.example.com\tstatus deploy:app/tags/* values older\t*\t*
+allow\tchoria=a.example.com\tdisable enable runonce trigger\t*\t*
+"""
+CLASS = """class app(String $root) {
+  file { "${root}/content": content => "%s ${facts['uptime_seconds']}\\n" }
+  exec { '/bin/sleep 1': }
+}
+"""
+RELEASES = ("r1", "r2")
+# Temporary files of durable writes: see `base.machine.files`.
+TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has at a time when no run is in progress: bytes, and file descriptors."""
+
+    memory: int
+    descriptors: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Usage":
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        (pss,) = re.findall(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+        return cls(int(pss) * 1024, len(list(Path(f"/proc/{pid}/fd").iterdir())))
+
+
+def processes_of(root: Path) -> list[int]:
+    """Return the processes whose environment names this root."""
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "environ").read_bytes().split(b"\0")
+            if f"LOCALPUPPET_ROOT={root}".encode() in words:
+                pids.append(int(process.name))
+    return sorted({*pids, *(int(process.name) for process in processes_with(str(root)))})
+
+
+@dataclass
+class SoakFleet:
+    """Six nodes with real Puppet, an operator with dashboard and API, and what disturbs them.
+
+    Attributes:
+        fleet: The fleet, on NATS.
+        control: The control repository of the previews.
+        rollouts: The number of rollouts so far.
+    """
+
+    fleet: Fleet
+    control: ControlRepository
+    rollouts: int = 0
+    nodes: list[Member] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Make all nodes, give them the first release, and serve the dashboard."""
+        self.operator = self.fleet.add_one("a")
+        for number in range(1, 7):
+            node = self.fleet.add_one(f"n{number}", puppet=True, agent={"run_interval": "1m"})
+            for tag in RELEASES:
+                release = f"modules/app/tags/{tag}"
+                node.node.write(f"{release}/manifest.yaml", "modulepath: []\n")
+                node.node.write(f"{release}/manifest.lock", LOCK)
+                node.node.write(f"{release}/app/manifests/init.pp", CLASS % tag)
+            classes = {"app": {"root": str(node.root)}}
+            node.node.write("input.yaml", json.dumps({"app": "app/assigned", "classes": classes}))
+            node.node.write("policies/puppet.policy", POLICY)
+            self.nodes.append(node)
+        first, second, third = self.nodes[:1], self.nodes[1:3], self.nodes[3:]
+        self.site = str(self.operator.node.write("site.yaml", site_of(first, second, third)))
+        self.fleet.start()
+        self.page = Page(self.operator, "--actions", "--puppetdb", "127.0.0.1:0")
+        self.port = self._api_port()
+        self.roll_out()
+
+    def _api_port(self) -> int:
+        """Return the port at which the process serves the API: the one beside the dashboard's."""
+        inodes = {
+            str(link.readlink())
+            for link in Path(f"/proc/{self.page.process.pid}/fd").iterdir()
+            if link.is_symlink()
+        }
+        listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (port,) = {
+            int(words[1].rpartition(":")[2], 16)
+            for words in listening
+            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes
+        } - {self.page.port}
+        return port
+
+    @property
+    def release(self) -> str:
+        """The release that all nodes have been given last."""
+        return f"app/tags/{RELEASES[(self.rollouts - 1) % 2]}"
+
+    def _rollout(self) -> list[str]:
+        self.rollouts += 1
+        chosen = ["--site", self.site, "--release", self.release, "--allow-older"]
+        return ["rollout", "run", *chosen, "--json"]
+
+    # Each of these ends when the fleet has recovered.
+
+    def roll_out(self) -> None:
+        """Give all nodes the other release, in order."""
+        self._check(self.operator.run(*self._rollout()))
+
+    def kill_a_rollout(self) -> None:
+        """Kill the controller in the middle of a rollout, and resume."""
+        before = self._rollout_ids()
+        process = self.operator.node.start(*self._rollout())
+        self.operator.node.wait_until(lambda: self._rollout_ids() != before or process.poll())
+        process.send_signal(signal.SIGKILL)
+        self.operator.node.finish(process)
+        self._check(self.operator.run("rollout", "resume", "--json"))
+
+    def _rollout_ids(self) -> list[str]:
+        listed = self.operator.run("rollout", "list", "--json").json["rollouts"]
+        return [rollout["rollout"] for rollout in listed]
+
+    def _check(self, done: Done) -> None:
+        assert (done.code, done.json["state"]) == (0, "done"), done.out + done.err
+
+    def kill_an_agent(self) -> None:
+        """Kill the agent of the first node, and start it again."""
+        self.nodes[0].kill()
+        self.nodes[0].start()
+        self.fleet.present(self.nodes[0])
+
+    def kill_a_run(self) -> None:
+        """Kill Puppet during a run of the second node; the next run succeeds."""
+        node = self.nodes[1]
+        process = node.node.start("apply")
+        pid = node.node.wait_running()["puppet"]["pid"]
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        node.node.finish(process)
+        done = node.run("apply", "--wait")
+        assert done.code == 0, done.out + done.err
+
+    def kill_the_server(self) -> None:
+        """Take the bus away while nodes run."""
+        self.fleet.bus.server.kill()
+        assert self.nodes[2].run("apply", "--wait").code in (0, 2), self.nodes[2].log
+        self.fleet.bus.server.start()
+        self.fleet.present(*self.nodes)
+
+    def freeze_the_server(self) -> None:
+        """Let the bus hang while a node runs."""
+        self.fleet.bus.server.freeze()
+        try:
+            assert self.nodes[3].run("apply", "--wait").code in (0, 2), self.nodes[3].log
+        finally:
+            self.fleet.bus.server.thaw()
+        self.fleet.present(*self.nodes)
+
+    def preview(self) -> None:
+        """Preview a branch, with an old cache."""
+        places = ["--dir", str(self.control.path), "--nodes", str(self.control.nodes)]
+        done = self.operator.run("preview", "main...exporter", *places, "--json")
+        assert done.code == 1, done.err
+        assert len(done.json["groups"]) == 1
+
+    def read(self) -> None:
+        """Read all views of the dashboard, and query the API."""
+        for path in ("/", "/nodes", "/runs", "/rollouts", "/audit", "/nodes.json"):
+            self.page.get(path)
+        for path in ("nodes", "reports", "facts?limit=100", "events", "resources?limit=10"):
+            connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+            try:
+                connection.request("GET", f"/pdb/query/v4/{path}")
+                answer = connection.getresponse()
+                body = answer.read()
+                assert answer.status == 200, body
+                assert json.loads(body), path
+            finally:
+                connection.close()
+
+    @property
+    def disturbances(self) -> Sequence[Callable[[], None]]:
+        """What to do in turn."""
+        return (
+            self.read,
+            self.kill_an_agent,
+            self.roll_out,
+            self.kill_a_run,
+            self.kill_the_server,
+            self.preview,
+            self.kill_a_rollout,
+            self.freeze_the_server,
+        )
+
+    def rest(self) -> None:
+        """Wait until each node is idle, without holds, and its last run succeeded."""
+
+        def resting() -> bool:
+            listed = {node["node"]: node for node in self._listed()}
+            return all(
+                (node := listed[str(member.name)])["state"] == "idle"
+                and node["holds"] == []
+                and node["last_run"]["outcome"] in ("changed", "unchanged")
+                and node["last_run"]["release"] == self.release
+                for member in self.nodes
+            )
+
+        self.operator.node.wait_until(resting)
+
+    def _listed(self) -> list[dict[str, Any]]:
+        nodes: list[dict[str, Any]] = self.operator.run("nodes", "--json").json["nodes"]
+        return nodes
+
+    def usage(self) -> dict[str, Usage]:
+        """Return what each process has that nothing has killed since the start.
+
+        The processes are the agents of the last three nodes, the operator's, and the dashboard.
+        """
+        pids = {str(node.name): node.process for node in [self.operator, *self.nodes[3:]]}
+        agents = {name: process.pid for name, process in pids.items() if process is not None}
+        return {
+            name: Usage.of(pid) for name, pid in {**agents, "web": self.page.process.pid}.items()
+        }
+
+    def process_counts(self) -> dict[str, int]:
+        """Return how many processes each node has, without those of a run."""
+        return {str(node.name): len(processes_of(node.root)) for node in self.nodes}
+
+    def temporary_files(self) -> list[str]:
+        """Return what durable writes have left in any root."""
+        return [
+            str(path)
+            for member in [self.operator, *self.nodes]
+            for path in (member.root / "var").rglob(".*")
+            if TEMPORARY.fullmatch(path.name)
+        ]
+
+    def end(self) -> None:
+        """End all processes in good order."""
+        assert self.page.end(signal.SIGINT) == 0
+        for member in [*self.nodes, self.operator]:
+            assert member.stop() == 0, member.log
