@@ -77,7 +77,12 @@ class SoakFleet:
         """Make all nodes, give them the first release, and serve the dashboard."""
         self.operator = self.fleet.add_one("a")
         for number in range(1, 7):
-            node = self.fleet.add_one(f"n{number}", puppet=True, agent={"run_interval": "1m"})
+            node = self.fleet.add_one(
+                f"n{number}",
+                puppet=True,
+                agent={"run_interval": "1m"},
+                inventory={"catalogs": True},
+            )
             for tag in RELEASES:
                 release = f"modules/app/tags/{tag}"
                 node.node.write(f"{release}/manifest.yaml", "modulepath: []\n")
