@@ -293,9 +293,9 @@ def fill(
         filler = CacheFiller(
             cache=cache, engine=SubstitutingEngine(engine) if substitute else engine
         )
-        for compiled in filler.compile(side, wiring.nodes(captures)[:count]):
-            if compiled.impure or compiled.outcome.failure:
-                raise SystemExit(f"{compiled.node}: {compiled.impure} {compiled.outcome.failure}")
+        for compiled, _ in filler.compile(side, wiring.nodes(captures, cache)[:count]):
+            if compiled.impure or compiled.failure:
+                raise SystemExit(f"{compiled.node}: {compiled.impure} {compiled.failure}")
 
 
 def main() -> None:

@@ -13,16 +13,17 @@ import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.node.preview.cache import CompileOutcome, PreviewCache
+from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
+from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.difference import difference
-from localpuppet.node.preview.filling import CacheFiller, NodeCompile
-from localpuppet.node.preview.finding import CacheHit, CacheSearch, CapturedNode, PreviewSide
+from localpuppet.node.preview.filling import CacheFiller
+from localpuppet.node.preview.finding import CacheSearch, PreviewSide
 from localpuppet.node.preview.ports import CompileEngine, CompileRequest, CompileResult
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.preview.revisions import RevisionTree
@@ -200,7 +201,7 @@ class ProofStep:
         compiled: The nodes that the preview compiled again.
         changed: Those whose catalogs differ, with every node compiled.
         missed: Nodes whose stored catalog is wrong.
-        needless: Nodes that were compiled again, with the same result.
+        needless: Nodes that were compiled again, with the same result → what differed.
         invalid: Why the release cannot be used at all; empty for most.
     """
 
@@ -209,7 +210,7 @@ class ProofStep:
     compiled: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
-    needless: tuple[str, ...] = ()
+    needless: Mapping[str, str] = field(default_factory=dict)
     invalid: str = ""
 
 
@@ -232,7 +233,7 @@ class MutationProof:
     nodes: Sequence[CapturedNode]
     places: Path
     current: Path
-    _fresh: dict[str, NodeCompile] = field(default_factory=dict)
+    _fresh: "_Compiles" = field(default_factory=dict)
     _absent: list[str] = field(default_factory=list)
     _number: int = 0
 
@@ -262,7 +263,7 @@ class MutationProof:
                 wiring=wiring,
                 engine=wiring.engine(scratch / "cache"),
                 cache=cache,
-                nodes=wiring.nodes(nodes),
+                nodes=wiring.nodes(nodes, cache),
                 places=places,
                 current=first,
             )
@@ -276,11 +277,14 @@ class MutationProof:
         side = self.wiring.side(tree, self.cache)
         return PreviewSide(revision=revision, release=side.release, index=side.index)
 
-    def compile_all(self, side: PreviewSide) -> dict[str, NodeCompile]:
+    def compile_all(self, side: PreviewSide) -> "_Compiles":
         """Compile every node, and store the results."""
         filler = CacheFiller(cache=self.cache, engine=_Recorded(self.engine, self._absent))
         self._absent.clear()
-        self._fresh = {compiled.node: compiled for compiled in filler.compile(side, self.nodes)}
+        self._fresh = {
+            compiled.node: (compiled, outcome)
+            for compiled, outcome in filler.compile(side, self.nodes)
+        }
         return self._fresh
 
     def step(self, chance: random.Random, *, count: int = 1) -> ProofStep:
@@ -298,28 +302,27 @@ class MutationProof:
         before = self._fresh
         search = CacheSearch(self.cache, [side])
         hits: dict[str, CompileOutcome] = {}
-        for node in self.nodes:
-            (answer,) = search.find(node)
-            if isinstance(answer, CacheHit):
-                hits[node.name] = answer.outcome
+        reasons: dict[str, str] = {}
+        for node, (answer,) in zip(self.nodes, search.find(self.nodes), strict=True):
+            if isinstance(answer, CompileOutcome):
+                hits[node.name] = answer
+            else:
+                reasons[node.name] = answer
         fresh = self.compile_all(side)
+        changed = _differing(before, fresh)
         result = ProofStep(
             mutations=mutations,
             nodes=len(self.nodes),
             compiled=tuple(sorted(node for node in fresh if node not in hits)),
-            changed=_differing(before, fresh),
+            changed=changed,
             missed=tuple(
-                sorted(node for node, stored in hits.items() if not self._same(stored, fresh[node]))
-            ),
-            needless=tuple(
                 sorted(
-                    node
-                    for node in fresh
-                    if node not in hits and node not in _differing(before, fresh)
+                    node for node, stored in hits.items() if not self._same(stored, fresh[node][1])
                 )
             ),
+            needless={node: reasons[node] for node in sorted(reasons.keys() - {*changed})},
         )
-        fails = [node for node in fresh if fresh[node].result.catalog is None]
+        fails = [node for node, (compiled, _) in fresh.items() if compiled.catalog is None]
         if fails and chance.random() < _KEEP_SOUND:
             # A release in which little compiles has little to miss.
             shutil.rmtree(new)
@@ -329,12 +332,12 @@ class MutationProof:
             self.current = new
         return result
 
-    def _same(self, stored: CompileOutcome, fresh: NodeCompile) -> bool:
-        if stored.catalog is None or fresh.outcome.catalog is None:
-            return stored.catalog == fresh.outcome.catalog
-        if stored.catalog == fresh.outcome.catalog:
+    def _same(self, stored: CompileOutcome, fresh: CompileOutcome) -> bool:
+        if stored.catalog is None or fresh.catalog is None:
+            return stored.catalog == fresh.catalog
+        if stored.catalog == fresh.catalog:
             return True
-        return not difference(*self.cache.catalogs.differing(stored.catalog, fresh.outcome.catalog))
+        return not difference(*self.cache.catalogs.differing(stored.catalog, fresh.catalog))
 
 
 @dataclass(eq=False)
@@ -352,10 +355,13 @@ class _Recorded:
             yield result
 
 
-def _differing(before: dict[str, NodeCompile], after: dict[str, NodeCompile]) -> tuple[str, ...]:
+_Compiles = dict[str, tuple[NodeCompile, CompileOutcome]]
+
+
+def _differing(before: _Compiles, after: _Compiles) -> tuple[str, ...]:
     nodes = []
-    for node, compiled in after.items():
-        first, second = before[node].result, compiled.result
+    for node, (second, _) in after.items():
+        first, _ = before[node]
         if first.catalog is None or second.catalog is None:
             if (first.catalog, first.failure) != (second.catalog, second.failure):
                 nodes.append(node)

@@ -6,8 +6,8 @@
   what `capture.show` matches: user data often holds secrets.
 - Values of the input and of the site's ENC become placeholders if their name matches
   `capture.withhold` or the default patterns, and not `capture.show`.
-- Answers of other nodes have only what those publish; values with a secret's name become
-  placeholders here, too.
+- Answers of other nodes have only what those publish; in them, and in the arguments of queries,
+  values with a secret's name become placeholders, too.
 
 The rules apply when the capture is stored, and again when it is sent: a stricter setting counts at
 once.
@@ -63,7 +63,12 @@ class CaptureRules:
                 parameters=self._withhold(data.parameters),
             ),
             queries=tuple(
-                replace(query, answer=withhold(query.answer, _ANSWERS)) for query in capture.queries
+                replace(
+                    query,
+                    arguments=tuple(withhold(value, _ANSWERS) for value in query.arguments),
+                    answer=withhold(query.answer, _ANSWERS),
+                )
+                for query in capture.queries
             ),
         )
 

@@ -1,11 +1,11 @@
 """The cache of a preview: results of compiles with their read-sets, by node.
 
     cache = PreviewCache(Path("cache"), platform="puppet 7.23.0 ...")
-    outcomes = cache.store([result, ...])   # one transaction
-    for entry in cache.entries(node):       # the newest first; verified
+    outcomes = cache.store([compiled, ...])   # one transaction
+    for entry in cache.entries(node):         # the newest first; verified
         ...
 
-- A part of a read-set is stored once for all nodes. Parts that name the node are its own; all
+- A part of a read-set is stored once for all nodes. Parts that name the node are in its entry; all
   others are listed in one blob for the nodes with the same list.
 - What is damaged is removed, so that its node is compiled again. A file that is no database is
   made again.
@@ -13,19 +13,28 @@
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.node.preview.cache_file import CacheFile, DamagedEntryError, pack, today, unpack
+from localpuppet.base.formats.values import Json, field_values
+from localpuppet.node.preview.cache_file import (
+    MALFORMED,
+    CacheFile,
+    DamagedEntryError,
+    pack,
+    today,
+    unpack,
+)
 from localpuppet.node.preview.catalog_items import DIGEST_BYTES, packed
 from localpuppet.node.preview.catalog_store import CatalogStore, add_blob, checksum, read_blob
 from localpuppet.node.preview.eviction import evict
 from localpuppet.node.preview.ports import CompileFailure
-from localpuppet.node.preview.read_set import DataFileReads, DirectoryReads, NodeReads, ReadSet
+from localpuppet.node.preview.read_set import NodeReads, ReadPart, ReadSet
 from localpuppet.node.preview.release_index import States, TreeStates
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 
@@ -33,32 +42,23 @@ from localpuppet.node.puppet.catalog import CanonicalCatalog
 LIMIT = 2 * 1024**3
 # Entries of one node: the main branch, and changes that are under review.
 MAX_ENTRIES = 16
-_COLUMNS = "id, capture, enc, input, paths, parts, own, catalog, failure, checksum, day"
-
-ReadPart = DirectoryReads | DataFileReads
+# Lists of keys that stay in memory.
+_KEY_LISTS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOutcome:
-    """What a compile made: a catalog, by its digest in the cache, or a failure."""
+    """What a compile made: a catalog, by its digest in the cache, or a failure.
+
+    Attributes:
+        catalog: The digest; `None` if it did not compile.
+        failure: Why it did not compile.
+        is_unread: Whether it was not even tried, because the capture cannot be read.
+    """
 
     catalog: bytes | None
     failure: CompileFailure | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryInput:
-    """What the node of an entry was compiled from.
-
-    Attributes:
-        capture: The digest of its capture.
-        enc: The digest of the release's `enc.yaml`; empty without one.
-        values: The digest of what the compile read of the node.
-    """
-
-    capture: bytes
-    enc: bytes
-    values: bytes
+    is_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,38 +67,46 @@ class CacheEntry:
 
     Attributes:
         number: Its number in the cache.
-        input: What the node was compiled from.
-        paths: The digest of what was read of the node.
+        source: The digest of the capture and the `enc.yaml` that the node was compiled from.
+        values: The digest of what the compile read of the node.
+        paths: The digest of the names of what it read.
         parts: The digest of the list of shared parts.
-        own: The digests of the node's own parts.
+        own: The node's own parts.
         outcome: The result.
+        body: The bytes of all this but its source.
+        day: The day when it was last used.
     """
 
     number: int
-    input: EntryInput
+    source: bytes
+    values: str
     paths: bytes
     parts: bytes
-    own: tuple[bytes, ...]
+    own: tuple[ReadPart, ...]
     outcome: CompileOutcome
+    body: bytes
+    day: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredResult:
-    """A result to store.
+class NodeCompile:
+    """A compile of a node, to store.
 
     Attributes:
         node: The node.
-        input: What it was compiled from.
+        source: The digest of the capture and the `enc.yaml` that it was compiled from.
         reads: Its read-set; `None` if no later preview may use the result.
         catalog: The catalog; `None` if it did not compile.
         failure: Why it did not compile.
+        impure: Why it is always repeated; empty for most.
     """
 
     node: str
-    input: EntryInput
+    source: bytes
     reads: ReadSet | None
     catalog: CanonicalCatalog | None
     failure: CompileFailure | None
+    impure: tuple[str, ...] = ()
 
 
 class PreviewCache(TreeStates):
@@ -119,115 +127,138 @@ class PreviewCache(TreeStates):
         self.catalogs = CatalogStore(self._file)
         self._limit = limit
         self._version = -1
+        self._keys = lru_cache(_KEY_LISTS)(self._read_keys)
 
     def entries(self, node: str) -> list[CacheEntry]:
         """Return the results of a node, the newest first; remove damaged ones."""
-        query = f"SELECT {_COLUMNS} FROM entries WHERE node = ? ORDER BY id DESC"  # noqa: S608
+        query = (
+            "SELECT id, source, catalog, body, checksum, day FROM entries"
+            " WHERE node = ? ORDER BY id DESC"
+        )
         try:
             with self._file.reading() as connection:
                 rows = connection.execute(query, (node,)).fetchall()
         except DamagedEntryError:
             return []
-        entries, damaged, old = [], [], []
+        entries, damaged = [], []
         for row in rows:
             try:
-                entries.append(_entry(node, row))
-            except (ValueError, TypeError, AttributeError):
+                entries.append(self._entry(node, row))
+            except MALFORMED:
                 damaged.append((row[0],))
-                continue
-            if row[-1] != today():
-                old.append((today(), row[0]))
-        if damaged or old:
+        if damaged:
             with suppress(DamagedEntryError), self._file.transaction() as connection:
                 connection.executemany("DELETE FROM entries WHERE id = ?", damaged)
-                connection.executemany("UPDATE entries SET day = ? WHERE id = ?", old)
         return entries
 
+    def _entry(self, node: str, row: Sequence[Any]) -> CacheEntry:
+        """Return the entry in a row; see `CacheEntry`.
+
+        Raises:
+            DamagedEntryError: Its checksum differs.
+        """
+        number, source, catalog, body, expected, day = row
+        if checksum(node.encode(), source, catalog, body) != expected:
+            raise DamagedEntryError("an entry has another checksum")
+        values, paths, parts, own, failure = loads_again(unpack(body))
+        return CacheEntry(
+            number=number,
+            source=source,
+            values=values,
+            paths=bytes.fromhex(paths),
+            parts=bytes.fromhex(parts),
+            own=tuple(map(self._part, own)),
+            outcome=CompileOutcome(
+                catalog=catalog or None, failure=CompileFailure(**failure) if failure else None
+            ),
+            body=body,
+            day=day,
+        )
+
     def part(self, name: bytes) -> ReadPart:
-        """Return a part of a read-set.
+        """Return a shared part of a read-set.
 
         Raises:
             DamagedEntryError: It is damaged or missing.
         """
-        raw = self._json(name)
         try:
-            if "states" in raw:
-                return DirectoryReads(**raw)
-            keys = raw.pop("keys")
-            listed = None if keys is None else tuple(self._json(bytes.fromhex(keys)))
-            return DataFileReads(**raw, keys=listed)
-        except (KeyError, TypeError, AttributeError) as error:
+            return self._part(loads_again(self._blob(name)))
+        except MALFORMED as error:
             raise DamagedEntryError(str(error)) from error
 
-    def parts(self, name: bytes) -> tuple[bytes, ...]:
+    def _part(self, form: Any) -> ReadPart:  # noqa: ANN401 - of `_part_form`
+        keys = None if form["keys"] is None else self._keys(form["keys"])
+        return ReadPart(**{**form, "keys": keys})
+
+    def _read_keys(self, name: str) -> tuple[str, ...]:
+        return tuple(loads_again(self._blob(bytes.fromhex(name))))
+
+    def parts(self, name: bytes) -> list[bytes]:
         """Return the digests in a list of parts.
 
         Raises:
             DamagedEntryError: It is damaged or missing.
         """
-        with self._file.reading() as connection:
-            return _split(read_blob(connection, name))
+        data = self._blob(name)
+        return [data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)]
 
-    def paths(self, name: bytes) -> tuple[NodeReads, tuple[str, ...]]:
-        """Return what was read of a node, and the custom types that were loaded.
+    def paths(self, name: bytes) -> NodeReads:
+        """Return what was read of a node.
 
         Raises:
             DamagedEntryError: It is damaged or missing.
         """
-        raw = self._json(name)
         try:
-            types = tuple(raw.pop("types"))
+            raw = loads_again(self._blob(name))
             for kind in ("facts", "trusted"):
-                raw[kind] = [tuple(path) for path in raw[kind]]
-            return NodeReads(**{kind: tuple(listed) for kind, listed in raw.items()}), types
-        except (KeyError, TypeError, AttributeError) as error:
+                raw[kind] = map(tuple, raw[kind])
+            return NodeReads(**{kind: tuple(listed) for kind, listed in raw.items()})
+        except MALFORMED as error:
             raise DamagedEntryError(str(error)) from error
 
-    def _json(self, name: bytes) -> Any:  # noqa: ANN401 - a form of this module
+    def _blob(self, name: bytes) -> bytes:
         with self._file.reading() as connection:
-            data = read_blob(connection, name)
-        try:
-            return loads_again(data)
-        except ValueError as error:
-            raise DamagedEntryError(str(error)) from error
+            return read_blob(connection, name)
 
-    def store(self, results: Sequence[StoredResult]) -> list[CompileOutcome]:
+    def store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
         """Store results, all or none; return each with the digest of its catalog.
 
         Raises:
             StateError: The disk is full, or fails.
         """
         try:
-            return self._store(results)
+            return self._store(compiles)
         except DamagedEntryError:  # the file was removed
-            return self._store(results)
+            return self._store(compiles)
 
-    def _store(self, results: Sequence[StoredResult]) -> list[CompileOutcome]:
+    def _store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
         with self._file.transaction() as connection:
             version = int(connection.execute("PRAGMA data_version").fetchone()[0])
             if version != self._version:  # another process may have removed items
                 self.catalogs.forget_numbers()
                 self._version = version
             outcomes = []
-            for result in results:
+            for compiled in compiles:
                 name = None
-                if result.catalog is not None:
-                    name = self.catalogs.add(connection, result.catalog)
-                outcome = CompileOutcome(catalog=name, failure=result.failure)
-                outcomes.append(outcome)
-                if result.reads is not None:
-                    _insert(connection, result, result.reads, outcome)
+                if compiled.catalog is not None:
+                    name = self.catalogs.add(connection, compiled.catalog)
+                outcomes.append(CompileOutcome(catalog=name, failure=compiled.failure))
+                if compiled.reads is not None:
+                    _insert(connection, compiled, compiled.reads, name or b"")
             evict(connection, limit=self._limit)
         return outcomes
 
-    def adopt(self, node: str, entry: CacheEntry, own: EntryInput) -> None:
-        """Note that an entry holds for another capture, which then needs no second look."""
-        sum_ = checksum(node.encode(), *_fields(entry, own))
-        with suppress(DamagedEntryError), self._file.transaction() as connection:
-            connection.execute(
-                "UPDATE entries SET capture = ?, enc = ?, checksum = ? WHERE id = ?",
-                (own.capture, own.enc, sum_, entry.number),
-            )
+    def renew(self, uses: Iterable[tuple[str, CacheEntry, bytes]]) -> None:
+        """Note that entries were used today, and hold for the sources of their nodes."""
+        rows = [
+            (source, _entry_checksum(node, source, entry), today(), entry.number)
+            for node, entry, source in uses
+            if source != entry.source or entry.day != today()
+        ]
+        if rows:
+            update = "UPDATE entries SET source = ?, checksum = ?, day = ? WHERE id = ?"
+            with suppress(DamagedEntryError), self._file.transaction() as connection:
+                connection.executemany(update, rows)
 
     def discard(self, node: str) -> None:
         """Remove all results of a node: something in them is damaged."""
@@ -266,77 +297,44 @@ class PreviewCache(TreeStates):
 
 
 def _insert(
-    connection: sqlite3.Connection, result: StoredResult, reads: ReadSet, outcome: CompileOutcome
+    connection: sqlite3.Connection, compiled: NodeCompile, reads: ReadSet, catalog: bytes
 ) -> None:
     shared: list[bytes] = []
-    own: list[bytes] = []
-    short = result.node.partition(".")[0]
-    for directory, inner in reads.directories.items():
-        names = (directory, *inner.states)
-        place = own if any(short in name for name in names) else shared
-        place.append(add_blob(connection, packed(inner.form())))
-    for file in reads.data:
-        keys = None if file.keys is None else add_blob(connection, packed([*file.keys])).hex()
-        place = own if short in file.file else shared
-        place.append(add_blob(connection, packed({**file.form(), "keys": keys})))
-    listed = [add_blob(connection, b"".join(sorted(shared))), b"".join(sorted(own))]
-    entry = CacheEntry(
-        number=0,
-        input=result.input,
-        paths=add_blob(connection, packed({**reads.node.form(), "types": [*reads.types]})),
-        parts=listed[0],
-        own=_split(listed[1]),
-        outcome=outcome,
-    )
-    fields = _fields(entry, result.input)
-    sum_ = checksum(result.node.encode(), *fields)
-    connection.execute("DELETE FROM entries WHERE node = ? AND checksum = ?", (result.node, sum_))
+    own: list[Json] = []
+    short = compiled.node.partition(".")[0]
+    for part in reads.parts:
+        form = _part_form(connection, part)
+        if any(short in name for name in (*part.states, *part.listings)):
+            own.append(form)
+        else:
+            shared.append(add_blob(connection, packed(form)))
+    failure = compiled.failure
+    parts = [
+        *(reads.values, add_blob(connection, packed(field_values(reads.node))).hex()),
+        *(add_blob(connection, b"".join(sorted(shared))).hex(), own),
+        field_values(failure) if failure else None,
+    ]
+    body = pack(packed(parts))
+    node = compiled.node
+    sum_ = checksum(node.encode(), compiled.source, catalog, body)
+    connection.execute("DELETE FROM entries WHERE node = ? AND checksum = ?", (node, sum_))
     connection.execute(
-        "INSERT INTO entries (node, capture, enc, input, paths, parts, own, catalog, failure, day,"
-        " checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (result.node, *fields[:-1], fields[-1].decode(), today(), sum_),
+        "INSERT INTO entries (node, source, catalog, body, day, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (node, compiled.source, catalog, body, today(), sum_),
     )
     connection.execute(
         "DELETE FROM entries WHERE node = ? AND id NOT IN"
         " (SELECT id FROM entries WHERE node = ? ORDER BY id DESC LIMIT ?)",
-        (result.node, result.node, MAX_ENTRIES),
+        (node, node, MAX_ENTRIES),
     )
 
 
-def _fields(entry: CacheEntry, own: EntryInput) -> tuple[bytes, ...]:
-    """Return the columns of an entry that its checksum covers, the failure last."""
-    failure = entry.outcome.failure
-    text = b"" if failure is None else packed([failure.message, failure.file, failure.line])
-    return (
-        *(own.capture, own.enc, own.values, entry.paths, entry.parts, b"".join(entry.own)),
-        *(entry.outcome.catalog or b"", text),
-    )
+def _part_form(connection: sqlite3.Connection, part: ReadPart) -> dict[str, Json]:
+    """Return the JSON form of a part; its keys, which more parts share, by their digest."""
+    keys = None if part.keys is None else add_blob(connection, packed([*part.keys])).hex()
+    return {**field_values(part), "keys": keys}
 
 
-def _entry(node: str, row: Sequence[Any]) -> CacheEntry:
-    """Return the entry in a row.
-
-    Raises:
-        DamagedEntryError: Its checksum differs.
-    """
-    number, *columns, failure, sum_, _ = row
-    fields = [bytes(column) for column in columns]
-    if checksum(node.encode(), *fields, failure.encode()) != sum_:
-        raise DamagedEntryError("an entry has another checksum")
-    capture, enc, values, paths, parts, own, catalog = fields
-    stored = None
-    if failure:
-        message, file, line = loads_again(failure.encode())
-        stored = CompileFailure(message=message, file=file, line=line)
-    return CacheEntry(
-        number=number,
-        input=EntryInput(capture=capture, enc=enc, values=values),
-        paths=paths,
-        parts=parts,
-        own=_split(own),
-        outcome=CompileOutcome(catalog=catalog or None, failure=stored),
-    )
-
-
-def _split(data: bytes) -> tuple[bytes, ...]:
-    return tuple(data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES))
+def _entry_checksum(node: str, source: bytes, entry: CacheEntry) -> bytes:
+    return checksum(node.encode(), source, entry.outcome.catalog or b"", entry.body)

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.machine.database import (
     DamagedError,
     Database,
@@ -43,17 +44,15 @@ CREATE TABLE IF NOT EXISTS catalogs (
     digest BLOB PRIMARY KEY, own BLOB NOT NULL, head BLOB NOT NULL, shared BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entries (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, node TEXT NOT NULL, capture BLOB NOT NULL,
-    enc BLOB NOT NULL, input BLOB NOT NULL, paths BLOB NOT NULL, parts BLOB NOT NULL,
-    own BLOB NOT NULL, catalog BLOB NOT NULL, failure TEXT NOT NULL, day INTEGER NOT NULL,
-    checksum BLOB NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, node TEXT NOT NULL, source BLOB NOT NULL,
+    catalog BLOB NOT NULL, body BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_of_node ON entries (node);
 CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-_FORMAT = Format(version=1, tables=_TABLES)
+_FORMAT = Format(version=2, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked.
 MAX_UNPACKED = 64 * 1024 * 1024
@@ -61,6 +60,8 @@ _DAY = 86400
 # Days after which the file of another version is removed.
 _UNUSED = 30
 _NAME = "preview-{}.db"
+# What reading a value raises that another program wrote, or that is damaged.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class DamagedEntryError(ValueError):
@@ -181,13 +182,7 @@ def unpack(data: object) -> bytes:
     Raises:
         DamagedEntryError: They are damaged, or too large.
     """
-    if not isinstance(data, bytes):
-        raise DamagedEntryError("no bytes")
-    reader = zlib.decompressobj()
     try:
-        result = reader.decompress(data, MAX_UNPACKED)
-    except zlib.error as error:
+        return unpacked(data, most=MAX_UNPACKED)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
         raise DamagedEntryError(str(error)) from error
-    if not reader.eof or reader.unused_data:
-        raise DamagedEntryError("cut off, or too large")
-    return result

@@ -10,7 +10,7 @@ Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1")
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
@@ -20,7 +20,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, at, field_values, wrong_type
-from localpuppet.node.enc.document import EncData, NodeDocument, ReleaseEnc, classify
+from localpuppet.node.enc.document import EncData
 from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import with_stand_ins
 
@@ -152,23 +152,32 @@ class NodeCapture:
                 parameters=_for_puppet(data.parameters, "parameters"),
             ),
             queries=tuple(
-                replace(query, answer=with_stand_ins(query.answer, where=f"queries[{index}]"))
+                replace(
+                    query,
+                    arguments=tuple(
+                        with_stand_ins(value, where=f"queries[{index}].arguments")
+                        for value in query.arguments
+                    ),
+                    answer=with_stand_ins(query.answer, where=f"queries[{index}]"),
+                )
                 for index, query in enumerate(self.queries)
             ),
         )
 
-    def document(self, release_enc: ReleaseEnc) -> NodeDocument:
-        """Return the node document for a release, with a value for each placeholder.
 
-        Args:
-            release_enc: The `enc.yaml` of the release.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedNode:
+    """A node of a preview.
 
-        Raises:
-            InvalidInputError: A layer or a `%{…}` is unknown.
-        """
-        with errors_at(f"node document of {self.node}", LocalpuppetError):
-            layers = release_enc.select(self.layers)
-            return classify([*layers, self.values_for_puppet().data])
+    Attributes:
+        name: Its name.
+        capture: The digest of its capture's bytes.
+        load: Parses the capture.
+    """
+
+    name: str
+    capture: bytes
+    load: Callable[[], NodeCapture]
 
 
 def _time(text: str) -> str:

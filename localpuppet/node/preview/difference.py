@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.preview.patterns import ResourcePattern
 from localpuppet.node.puppet.catalog import (
     MARK_KEY,
@@ -102,15 +102,6 @@ class ResourceChange:
         """Return `File[/etc/motd]`."""
         return f"{self.type}[{self.title}]"
 
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "action": self.action,
-            "type": self.type,
-            "title": self.title,
-            "parameters": [change.to_dict() for change in self.parameters],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class RelationshipChange:
@@ -127,15 +118,6 @@ class RelationshipChange:
     source: str
     relationship: str
     target: str
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "action": self.action,
-            "source": self.source,
-            "relationship": self.relationship,
-            "target": self.target,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +159,15 @@ class CatalogDifference:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "classes_added": list(self.classes_added),
-            "classes_removed": list(self.classes_removed),
-            "resources": [change.to_dict() for change in self.resources],
-            "relationships": [change.to_dict() for change in self.relationships],
+            **field_values(self),
+            "resources": [
+                {
+                    **field_values(change),
+                    "parameters": [item.to_dict() for item in change.parameters],
+                }
+                for change in self.resources
+            ],
+            "relationships": [*map(field_values, self.relationships)],
         }
 
 

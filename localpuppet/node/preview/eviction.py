@@ -5,9 +5,10 @@ What no entry uses is removed only then: sharing makes it cheap to keep, and exp
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.node.preview.cache_file import DamagedEntryError, today
+from localpuppet.node.preview.cache_file import MALFORMED, DamagedEntryError, today, unpack
 from localpuppet.node.preview.catalog_items import DIGEST_BYTES
 from localpuppet.node.preview.catalog_store import read_blob, shared_numbers
 
@@ -71,44 +72,28 @@ def _only(
 
 def _items(connection: sqlite3.Connection) -> Iterable[int]:
     for (data,) in connection.execute("SELECT shared FROM catalogs"):
-        try:
+        with suppress(DamagedEntryError):
             yield from shared_numbers(data)
-        except DamagedEntryError:
-            continue
 
 
 def _blobs(connection: sqlite3.Connection) -> Iterable[bytes]:
     yield from (row[0] for row in connection.execute("SELECT head FROM catalogs"))
-    lists = set()
-    parts = set()
-    for paths, listed, own in connection.execute("SELECT paths, parts, own FROM entries"):
-        yield paths
-        lists.add(listed)
-        parts |= {*_split(own)}
+    lists, parts, keys = set(), set(), set()
+    for (body,) in connection.execute("SELECT body FROM entries"):
+        with suppress(*MALFORMED):
+            _, paths, listed, own, _ = loads_again(unpack(body))
+            yield bytes.fromhex(paths)
+            lists.add(bytes.fromhex(listed))
+            keys |= {part["keys"] for part in own}
     for listed in lists:
         yield listed
-        parts |= {*_split(_data(connection, listed))}
+        with suppress(DamagedEntryError):
+            data = read_blob(connection, listed)
+            parts |= {data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES)}
     for part in parts:
         yield part
-        keys = _keys(_data(connection, part))
-        if keys:
-            yield bytes.fromhex(keys)
-
-
-def _keys(data: bytes) -> str:
-    """Return the digest of the keys that a part names, or empty."""
-    if b'"keys"' not in data:
-        return ""
-    raw = loads_again(data)
-    return raw.get("keys") or "" if "values" in raw else ""
-
-
-def _data(connection: sqlite3.Connection, name: bytes) -> bytes:
-    try:
-        return read_blob(connection, name)
-    except DamagedEntryError:
-        return b""
-
-
-def _split(data: bytes) -> Iterable[bytes]:
-    return (data[at : at + DIGEST_BYTES] for at in range(0, len(data), DIGEST_BYTES))
+        with suppress(*MALFORMED):
+            keys.add(loads_again(read_blob(connection, part))["keys"])
+    for name in keys - {None}:
+        with suppress(*MALFORMED):
+            yield bytes.fromhex(name)

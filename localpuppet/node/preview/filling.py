@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.preview.cache import CompileOutcome, EntryInput, PreviewCache, StoredResult
-from localpuppet.node.preview.finding import CapturedNode, PreviewSide, request_of
+from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
+from localpuppet.node.preview.capture import CapturedNode
+from localpuppet.node.preview.finding import PreviewSide, request_of
 from localpuppet.node.preview.ports import (
     CompileEngine,
     CompileFailure,
@@ -16,28 +17,6 @@ from localpuppet.node.preview.read_set import ReadSet
 
 # Results that are stored in one transaction. A killed preview loses at most these.
 BATCH = 32
-
-# The custom types that a compile loaded, and why it is impure.
-NodeReadings = tuple[tuple[str, ...], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCompile:
-    """The compile of one node with one release.
-
-    Attributes:
-        node: The node.
-        outcome: Its result.
-        types: The custom types and providers that it loaded.
-        impure: Why it is always repeated; empty for most.
-        result: What was stored, with the catalog itself.
-    """
-
-    node: str
-    outcome: CompileOutcome
-    types: tuple[str, ...]
-    impure: tuple[str, ...]
-    result: StoredResult
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -55,77 +34,68 @@ class CacheFiller:
     advance: Callable[[], None] = lambda: None
     _requests: dict[str, CompileRequest] = field(default_factory=dict, init=False)
 
-    def compile(self, side: PreviewSide, nodes: Sequence[CapturedNode]) -> Iterator[NodeCompile]:
-        """Yield the compile of each node, in any order.
+    def compile(
+        self, side: PreviewSide, nodes: Sequence[CapturedNode]
+    ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
+        """Yield the compile of each node with what was stored of it, in any order.
 
         Raises:
             StateError: The disk is full, or the engine cannot work.
             PuppetMissingError: Puppet is not installed.
         """
-        invalid: list[StoredResult] = []
-        captures = {node.name: node.capture for node in nodes}
-        batch: list[tuple[StoredResult, NodeReadings]] = []
-        for compiled in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
-            request = self._requests.pop(compiled.node)
-            batch.append(_stored(side, captures[compiled.node], request, compiled))
+        sources = {node.name: side.source(node) for node in nodes}
+        invalid: list[tuple[NodeCompile, CompileOutcome]] = []
+        batch: list[NodeCompile] = []
+        for result in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
+            request = self._requests.pop(result.node)
+            batch.append(_compiled(side, sources[result.node], request, result))
             self.advance()
             if len(batch) >= BATCH:
-                yield from self._store(batch)
+                yield from zip(batch, self.cache.store(batch), strict=True)
                 batch.clear()
-        yield from self._store(batch)
-        for result in invalid:
-            outcome = CompileOutcome(catalog=None, failure=result.failure)
+        yield from zip(batch, self.cache.store(batch), strict=True)
+        for compiled in invalid:
             self.advance()
-            yield NodeCompile(node=result.node, outcome=outcome, types=(), impure=(), result=result)
+            yield compiled
 
     def _ask(
-        self, side: PreviewSide, nodes: Sequence[CapturedNode], invalid: list[StoredResult]
+        self,
+        side: PreviewSide,
+        nodes: Sequence[CapturedNode],
+        invalid: list[tuple[NodeCompile, CompileOutcome]],
     ) -> Iterator[CompileRequest]:
-        """Yield the requests; a node without a valid document fails without a compile."""
+        """Yield the requests; a node without a valid capture or document is not compiled."""
         for node in nodes:
+            capture = None
             try:
-                request = request_of(node.load(), side.enc)
+                capture = node.load()
+                request = request_of(capture, side.release.enc)
             except InvalidInputError as error:
                 failure = CompileFailure(message=str(error))
-                own = EntryInput(capture=node.capture, enc=b"", values=b"")
-                invalid.append(
-                    StoredResult(
-                        node=node.name, input=own, reads=None, catalog=None, failure=failure
-                    )
+                compiled = NodeCompile(
+                    node=node.name, source=b"", reads=None, catalog=None, failure=failure
                 )
+                outcome = CompileOutcome(catalog=None, failure=failure, is_unread=capture is None)
+                invalid.append((compiled, outcome))
                 continue
             self._requests[node.name] = request
             yield request
 
-    def _store(self, batch: Sequence[tuple[StoredResult, NodeReadings]]) -> Iterator[NodeCompile]:
-        outcomes = self.cache.store([result for result, _ in batch])
-        for (result, (types, impure)), outcome in zip(batch, outcomes, strict=True):
-            yield NodeCompile(
-                node=result.node, outcome=outcome, types=types, impure=impure, result=result
-            )
 
-
-def _stored(
-    side: PreviewSide, capture: bytes, request: CompileRequest, compiled: CompileResult
-) -> tuple[StoredResult, NodeReadings]:
-    """Return what to store of a compile, its types, and why it is impure."""
-    impure = compiled.reads.impure
-    reads: ReadSet | None = None
+def _compiled(
+    side: PreviewSide, source: bytes, request: CompileRequest, result: CompileResult
+) -> NodeCompile:
+    """Return what to store of a result."""
+    impure = result.reads.impure
+    reads = None
     if side.is_stable and not impure:
-        made = ReadSet.of(compiled.reads, request, side.index)
-        if isinstance(made, str):
-            impure = (made,)
-        else:
-            reads = made
-    result = StoredResult(
-        node=compiled.node,
-        input=EntryInput(
-            capture=capture,
-            enc=side.enc_digest,
-            values=b"" if reads is None else bytes.fromhex(reads.values),
-        ),
+        made = ReadSet.of(result.reads, request, side.index)
+        reads, impure = (None, (made,)) if isinstance(made, str) else (made, ())
+    return NodeCompile(
+        node=result.node,
+        source=source,
         reads=reads,
-        catalog=compiled.catalog,
-        failure=compiled.failure,
+        catalog=result.catalog,
+        failure=result.failure,
+        impure=impure,
     )
-    return result, (compiled.reads.types, impure)

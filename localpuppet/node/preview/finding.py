@@ -7,14 +7,15 @@ everything in its read-set has the same digest. There is no other mechanism.
 - A capture is parsed only if its bytes are new for a result that holds otherwise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from localpuppet.base.errors import LocalpuppetError
-from localpuppet.node.enc.document import ReleaseEnc
-from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, EntryInput, PreviewCache
+from localpuppet.base.errors import LocalpuppetError, errors_at
+from localpuppet.node.enc.document import ReleaseEnc, classify
+from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
-from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.capture import CapturedNode, NodeCapture
+from localpuppet.node.preview.catalog_items import digest
 from localpuppet.node.preview.ports import CompileRequest
 from localpuppet.node.preview.read_set import NodeReads
 from localpuppet.node.preview.release_index import ReleaseIndex
@@ -43,54 +44,9 @@ class PreviewSide:
     index: ReleaseIndex
     is_stable: bool = True
 
-    @property
-    def enc(self) -> ReleaseEnc:
-        """Return its `enc.yaml`."""
-        return self.release.enc
-
-    @property
-    def enc_digest(self) -> bytes:
-        """Return the digest of its `enc.yaml`; empty without one."""
-        return bytes.fromhex(self.index.state(ENC) or "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedNode:
-    """A node of a preview.
-
-    Attributes:
-        name: Its name.
-        capture: The digest of its capture's bytes.
-        load: Parses the capture.
-    """
-
-    name: str
-    capture: bytes
-    load: Callable[[], NodeCapture]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheHit:
-    """A stored result that holds.
-
-    Attributes:
-        outcome: The result.
-        types: The custom types and providers that the compile loaded.
-    """
-
-    outcome: CompileOutcome
-    types: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheMiss:
-    """No stored result holds.
-
-    Attributes:
-        reason: What differs in the newest result: a name in the release, or a text.
-    """
-
-    reason: str
+    def source(self, node: CapturedNode) -> bytes:
+        """Return the digest of a node's capture and the release's `enc.yaml`."""
+        return digest(node.capture + bytes.fromhex(self.index.state(ENC) or ""))
 
 
 def request_of(capture: NodeCapture, enc: ReleaseEnc) -> CompileRequest:
@@ -99,8 +55,9 @@ def request_of(capture: NodeCapture, enc: ReleaseEnc) -> CompileRequest:
     Raises:
         InvalidInputError: A layer or a `%{…}` is unknown.
     """
-    document = capture.document(enc)
     values = capture.values_for_puppet()
+    with errors_at(f"node document of {capture.node}", LocalpuppetError):
+        document = classify([*enc.select(capture.layers), values.data])
     return CompileRequest(
         node=capture.node,
         facts=values.facts,
@@ -123,95 +80,89 @@ class CacheSearch:
 
     cache: PreviewCache
     sides: Sequence[PreviewSide]
-    _problems: dict[bytes, tuple[str, ...]] = field(default_factory=dict, init=False)
     _lists: dict[bytes, tuple[str, ...]] = field(default_factory=dict, init=False)
-    _paths: dict[bytes, tuple[NodeReads, tuple[str, ...]]] = field(default_factory=dict, init=False)
+    _parts: dict[bytes, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _paths: dict[bytes, NodeReads] = field(default_factory=dict, init=False)
+    _uses: list[tuple[str, CacheEntry, bytes]] = field(default_factory=list, init=False)
 
-    def find(self, node: CapturedNode) -> list[CacheHit | CacheMiss]:
-        """Return for each release a result that holds, or the reason why none does."""
-        requests = _Requests(node, self.sides)
-        answers: list[CacheHit | CacheMiss] = [CacheMiss(reason=NEVER) for _ in self.sides]
-        open_ = [*range(len(self.sides))]
-        for entry in self.cache.entries(node.name):
+    def find(self, nodes: Iterable[CapturedNode]) -> Iterator[list[CompileOutcome | str]]:
+        """Yield for each node what each release gets: a result that holds, or why none does.
+
+        The reason is what differs in the newest result: a name in the release, or a text.
+        """
+        for node in nodes:
             try:
-                problems = self._entry_problems(entry)
-                reads, types = self._node_reads(entry.paths)
+                yield self._find(node)
             except DamagedEntryError:
                 self.cache.discard(node.name)
-                return [CacheMiss(reason=DAMAGED) for _ in self.sides]
-            for number in [*open_]:
-                problem, own = problems[number], entry.input
+                yield [DAMAGED for _ in self.sides]
+        self.cache.renew(self._uses)
+        self._uses.clear()
+
+    def _find(self, node: CapturedNode) -> list[CompileOutcome | str]:
+        answers: list[CompileOutcome | str] = [NEVER for _ in self.sides]
+        values = _NodeValues(node)
+        for entry in self.cache.entries(node.name):
+            problems = self._problems(entry)
+            for number, side in enumerate(self.sides):
+                if not isinstance(answers[number], str):
+                    continue
+                source = side.source(node)
+                problem = problems[number]
+                if not problem and source != entry.source:
+                    problem = values.problem(entry, self._node_reads(entry.paths), side.release.enc)
                 if not problem:
-                    problem, own = requests.problem(number, entry, reads)
-                if not problem:
-                    answers[number] = CacheHit(outcome=entry.outcome, types=types)
-                    open_.remove(number)
-                elif answers[number] == CacheMiss(reason=NEVER):
-                    answers[number] = CacheMiss(reason=problem)
-                if not problem and own != entry.input:
-                    self.cache.adopt(node.name, entry, own)
-            if not open_:
+                    answers[number] = entry.outcome
+                    self._uses.append((node.name, entry, source))
+                elif answers[number] == NEVER:
+                    answers[number] = problem
+            if not any(isinstance(answer, str) for answer in answers):
                 break
         return answers
 
-    def _entry_problems(self, entry: CacheEntry) -> tuple[str, ...]:
+    def _problems(self, entry: CacheEntry) -> tuple[str, ...]:
         """Return for each release the first name that differs, or empty."""
         if entry.parts not in self._lists:
-            self._lists[entry.parts] = self._first(
-                [self._shared_problems(name) for name in self.cache.parts(entry.parts)]
-            )
-        own = [self._part_problems(name) for name in entry.own]
-        return self._first([self._lists[entry.parts], *own])
+            shared = [*map(self._shared_problems, self.cache.parts(entry.parts))]
+            self._lists[entry.parts] = _first(shared, len(self.sides))
+        own = [tuple(part.problem(side.index) for side in self.sides) for part in entry.own]
+        return _first([self._lists[entry.parts], *own], len(self.sides))
 
     def _shared_problems(self, name: bytes) -> tuple[str, ...]:
-        if name not in self._problems:
-            self._problems[name] = self._part_problems(name)
-        return self._problems[name]
+        if name not in self._parts:
+            part = self.cache.part(name)
+            self._parts[name] = tuple(part.problem(side.index) for side in self.sides)
+        return self._parts[name]
 
-    def _part_problems(self, name: bytes) -> tuple[str, ...]:
-        part = self.cache.part(name)
-        return tuple(part.problem(side.index) for side in self.sides)
-
-    def _first(self, problems: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the first problem for each release."""
-        return tuple(
-            next((of_part[number] for of_part in problems if of_part[number]), "")
-            for number in range(len(self.sides))
-        )
-
-    def _node_reads(self, name: bytes) -> tuple[NodeReads, tuple[str, ...]]:
+    def _node_reads(self, name: bytes) -> NodeReads:
         if name not in self._paths:
             self._paths[name] = self.cache.paths(name)
         return self._paths[name]
 
 
-class _Requests:
-    """The requests of one node, each made at first use."""
+def _first(problems: Sequence[tuple[str, ...]], count: int) -> tuple[str, ...]:
+    """Return the first problem for each release."""
+    return tuple(
+        next((of_part[number] for of_part in problems if of_part[number]), "")
+        for number in range(count)
+    )
 
-    def __init__(self, node: CapturedNode, sides: Sequence[PreviewSide]) -> None:
+
+class _NodeValues:
+    """What a node gives; its capture is parsed at first use."""
+
+    def __init__(self, node: CapturedNode) -> None:
         self._node = node
-        self._sides = sides
-        self._capture: NodeCapture | None = None
         self._requests: dict[int, CompileRequest | str] = {}
 
-    def problem(self, number: int, entry: CacheEntry, reads: NodeReads) -> tuple[str, EntryInput]:
-        """Return why an entry does not hold for the node's capture, or empty, and its input."""
-        enc = self._sides[number].enc_digest
-        own = EntryInput(capture=self._node.capture, enc=enc, values=entry.input.values)
-        if own == entry.input:
-            return "", own
-        request = self._request(number)
-        if isinstance(request, str):
-            return request, own
-        values = bytes.fromhex(reads.values(request))
-        return ("" if values == entry.input.values else _NODE), own
-
-    def _request(self, number: int) -> CompileRequest | str:
-        if number not in self._requests:
+    def problem(self, entry: CacheEntry, reads: NodeReads, enc: ReleaseEnc) -> str:
+        """Return why an entry does not hold for the node's capture, or empty."""
+        if id(enc) not in self._requests:
             try:
-                if self._capture is None:
-                    self._capture = self._node.load()
-                self._requests[number] = request_of(self._capture, self._sides[number].enc)
+                self._requests[id(enc)] = request_of(self._node.load(), enc)
             except LocalpuppetError as error:
-                self._requests[number] = str(error)
-        return self._requests[number]
+                self._requests[id(enc)] = str(error)
+        request = self._requests[id(enc)]
+        if isinstance(request, str):
+            return request
+        return "" if reads.values(request) == entry.values else _NODE

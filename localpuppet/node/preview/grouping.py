@@ -31,7 +31,7 @@ class NodeFailureGroup:
     """Nodes that fail with the same error.
 
     Attributes:
-        kind: `NEW`, `BOTH` or `FIXED`.
+        kind: a `FailureKind`.
         message: Puppet's error; with placeholders for the name if there are several nodes.
         file: The file in the release; `None` if unknown.
         line: The line; `None` if unknown.

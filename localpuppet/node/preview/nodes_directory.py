@@ -12,8 +12,10 @@ import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
@@ -21,9 +23,14 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.machine.files import input_errors
-from localpuppet.node.preview.capture import MAX_BYTES, MAX_VALUES, NodeCapture
+from localpuppet.node.preview.capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
+from localpuppet.node.preview.release_index import TreeStates
 
 MAX_FILES = 200_000
+# Captures that stay parsed.
+_CAPTURES = 64
+# A file that changed less than this before it was read may change again within the same time stamp.
+_SETTLED = 2_000_000_000
 _JSON, _YAML, _FACTS = ".json", (".yaml", ".yml"), ".facts"
 
 
@@ -34,27 +41,57 @@ class NodeFile:
     Attributes:
         node: The node.
         path: The file.
-        size: Its bytes.
-        mtime_ns: When it was last changed, in nanoseconds since 1970.
-        inode: Its number in the file system.
+        status: Its device, number, size and times. While they are the same, so are its bytes: only
+            root can set the time of a change of metadata.
+        changed: The last of its times, in nanoseconds since 1970.
     """
 
     node: NodeName
     path: Path
-    size: int
-    mtime_ns: int
-    inode: int
+    status: str
+    changed: int
 
 
-@dataclass(frozen=True, slots=True)
 class NodesDirectory:
     """The captures of nodes.
+
+    Args:
+        path: The directory.
+        limit: Bytes of a file.
 
     Attributes:
         path: The directory.
     """
 
-    path: Path
+    def __init__(self, path: Path, *, limit: int = MAX_BYTES) -> None:
+        self.path = path
+        self._limit = limit
+        self._captures = lru_cache(_CAPTURES)(self.read)
+
+    def nodes(self, known: TreeStates) -> list[CapturedNode]:
+        """Return the nodes; only files that changed are read.
+
+        Args:
+            known: Remembers the digests of files by their status.
+
+        Raises:
+            InvalidInputError: The directory, or a file in it, is unreadable or too large.
+        """
+        name = f"captures {self.path}"
+        before = known.get(name) or {}
+        settled = time.time_ns() - _SETTLED
+        nodes, after = [], {}
+        for file in self.files():
+            status, _, digest = before.get(file.node, "").rpartition(" ")
+            if status != file.status:
+                digest = hashlib.sha256(self._bytes(file)).hexdigest()
+            if file.changed < settled:
+                after[str(file.node)] = f"{file.status} {digest}"
+            load = partial(self._captures, file)
+            nodes.append(CapturedNode(name=file.node, capture=bytes.fromhex(digest), load=load))
+        if after != before:
+            known.put(name, after)
+        return nodes
 
     def files(self) -> list[NodeFile]:
         """Return the files, sorted by node; nothing is read.
@@ -82,37 +119,45 @@ class NodesDirectory:
             )
         return [files[node] for node in sorted(files)]
 
-    def read(self, file: NodeFile) -> tuple[NodeCapture, str]:
-        """Return the capture in a file, and the SHA-256 of its bytes, hexadecimal.
+    def read(self, file: NodeFile) -> NodeCapture:
+        """Return the capture in a file.
 
         Raises:
             InvalidInputError: The file is unreadable, too large or malformed.
         """
-        data = _read(file.path)
-        where = str(file.path)
-        digest = hashlib.sha256(data).hexdigest()
-        if file.path.suffix == _FACTS:
-            facts = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
-            return NodeCapture(node=file.node, facts=facts), digest
+        data, where = self._bytes(file), str(file.path)
         if file.path.suffix in _YAML:
             raw = Documents(None).parse(data, schema="capture", where=where)
         else:
-            raw = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
+            raw = parse_object(data, where=where, limit=self._limit, values=MAX_VALUES)
+        if file.path.suffix == _FACTS:
+            return NodeCapture(node=file.node, facts=raw)
         if "facts" not in raw and "kernel" in raw:
             raise InvalidInputError(
                 "has facts without the key 'facts'",
                 where=where,
                 hint="write them below 'facts', or give the file the ending .facts",
             )
-        return NodeCapture.from_dict(raw, node=file.node, where=where), digest
+        return NodeCapture.from_dict(raw, node=file.node, where=where)
 
-    def digest(self, file: NodeFile) -> str:
-        """Return the SHA-256 of a file's bytes, hexadecimal, without parsing them.
+    def _bytes(self, file: NodeFile) -> bytes:
+        """Return the bytes of a regular file.
 
-        Raises:
-            InvalidInputError: The file is unreadable or too large.
+        Unlike `read_user_file` it accepts files of other users: in a CI job, another user has often
+        made the work tree, and a capture is data only.
         """
-        return hashlib.sha256(_read(file.path)).hexdigest()
+        path = file.path
+        # A FIFO must not block before fstat can identify it.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        with input_errors(path), os.fdopen(os.open(path, flags), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise InvalidInputError("is not a regular file", where=str(path))
+            data = opened.read(self._limit + 1)
+        if len(data) > self._limit:
+            raise InvalidInputError(
+                f"is too large: the limit is {self._limit} bytes", where=str(path)
+            )
+        return data
 
     def _listed(self) -> Iterator[NodeFile]:
         with input_errors(self.path):
@@ -142,27 +187,6 @@ def _file(path: Path, name: str) -> NodeFile:
         raise error.at(str(path)) from error
     with input_errors(path):
         status = path.stat()
-    return NodeFile(
-        node=node,
-        path=path,
-        size=status.st_size,
-        mtime_ns=status.st_mtime_ns,
-        inode=status.st_ino,
-    )
-
-
-def _read(path: Path) -> bytes:
-    """Return the bytes of a regular file.
-
-    Unlike `read_user_file` it accepts files of other users: in a CI job, another user has often
-    made the work tree, and a capture is data only.
-    """
-    # A FIFO must not block before fstat can identify it.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    with input_errors(path), os.fdopen(os.open(path, flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InvalidInputError("is not a regular file", where=str(path))
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise InvalidInputError(f"is too large: the limit is {MAX_BYTES} bytes", where=str(path))
-    return data
+    times = status.st_mtime_ns, status.st_ctime_ns
+    numbers = status.st_dev, status.st_ino, status.st_size, *times
+    return NodeFile(node=node, path=path, status=" ".join(map(str, numbers)), changed=max(times))

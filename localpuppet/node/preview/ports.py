@@ -10,6 +10,7 @@
 - What Puppet caches from one node to the next is part of the reads of each node that uses it.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,6 +22,7 @@ from localpuppet.node.releases.release import Release
 OWN_PREFIX = "@localpuppet/"
 SITE_PREFIX = "@site/"
 
+_PLACE = re.compile(r" \((?:file: [^()]*, )?line: \d+(?:, column: \d+)?\)(?: on node \S+)?\Z")
 # Means every top-scope variable.
 ALL = "*"
 # A path into facts or trusted facts: `("os", "family")`; empty for all of them.
@@ -80,6 +82,15 @@ class CompileFailure:
     message: str
     file: str | None = None
     line: int | None = None
+
+    @property
+    def plain_message(self) -> str:
+        """Return the message without the place, if `file` has it."""
+        return self.message if self.file is None else _PLACE.sub("", self.message)
+
+    def is_like(self, other: "CompileFailure") -> bool:
+        """Return whether another failure is the same error, perhaps in another line."""
+        return (self.plain_message, self.file) == (other.plain_message, other.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,22 +7,22 @@
 - A stored catalog that is damaged is compiled again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from zlib import crc32
 
 from localpuppet.base.formats.text import shortened
-from localpuppet.base.formats.values import mapping_of
+from localpuppet.base.formats.values import field_values, mapping_of
 from localpuppet.base.machine.ports import Clock, Progress
 from localpuppet.node.preview.blind_spots import blind_changes, blind_spots
-from localpuppet.node.preview.cache import CompileOutcome, PreviewCache
+from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
-from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.catalog_items import CatalogHead
 from localpuppet.node.preview.difference import CatalogDifference, difference
-from localpuppet.node.preview.filling import CacheFiller, NodeCompile
-from localpuppet.node.preview.finding import CacheHit, CacheSearch, CapturedNode, PreviewSide
+from localpuppet.node.preview.filling import CacheFiller
+from localpuppet.node.preview.finding import CacheSearch, PreviewSide
 from localpuppet.node.preview.grouping import DifferenceGrouping
 from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
 from localpuppet.node.preview.placeholders import NodePlaceholders
@@ -31,6 +31,9 @@ from localpuppet.node.preview.result import (
     BOTH,
     FIXED,
     NEW,
+    SAME,
+    UNREADABLE,
+    FailureKind,
     ImpureNode,
     NodeFailure,
     PreviewResult,
@@ -52,14 +55,14 @@ class PreviewOptions:
     Attributes:
         ignore: Resources and parameters that are no difference.
         forbidden: Differences that fail the preview.
+        tolerates: Whether nodes that fail as before do not fail the preview.
         shard: The part of the nodes that was chosen, for the result: `2/8`.
-        notes: What else the user should know.
     """
 
     ignore: Sequence[ResourcePattern] = ()
     forbidden: Sequence[ForbiddenChange] = ()
+    tolerates: bool = False
     shard: str | None = None
-    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,6 @@ def preview(
         options: What the user asked for.
 
     Raises:
-        InvalidInputError: A file of a node cannot be read.
         StateError: The disk is full, or the engine cannot work.
         PuppetMissingError: Puppet is not installed.
     """
@@ -118,8 +120,10 @@ class _Preview:
     ) -> None:
         self._sides, self._nodes, self._ports, self._options = sides, nodes, ports, options
         self._begun = ports.clock.monotonic()
-        self._outcomes: dict[str, list[CompileOutcome | None]] = {}
-        self._types: dict[str, set[str]] = {}
+        self._outcomes: dict[str, list[CompileOutcome | None]] = {
+            node.name: [None, None] for node in nodes
+        }
+        self._types: dict[str, frozenset[str]] = {}
         self._impure: dict[str, set[str]] = {}
         self._lost: list[CapturedNode] = []
         self._compiled = self._cached = 0
@@ -127,16 +131,16 @@ class _Preview:
         self._failures: list[NodeFailure] = []
         self._served = ServedFiles(*sides)
         self._blind = blind_changes(sides[_BEFORE].index, sides[_AFTER].index)
-        self._filler = CacheFiller(cache=ports.cache, engine=ports.engine, advance=self._advance)
 
     def result(self) -> PreviewResult:
         """Do it, and return the result."""
         self._find(self._nodes, (_BEFORE, _AFTER))
-        new = [node for node in self._nodes if self._lacks(node, _BEFORE)]
-        self._compile(new, _BEFORE)
+        new = self._lacking(_BEFORE)
+        self._store(new, _BEFORE)
         # What was compiled just now may hold for the other release.
-        self._find([node for node in new if self._lacks(node, _AFTER)], (_AFTER,))
-        self._compile([node for node in self._nodes if self._lacks(node, _AFTER)], _AFTER)
+        names = {node.name for node in new}
+        self._find([node for node in self._lacking(_AFTER) if node.name in names], (_AFTER,))
+        self._store(self._lacking(_AFTER), _AFTER)
         for number, node in enumerate(self._nodes):
             self._ports.progress.count(number, len(self._nodes), "nodes compared")
             self._compare(node)
@@ -151,11 +155,7 @@ class _Preview:
             groups=self._grouping.groups(),
             failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
             violations=self._grouping.violations(),
-            blind_spots=tuple(
-                blind_spots(
-                    self._blind, {node: frozenset(kinds) for node, kinds in self._types.items()}
-                )
-            ),
+            blind_spots=tuple(blind_spots(self._blind, self._types)),
             impure=tuple(
                 ImpureNode(node=node, reasons=tuple(sorted(reasons)))
                 for node, reasons in sorted(self._impure.items())
@@ -165,42 +165,45 @@ class _Preview:
                 cached=self._cached,
                 seconds=self._ports.clock.monotonic() - self._begun,
             ),
-            notes=self._options.notes,
+            tolerates=self._options.tolerates,
             shard=self._options.shard,
         )
 
-    def _lacks(self, node: CapturedNode, side: int) -> bool:
-        return self._outcomes[node.name][side] is None
+    def _lacking(self, side: int) -> list[CapturedNode]:
+        return [node for node in self._nodes if self._outcomes[node.name][side] is None]
 
     def _find(self, nodes: Sequence[CapturedNode], numbers: Sequence[int]) -> None:
         search = CacheSearch(self._ports.cache, [self._sides[number] for number in numbers])
-        for done, node in enumerate(nodes):
+        for done, (node, answers) in enumerate(zip(nodes, search.find(nodes), strict=True)):
             self._ports.progress.count(done, len(nodes), "nodes looked up")
-            outcomes = self._outcomes.setdefault(node.name, [None, None])
-            for number, answer in zip(numbers, search.find(node), strict=True):
-                if isinstance(answer, CacheHit):
-                    outcomes[number] = answer.outcome
+            for number, answer in zip(numbers, answers, strict=True):
+                if isinstance(answer, CompileOutcome):
+                    self._outcomes[node.name][number] = answer
                     self._cached += 1
 
-    def _compile(self, nodes: Sequence[CapturedNode], side: int) -> None:
-        self._compiling, self._side = len(nodes), side
-        self._done = -1
-        if not nodes:
-            return
-        self._advance()  # Puppet takes some seconds to start
-        for compiled in self._filler.compile(self._sides[side], nodes):
-            self._outcomes[compiled.node][side] = compiled.outcome
-            self._note(compiled)
+    def _store(self, nodes: Sequence[CapturedNode], side: int) -> None:
+        for compiled, outcome in self._compile(nodes, side):
+            self._outcomes[compiled.node][side] = outcome
 
-    def _advance(self) -> None:
-        self._done += 1
-        name = shortened(self._sides[self._side].revision.name, _MAX_NAME)
-        self._ports.progress.count(self._done, self._compiling, f"catalogs of {name} compiled")
+    def _compile(
+        self, nodes: Sequence[CapturedNode], side: int
+    ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
+        name = shortened(self._sides[side].revision.name, _MAX_NAME)
+        done = count()
 
-    def _note(self, compiled: NodeCompile) -> None:
-        self._compiled += 1
-        if compiled.impure:
-            self._impure.setdefault(compiled.node, set()).update(compiled.impure)
+        def advance() -> None:
+            self._ports.progress.count(next(done), len(nodes), f"catalogs of {name} compiled")
+
+        if nodes:
+            advance()  # Puppet takes some seconds to start
+            filler = CacheFiller(
+                cache=self._ports.cache, engine=self._ports.engine, advance=advance
+            )
+            for compiled, outcome in filler.compile(self._sides[side], nodes):
+                self._compiled += not outcome.is_unread
+                if compiled.impure:
+                    self._impure.setdefault(compiled.node, set()).update(compiled.impure)
+                yield compiled, outcome
 
     def _compare(self, node: CapturedNode) -> None:
         before, after = self._outcomes[node.name]
@@ -224,26 +227,24 @@ class _Preview:
 
     def _compare_again(self, nodes: Sequence[CapturedNode]) -> None:
         """Compile nodes with both releases and compare what is in memory."""
-        results: dict[str, list[NodeCompile]] = {node.name: [] for node in nodes}
-        for number, side in enumerate(self._sides):
-            self._done, self._compiling, self._side = 0, len(nodes), number
-            for compiled in self._filler.compile(side, nodes):
-                results[compiled.node].append(compiled)
-                self._note(compiled)
+        before, after = (
+            {compiled.node: (compiled, outcome) for compiled, outcome in self._compile(nodes, side)}
+            for side in (_BEFORE, _AFTER)
+        )
         for node in nodes:
-            before, after = results[node.name]
-            first, second = before.result.catalog, after.result.catalog
-            if first is None or second is None:
-                self._fail(node.name, before.outcome, after.outcome)
+            (first, old), (second, new) = before[node.name], after[node.name]
+            if first.catalog is None or second.catalog is None:
+                self._fail(node.name, old, new)
                 continue
-            heads = CatalogHead.of(first), CatalogHead.of(second)
-            self._add(node, difference(first, second, ignore=self._options.ignore), heads)
+            heads = CatalogHead.of(first.catalog), CatalogHead.of(second.catalog)
+            differs = difference(first.catalog, second.catalog, ignore=self._options.ignore)
+            self._add(node, differs, heads)
 
     def _add(
         self, node: CapturedNode, differs: CatalogDifference, heads: tuple[CatalogHead, CatalogHead]
     ) -> None:
         if self._blind:
-            self._types[node.name] = {kind for head in heads for kind in head.types}
+            self._types[node.name] = frozenset(kind for head in heads for kind in head.types)
         if self._served:
             differs = differs.with_resources(self._served.changes(*heads))
         if differs:
@@ -259,16 +260,13 @@ class _Preview:
         failure = after.failure or before.failure
         if failure is None:
             raise ValueError(f"{node} has neither a catalog nor a failure")
-        kind = FIXED if after.failure is None else NEW if before.failure is None else BOTH
-        self._failures.append(
-            NodeFailure(
-                node=node,
-                kind=kind,
-                message=failure.message,
-                file=failure.file,
-                line=failure.line,
-            )
-        )
+        if after.is_unread:
+            kind: FailureKind = UNREADABLE
+        elif before.failure is None or after.failure is None:
+            kind = NEW if before.failure is None else FIXED
+        else:
+            kind = SAME if after.failure.is_like(before.failure) else BOTH
+        self._failures.append(NodeFailure(node=node, kind=kind, **field_values(failure)))
 
 
 def _role(capture: NodeCapture, head: CatalogHead) -> str | None:

@@ -3,17 +3,16 @@
 A stored catalog is used for another release or capture only if everything in its read-set has the
 same digest there. *This is the whole rule*: see docs/adr/0060-read-sets.md.
 
-- A read-set consists of parts, which many nodes share: the reads of one directory
-  (`DirectoryReads`), the keys of one data file (`DataFileReads`), what the node itself gave
-  (`NodeReads`).
+- A read-set consists of parts, which many nodes share (`ReadPart`): the reads of one directory,
+  the keys of one data file. `NodeReads` is what the node itself gave.
 - A part tells whether it holds for a release (`problem`): the first name that differs, or empty.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.ports import (
@@ -33,75 +32,47 @@ _NO_WORD = re.compile(r"\W", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryReads:
-    """What was read of one directory of a release.
+class ReadPart:
+    """What was read of one directory, or looked up in one data file.
 
     Attributes:
         states: Name → state (see `release_index`), `"file"` for any file, `None` for a missing
             name.
         listings: Directory → digest of its names.
+        keys: The root keys that were looked up in a data file; `None` if whole files count.
+        values: The digest of the values of these keys.
     """
 
     states: Mapping[str, str | None]
-    listings: Mapping[str, str | None]
+    listings: Mapping[str, str | None] = field(default_factory=dict)
+    keys: tuple[str, ...] | None = None
+    values: str = ""
+
+    @classmethod
+    def of_data(cls, file: str, keys: Iterable[str], index: ReleaseIndex) -> "ReadPart | None":
+        """Return what was looked up in a file of a release; `None` if it has no such file."""
+        state = index.state(file)
+        if state in (None, DIRECTORY, BROKEN):
+            return None
+        values = index.keys(file)
+        if values is None:
+            return cls(states={file: state})
+        looked_up = tuple(sorted(keys))
+        return cls(states={file: state}, keys=looked_up, values=_values_digest(values, looked_up))
 
     def problem(self, index: ReleaseIndex) -> str:
         """Return the first name that differs in a release, or empty."""
         for name, state in self.states.items():
-            if _kind(index.state(name), state) != state:
+            if _kind(index.state(name), state) != state and not self._has_values(name, index):
                 return name
         for directory, listing in self.listings.items():
             if index.listing(directory) != listing:
                 return directory
         return ""
 
-    def form(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"states": {**self.states}, "listings": {**self.listings}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFileReads:
-    """What was looked up in one data file.
-
-    Attributes:
-        file: The file.
-        state: Its state.
-        keys: The root keys that were looked up; `None` if the whole file counts.
-        values: The digest of their values.
-    """
-
-    file: str
-    state: str
-    keys: tuple[str, ...] | None
-    values: str
-
-    @classmethod
-    def of(cls, file: str, keys: Iterable[str], index: ReleaseIndex) -> "DataFileReads | None":
-        """Return what was looked up in a file of a release; `None` if it has no such file."""
-        state = index.state(file)
-        if state in (None, DIRECTORY, BROKEN):
-            return None
-        have = index.keys(file)
-        if have is None:
-            return cls(file=file, state=str(state), keys=None, values="")
-        looked_up = tuple(sorted(keys))
-        return cls(
-            file=file, state=str(state), keys=looked_up, values=_values_digest(have, looked_up)
-        )
-
-    def problem(self, index: ReleaseIndex) -> str:
-        """Return the file if a key that was looked up differs in a release, or empty."""
-        if index.state(self.file) == self.state:
-            return ""
-        have = index.keys(self.file) if self.keys is not None else None
-        if have is None or self.keys is None:
-            return self.file
-        return "" if _values_digest(have, self.keys) == self.values else self.file
-
-    def form(self) -> dict[str, Json]:
-        """Return the JSON form, without the keys, which more files share."""
-        return {"file": self.file, "state": self.state, "values": self.values}
+    def _has_values(self, file: str, index: ReleaseIndex) -> bool:
+        values = None if self.keys is None else index.keys(file)
+        return values is not None and _values_digest(values, self.keys or ()) == self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,33 +110,20 @@ class NodeReads:
             ]
         )
 
-    def form(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "facts": [[*path] for path in self.facts],
-            "trusted": [[*path] for path in self.trusted],
-            "parameters": [*self.parameters],
-            "queries": [*self.queries],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSet:
     """What one compile read.
 
     Attributes:
-        directories: The reads of each directory, by its name.
-        data: The reads of each data file.
+        parts: The reads of each directory, and of each data file.
         node: What was read of the node.
         values: The digest of what was read of the node.
-        types: The custom types and providers that were loaded, as in `RawReads`.
     """
 
-    directories: Mapping[str, DirectoryReads]
-    data: tuple[DataFileReads, ...]
+    parts: tuple[ReadPart, ...]
     node: NodeReads
     values: str
-    types: tuple[str, ...]
 
     @classmethod
     def of(cls, reads: RawReads, request: CompileRequest, index: ReleaseIndex) -> "ReadSet | str":
@@ -187,7 +145,7 @@ class ReadSet:
         listings = {name: index.listing(name) for name in reads.listed}
         data = []
         for file, keys in sorted(reads.keys.items()):
-            part = DataFileReads.of(file, keys, index)
+            part = ReadPart.of_data(file, keys, index)
             if part is None:
                 return f"{file} changed while it was read, or is not a file of the release"
             data.append(part)
@@ -198,27 +156,23 @@ class ReadSet:
             queries=tuple(sorted({_call(query) for query in reads.queries})),
         )
         return cls(
-            directories=_by_directory(states, listings),
-            data=tuple(data),
+            parts=(*_by_directory(states, listings), *data),
             node=node,
             values=node.values(request),
-            types=tuple(sorted(reads.types)),
         )
 
 
 def _by_directory(
     states: Mapping[str, str | None], listings: Mapping[str, str | None]
-) -> dict[str, DirectoryReads]:
+) -> Iterator[ReadPart]:
     grouped: dict[str, tuple[dict[str, str | None], dict[str, str | None]]] = {}
     for name in sorted(states):
         grouped.setdefault(name.rpartition("/")[0], ({}, {}))[0][name] = states[name]
     for name in sorted(listings):
         grouped.setdefault(name, ({}, {}))[1][name] = listings[name]
-    return {
-        directory: DirectoryReads(states=inner, listings=listed)
-        for directory, (inner, listed) in grouped.items()
-        if not directory.startswith(OWN_PREFIX)
-    }
+    for directory, (inner, listed) in grouped.items():
+        if not directory.startswith(OWN_PREFIX):
+            yield ReadPart(states=inner, listings=listed)
 
 
 def _kind(state: str | None, expected: str | None) -> str | None:

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.formats.values import field_values
 from localpuppet.node.preview.difference import CatalogDifference
 
 SCHEMA = 1
 
 # Which of the two revisions fails to compile.
 NEW: Literal["new"] = "new"  # only HEAD
-BOTH: Literal["both"] = "both"
+BOTH: Literal["both"] = "both"  # with different errors
+SAME: Literal["same"] = "same"  # both, with the same error
 FIXED: Literal["fixed"] = "fixed"  # only BASE
-FailureKind = Literal["new", "both", "fixed"]
+UNREADABLE: Literal["unreadable"] = "unreadable"  # the capture cannot be read
+FailureKind = Literal["new", "both", "same", "fixed", "unreadable"]
 
 OK, FAILED, DIFFERENT, CANNOT_TELL = 0, 1, 4, 5
 
@@ -49,14 +51,6 @@ class ChangeGroup:
     nodes: tuple[str, ...]
     roles: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "nodes": list(self.nodes),
-            "roles": list(self.roles),
-            "difference": self.difference.to_dict(),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFailure:
@@ -64,7 +58,7 @@ class NodeFailure:
 
     Attributes:
         node: The node.
-        kind: `NEW`, `BOTH` or `FIXED`.
+        kind: why it counts.
         message: Puppet's error in one line.
         file: The file in the release; `None` if unknown.
         line: The line; `None` if unknown.
@@ -75,10 +69,6 @@ class NodeFailure:
     message: str
     file: str | None = None
     line: int | None = None
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +85,6 @@ class BlindSpot:
     reason: str
     nodes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpureNode:
@@ -111,10 +97,6 @@ class ImpureNode:
 
     node: str
     reasons: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +113,6 @@ class ForbiddenDifference:
     reference: str
     nodes: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewStatistics:
@@ -149,10 +127,6 @@ class PreviewStatistics:
     compiled: int = 0
     cached: int = 0
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return field_values(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +143,7 @@ class PreviewResult:
         blind_spots: Changes whose effect is unknown, sorted by file.
         impure: Nodes whose catalogs depend on more than their input, sorted.
         statistics: What the preview did.
-        notes: What else the user should know, as lines: modules of `main` that are not pinned.
+        tolerates: Whether nodes that fail as before do not fail the preview.
         shard: Which part of the nodes: `2/8`; `None` for all.
     """
 
@@ -182,7 +156,7 @@ class PreviewResult:
     blind_spots: Sequence[BlindSpot] = ()
     impure: Sequence[ImpureNode] = ()
     statistics: PreviewStatistics = field(default_factory=PreviewStatistics)
-    notes: Sequence[str] = ()
+    tolerates: bool = False
     shard: str | None = None
 
     @property
@@ -190,10 +164,9 @@ class PreviewResult:
         """Return how many nodes change."""
         return sum(len(group.nodes) for group in self.groups)
 
-    @property
-    def failing(self) -> int:
-        """Return how many nodes fail to compile with the head."""
-        return sum(failure.kind != FIXED for failure in self.failures)
+    def failing(self, *kinds: FailureKind) -> int:
+        """Return how many nodes have failures of some kinds."""
+        return sum(failure.kind in kinds for failure in self.failures)
 
     @property
     def unaffected(self) -> int:
@@ -206,7 +179,8 @@ class PreviewResult:
         Args:
             detailed: Whether differences and blind spots have codes of their own.
         """
-        if self.failing or self.violations:
+        as_before = 0 if self.tolerates else self.failing(SAME)
+        if self.failing(NEW, BOTH, UNREADABLE) or as_before or self.violations:
             return FAILED
         if not detailed:
             return OK
@@ -224,11 +198,13 @@ class PreviewResult:
             "nodes": self.nodes,
             "unaffected": self.unaffected,
             "changed": self.changed,
-            "groups": [group.to_dict() for group in self.groups],
-            "failures": [failure.to_dict() for failure in self.failures],
-            "violations": [violation.to_dict() for violation in self.violations],
-            "blind_spots": [spot.to_dict() for spot in self.blind_spots],
-            "impure": [node.to_dict() for node in self.impure],
-            "statistics": self.statistics.to_dict(),
-            "notes": list(self.notes),
+            "groups": [
+                {**field_values(group), "difference": group.difference.to_dict()}
+                for group in self.groups
+            ],
+            **{
+                name: [*map(field_values, getattr(self, name))]
+                for name in ("failures", "violations", "blind_spots", "impure")
+            },
+            "statistics": field_values(self.statistics),
         }

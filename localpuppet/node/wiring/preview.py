@@ -5,13 +5,15 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
-from localpuppet.node.preview.finding import CapturedNode, PreviewSide
+from localpuppet.node.preview.capture import CapturedNode
+from localpuppet.node.preview.finding import PreviewSide
 from localpuppet.node.preview.previewing import (
     PreviewOptions,
     PreviewPorts,
@@ -26,8 +28,6 @@ from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
     from localpuppet.node.preview.cache import PreviewCache
-    from localpuppet.node.preview.capture import NodeCapture
-    from localpuppet.node.preview.nodes_directory import NodeFile, NodesDirectory
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
@@ -73,11 +73,12 @@ class PreviewWiring:
         Raises:
             LocalpuppetError: A revision, a node's file or the cache cannot be used.
         """
-        nodes = self.nodes(order.nodes, order.shard)
         if order.shard is not None:
             options = replace(options, shard=f"{order.shard[0]}/{order.shard[1]}")
+        self._refuse_mixture(order)
         progress = self._node.observe("preview")
         with self.cache(order.cache) as cache:
+            nodes = self.nodes(order.nodes, cache, order.shard)
             sides = self.sides(order, cache)
             progress.begin()
             try:
@@ -90,6 +91,16 @@ class PreviewWiring:
                 return preview(sides, nodes, ports, options)
             finally:
                 progress.close()
+
+    def _refuse_mixture(self, order: PreviewOrder) -> None:
+        """Reject a cache among the captures, whose files would be taken for nodes."""
+        cache, nodes = self.cache_directory(order.cache).resolve(), order.nodes.resolve()
+        if cache.is_relative_to(nodes):
+            raise InvalidInputError(
+                f"is in the directory of the captures, {order.nodes}",
+                where=f"--cache: {self.cache_directory(order.cache)}",
+                hint="pass another directory with '--cache'",
+            )
 
     def engine(self, directory: Path | None) -> "CompileEngine":
         """Return the engine for a cache."""
@@ -170,7 +181,6 @@ class PreviewWiring:
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
         """
-        from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
         from localpuppet.node.preview.layout import LAYOUT, layout_digest
         from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
 
@@ -195,7 +205,9 @@ class PreviewWiring:
                 is_stable=all(root.digest for root in roots if root.prefix in release.trees),
             )
 
-    def nodes(self, directory: Path, shard: tuple[int, int] | None = None) -> list[CapturedNode]:
+    def nodes(
+        self, directory: Path, cache: "PreviewCache", shard: tuple[int, int] | None = None
+    ) -> list[CapturedNode]:
         """Return the nodes in a directory, or a part of them.
 
         Raises:
@@ -203,20 +215,8 @@ class PreviewWiring:
         """
         from localpuppet.node.preview.nodes_directory import NodesDirectory
 
-        captures = NodesDirectory(directory)
-        files = captures.files()
-        if shard is not None:
-            chosen = choose_shard((file.node for file in files), *shard)
-            files = [file for file in files if file.node in chosen]
-        return [
-            CapturedNode(
-                name=file.node,
-                capture=bytes.fromhex(captures.digest(file)),
-                load=partial(_capture, captures, file),
-            )
-            for file in files
-        ]
-
-
-def _capture(captures: "NodesDirectory", file: "NodeFile") -> "NodeCapture":
-    return captures.read(file)[0]
+        nodes = NodesDirectory(directory).nodes(cache)
+        if shard is None:
+            return nodes
+        chosen = choose_shard((node.name for node in nodes), *shard)
+        return [node for node in nodes if node.name in chosen]

@@ -34,7 +34,7 @@ def _numbers(directory: Path) -> tuple[object, object]:
     nodes = NodesDirectory(directory / "nodes")
     (file,) = nodes.files()
     assert file.path.stat().st_mode & 0o777 == 0o600
-    return own.facts["number"], nodes.read(file)[0].facts["number"]
+    return own.facts["number"], nodes.read(file).facts["number"]
 
 
 @pytest.mark.parametrize("fault", ["signal=KILL", "error=ENOSPC"])

@@ -103,7 +103,7 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
     (file,) = NodesDirectory(nodes).files()
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert nodes.stat().st_mode & 0o777 == 0o700
-    found, _ = NodesDirectory(nodes).read(file)
+    found = NodesDirectory(nodes).read(file)
     assert (found.node, found.release, found.layers) == (a.name, "app/trunk", ())
     assert found.facts["site_colour"] == "green"
     assert found.facts["site"] == {"size": 3}

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.preview.cache import PreviewCache
-from localpuppet.node.preview.finding import CapturedNode, PreviewSide
+from localpuppet.node.preview.capture import CapturedNode
+from localpuppet.node.preview.finding import PreviewSide
 from localpuppet.node.preview.nodes_directory import NodesDirectory
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, preview
-from localpuppet.node.preview.release_index import ReleaseIndex, index_roots
+from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from localpuppet.node.preview.result import PreviewResult, PreviewRevision
 from localpuppet.node.releases.release import Release, read_enc
 from localpuppet.node.runs.observer import SilentObserver
@@ -52,15 +52,7 @@ def side(directory: Path, cache: PreviewCache, *, is_stable: bool = True) -> Pre
 
 
 def captured(directory: Path) -> list[CapturedNode]:
-    nodes = NodesDirectory(directory)
-    return [
-        CapturedNode(
-            name=file.node,
-            capture=bytes.fromhex(nodes.digest(file)),
-            load=partial(lambda file: nodes.read(file)[0], file),
-        )
-        for file in nodes.files()
-    ]
+    return NodesDirectory(directory).nodes(TreeStates())
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import EncData, ReleaseEnc
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
+from localpuppet.node.preview.finding import request_of
 from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import WithheldKeys, withhold
 
@@ -54,7 +55,7 @@ def test_a_capture_is_the_same_after_writing_and_reading_it() -> None:
 
 
 def test_the_document_has_the_release_below_and_stand_ins_for_placeholders() -> None:
-    document = FULL.document(ENC)
+    document = request_of(FULL, ENC)
     secret = document.parameters["db_password"]
     assert isinstance(secret, str)
     assert secret.startswith("withheld-")
@@ -66,9 +67,9 @@ def test_the_document_has_the_release_below_and_stand_ins_for_placeholders() -> 
     assert "gone" not in app
     assert set(document.classes) == {"app", "base", "ntp"}
     assert FULL.values_for_puppet().values_for_puppet() == FULL.values_for_puppet()
-    assert FULL.document(ENC) == document
+    assert request_of(FULL, ENC) == document
     with pytest.raises(InvalidInputError, match=r"web1.*has no layer 'db'"):
-        FULL.document(replace(ENC, layers={}))
+        request_of(FULL, replace(ENC, layers={}))
 
 
 @pytest.mark.parametrize(

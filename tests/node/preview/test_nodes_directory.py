@@ -8,6 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.preview.nodes_directory import NodesDirectory
+from localpuppet.node.preview.release_index import States, TreeStates
 
 HAND_WRITTEN = """
 facts:
@@ -48,13 +49,16 @@ def test_each_file_is_a_node_whatever_its_form(tmp_path: Path) -> None:
         "windows-2012-r2-x86-64.facter4.2",
     ]
     captures = {file.node: nodes.read(file) for file in files}
-    db1, digest = captures[files[0].node]
-    assert digest == hashlib.sha256((tmp_path / "db1.yaml").read_bytes()).hexdigest()
+    db1 = captures[files[0].node]
+    known = TreeStates()
+    assert (
+        nodes.nodes(known)[0].capture
+        == hashlib.sha256((tmp_path / "db1.yaml").read_bytes()).digest()
+    )
     assert db1.layers == ("db",)
     assert (db1.facts["os"], db1.data.parameters) == ({"family": "Debian"}, {"role": "db"})
     assert set(db1.data.classes) == {"app", "ntp"}
-    assert captures[files[4].node][0].facts == {"kernel": "windows"}
-    assert files[3].size == (tmp_path / "web1.example.org.json").stat().st_size
+    assert captures[files[4].node].facts == {"kernel": "windows"}
 
 
 def test_two_files_of_a_node_are_refused(tmp_path: Path) -> None:
@@ -107,9 +111,38 @@ def test_an_empty_or_missing_directory_names_the_cure(tmp_path: Path) -> None:
     assert "cannot be read: No such file or directory" in problem(tmp_path / "none")
 
 
-def test_a_file_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("localpuppet.node.preview.nodes_directory.MAX_BYTES", 100)
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "web1.json").write_text('{"facts": {"a": "' + "x" * 100 + '"}}')
-    assert problem(tmp_path) == f"{tmp_path}/web1.json: is too large: the limit is 100 bytes"
+    nodes = NodesDirectory(tmp_path, limit=100)
+    with pytest.raises(InvalidInputError) as caught:
+        nodes.nodes(TreeStates())
+    assert str(caught.value) == f"{tmp_path}/web1.json: is too large: the limit is 100 bytes"
+
+
+class _Known(TreeStates):
+    """Remembers in memory, and counts."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, States] = {}
+
+    def get(self, tree: str) -> States | None:
+        return self.states.get(tree)
+
+    def put(self, tree: str, states: States) -> None:
+        self.states[tree] = states
+
+
+def test_a_file_is_read_again_only_if_its_status_differs(tmp_path: Path) -> None:
+    known = _Known()
+    for name in ("web1", "web2"):
+        (tmp_path / f"{name}.json").write_text('{"facts": {}}')
+    first = [node.capture for node in NodesDirectory(tmp_path).nodes(known)]
+    (remembered,) = known.states.values()
+    assert remembered == {}  # they may change again within the same time stamp
+    (name,) = known.states
+    files = NodesDirectory(tmp_path).files()
+    known.put(name, {file.node: f"{file.status} {'0' * 64}" for file in files})
+    assert [node.capture for node in NodesDirectory(tmp_path).nodes(known)] == [bytes(32)] * 2
+    (tmp_path / "web2.json").write_text('{"facts": {}} ')
+    (tmp_path / "web2.json").write_text('{"facts": {}}')
+    assert [node.capture for node in NodesDirectory(tmp_path).nodes(known)] == [bytes(32), first[1]]

@@ -8,8 +8,8 @@ import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.difference import CHANGED
-from localpuppet.node.preview.previewing import choose_shard
-from localpuppet.node.preview.result import BOTH, FIXED, NEW
+from localpuppet.node.preview.previewing import PreviewOptions, choose_shard
+from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE
 from localpuppet.node.puppet.catalog import CatalogResource
 from tests.doubles.compile_engine import ProgramError, RecordedRelease, resource, write_capture
 from tests.node.preview.rig import PreviewRig, write_release
@@ -26,7 +26,7 @@ def program(view: RecordedRelease) -> Iterator[CatalogResource]:
     """A node has the motd of the data and, if it is a web server, its port."""
     text = view.read("manifests/site.pp")
     if text and "fail" in text and view.fact("role") == "web":
-        raise ProgramError("the web is broken")
+        raise ProgramError(f"the web is broken: {text}")
     yield resource("File", "/etc/motd", content=view.lookup("data/common.yaml", "motd"))
     yield resource("File", "/etc/served", source="puppet:///modules/x/motd")
     own = view.lookup(f"data/nodes/{view.request.node}.yaml", "own")
@@ -111,19 +111,48 @@ def test_layers_and_classes_of_the_release_count(rig: PreviewRig) -> None:
 
 def test_failures_are_named_by_side(rig: PreviewRig) -> None:
     base, head = releases(rig, **{"manifests/site.pp": "fail"})
-    for sides, kind in (((base, head), NEW), ((head, base), FIXED), ((head, head), BOTH)):
+    for sides, kind in (((base, head), NEW), ((head, base), FIXED), ((head, head), SAME)):
         result = rig.preview(*sides)
         assert [(item.node, item.kind) for item in result.failures] == [
             ("n1.example.com", kind),
             ("n3.example.com", kind),
         ]
+        assert result.exit_code(detailed=False) == (0 if kind == FIXED else 1)
+    tolerant = rig.preview(head, head, options=PreviewOptions(tolerates=True))
+    assert tolerant.exit_code(detailed=False) == 0
     assert rig.engine.compiled == []  # failures are stored, too
+
+
+def test_another_error_in_both_releases_is_no_failure_as_before(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"manifests/site.pp": "fail otherwise"})
+    first = write_release(rig.directory / "first", {**SITE, "manifests/site.pp": "fail"})
+    options = PreviewOptions(tolerates=True)
+    result = rig.preview(first, head, options=options)
+    assert [item.kind for item in result.failures] == [BOTH, BOTH]
+    assert result.exit_code(detailed=False) == 1
+    assert base != head
+
+
+def test_an_unreadable_capture_is_no_failure_of_the_code(rig: PreviewRig) -> None:
+    file = rig.nodes / "n2.example.com.json"
+    whole = file.read_text()
+    file.write_text("{")
+    base, head = releases(rig, **{"data/web.yaml": "port: 8080\n"})
+    for _ in range(2):  # it is not stored
+        result = rig.preview(base, head)
+        (failure,) = result.failures
+        assert (failure.node, failure.kind) == ("n2.example.com", UNREADABLE)
+        assert failure.message.startswith(f"{file}: is not JSON")
+        assert (result.unaffected, result.changed) == (1, 2)
+        assert result.exit_code(detailed=True) == 1
+    file.write_text(whole)
+    assert rig.preview(base, head).failures == ()
 
 
 def test_a_node_without_a_valid_document_fails_and_others_do_not(rig: PreviewRig) -> None:
     write_capture(rig.nodes, "n1.example.com", {"role": "web"}, layers=["missing"])
     result = rig.preview(*releases(rig))
-    assert [(item.node, item.kind) for item in result.failures] == [("n1.example.com", BOTH)]
+    assert [(item.node, item.kind) for item in result.failures] == [("n1.example.com", SAME)]
     assert "no layer 'missing'" in result.failures[0].message
 
 

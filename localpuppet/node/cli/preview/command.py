@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 MAX_SHARDS = 1_000
+# Among the values of --fail-on: of the nodes that fail, only those that did not fail so before.
+NEW_FAILURE = "new-failure"
 
 
 @click.command(
@@ -66,7 +68,8 @@ MAX_SHARDS = 1_000
         "forbidden",
         multiple=True,
         metavar="CHANGE",
-        help="Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable).",
+        help="Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable)."
+        f" '{NEW_FAILURE}' forgives nodes that fail to compile as before the change.",
     ),
     click.option(
         "--exit-code", "detailed", is_flag=True, help="Exit 4 for differences, 5 for unknown ones."
@@ -176,9 +179,11 @@ def _options(given: dict[str, Any]) -> "PreviewOptions":
     from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
     from localpuppet.node.preview.previewing import PreviewOptions
 
+    changes = [text for text in given["forbidden"] if text != NEW_FAILURE]
     return PreviewOptions(
         ignore=tuple(map(ResourcePattern.parse, given["ignored"])),
-        forbidden=tuple(map(ForbiddenChange.parse, given["forbidden"])),
+        forbidden=tuple(map(ForbiddenChange.parse, changes)),
+        tolerates=NEW_FAILURE in given["forbidden"],
     )
 
 

@@ -7,17 +7,15 @@ nothing else: text of a pull request cannot run, even if it were not escaped.
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TypeVar
 
 from localpuppet.base.formats.text import printable, shortened
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import NodeFailureGroup
-from localpuppet.node.preview.result import FIXED, ChangeGroup, PreviewResult
+from localpuppet.node.preview.result import BOTH, NEW, SAME, UNREADABLE, ChangeGroup, PreviewResult
 
 MAX_BYTES = 16_000_000  # of the details of all groups
 MAX_VALUE = 4_000  # characters
@@ -26,8 +24,6 @@ MAX_OPEN = 5  # groups whose details are open at first
 _BLOCK = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 _KINDS = {"+": "added", "-": "removed", "~": "changed"}
 _DIFF_KINDS = {"+": "ins", "-": "del", "@": "place"}
-
-_T = TypeVar("_T")
 
 
 def preview_html(result: PreviewResult) -> str:
@@ -38,10 +34,9 @@ def preview_html(result: PreviewResult) -> str:
         title=_text(wording.revisions(result)),
         headline=_text(wording.headline(result)),
         tiles="".join(_tiles(result)),
-        problems="".join(_problems(result)),
+        problems="".join(map(_notice, wording.notices(result))),
         groups="".join(_groups(result.groups)),
         count=wording.count(len(result.groups), "group"),
-        notes="".join(f"<li>{_text(note)}</li>" for note in result.notes),
         statistics=_text(wording.statistics(result)),
     )
     return page.encode("utf-8", "backslashreplace").decode()
@@ -56,49 +51,25 @@ def _policy(template: str) -> str:
 
 
 def _tiles(result: PreviewResult) -> Iterator[str]:
+    failing = result.failing(NEW, BOTH, SAME, UNREADABLE)
     for kind, number, words in (
         ("quiet", result.nodes, "nodes"),
         ("good", result.unaffected, "unaffected"),
         ("changed", result.changed, wording.verb(result.changed, "change")),
-        ("bad", result.failing, f"{wording.verb(result.failing, 'fail')} to compile"),
+        ("bad", failing, f"{wording.verb(failing, 'fail')} to compile"),
     ):
         tile = kind if number else "quiet"
         yield f'<li class="{tile}"><b>{number:,}</b> {_text(words)}</li>'
 
 
-def _problems(result: PreviewResult) -> Iterator[str]:
-    for title, kind, groups in wording.failures(result):
-        yield from _section(title, groups, _failure, "good" if kind == FIXED else "bad")
-    yield from _section(
-        "Forbidden by --fail-on",
-        result.violations,
-        lambda item: f"{_code(item.rule)} {_code(item.reference)}{_nodes(item.nodes)}",
-        "bad",
+def _notice(notice: wording.PreviewNotice) -> str:
+    rows = "".join(
+        f'<li class="item">{_code(row.label) if row.label else ""} {_text(row.text)}'
+        f"{_nodes(row.nodes)}</li>"
+        for row in notice.rows
     )
-    yield from _section(
-        "Cannot tell what these files change",
-        result.blind_spots,
-        lambda spot: f"{_code(spot.file)} {_text(spot.reason)}{_nodes(spot.nodes)}",
-        "warn",
-    )
-    yield from _section(
-        "May differ from run to run, whatever the change",
-        wording.impure(result),
-        lambda row: f"{_text(row[0])}{_nodes(row[1])}",
-        "warn",
-    )
-
-
-def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], kind: str) -> Iterator[str]:
-    if items:
-        rows = "".join(f'<li class="item">{row(item)}</li>' for item in items)
-        yield f'<section class="{kind}"><h2>{_text(title)}</h2><ul>{rows}</ul></section>'
-
-
-def _failure(group: NodeFailureGroup) -> str:
-    place = wording.failure_place(group)
-    where = f"{_code(place)} " if place else ""
-    return f"{where}{_text(wording.failure_message(group))}{_nodes(group.nodes)}"
+    title = _text(notice.title)
+    return f'<section class="{notice.kind}"><h2>{title}</h2><ul>{rows}</ul></section>'
 
 
 def _groups(groups: Sequence[ChangeGroup]) -> Iterator[str]:

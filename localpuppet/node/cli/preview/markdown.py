@@ -7,18 +7,16 @@
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TypeVar
 
 from localpuppet.base.formats.text import shortened
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import NodeFailureGroup
 from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 MAX_BYTES = 60_000
-MAX_ROWS = 15  # of failures, blind spots, reasons and notes
+MAX_ROWS = 15  # of a notice
 MAX_NAMES = 8  # of nodes in a row
 MAX_TEXT = 300  # characters of a code span
 MAX_DETAILS = 8_000  # bytes of a group
@@ -28,14 +26,11 @@ _SHARE_OF_LINES = 0.5
 _ROOM_FOR_REST = 100  # bytes of the line that counts what is left out
 _SIGNS = {"~": "!", "+": "+", "-": "-"}  # what a code block of the language `diff` colours
 
-_T = TypeVar("_T")
-
 
 def preview_markdown(result: PreviewResult) -> str:
     """Return the preview as Markdown."""
     start = "\n".join(_start(result))
-    notes = [f"- {_code(note)}\n" for note in result.notes[:MAX_ROWS]]
-    end = "".join([*notes, *("\n" for _ in notes[:1]), wording.statistics(result), "\n"])
+    end = f"{wording.statistics(result)}\n"
     room = MAX_BYTES - _size(start) - _size(end) - _ROOM_FOR_REST
     return f"{start}\n{_groups(result.groups, room)}{end}"
 
@@ -45,41 +40,14 @@ def _start(result: PreviewResult) -> Iterator[str]:
     yield f"\n**{wording.headline(result)}**"
     if result.shard:
         yield f"\nPart {result.shard} of the nodes."
-    for title, _, groups in wording.failures(result):
-        yield from _section(title, groups, _failure, "error")
-    yield from _section(
-        "Forbidden by `--fail-on`",
-        result.violations,
-        lambda item: f"{_code(item.rule)}: {_code(item.reference)}, {_names(item.nodes)}",
-        "forbidden change",
-    )
-    yield from _section(
-        "Cannot tell what these files change",
-        result.blind_spots,
-        lambda spot: f"{_code(spot.file)}: {_code(spot.reason)}, {_names(spot.nodes)}",
-        "file",
-    )
-    yield from _section(
-        "May differ from run to run, whatever the change",
-        wording.impure(result),
-        lambda row: f"{_code(row[0])}, {_names(row[1])}",
-        "reason",
-    )
-
-
-def _section(title: str, items: Sequence[_T], row: Callable[[_T], str], noun: str) -> Iterator[str]:
-    if items:
-        yield f"\n#### {title}\n"
-        yield from (f"- {row(item)}" for item in items[:MAX_ROWS])
-        rest = len(items) - MAX_ROWS
+    for notice in wording.notices(result):
+        yield f"\n#### {notice.title}\n"
+        for row in notice.rows[:MAX_ROWS]:
+            label = f"{_code(row.label)}: " if row.label else ""
+            yield f"- {label}{_code(row.text)}, {_names(row.nodes)}"
+        rest = len(notice.rows) - MAX_ROWS
         if rest > 0:
-            yield f"- and {wording.count(rest, f'more {noun}')}"
-
-
-def _failure(group: NodeFailureGroup) -> str:
-    place = wording.failure_place(group)
-    where = f"{_code(place)}: " if place else ""
-    return f"{where}{_code(wording.failure_message(group))}, {_names(group.nodes)}"
+            yield f"- and {wording.count(rest, f'more {notice.noun}')}"
 
 
 def _groups(groups: Sequence[ChangeGroup], room: int) -> str:

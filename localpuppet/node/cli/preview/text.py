@@ -7,13 +7,13 @@ import click
 from localpuppet.base.formats.text import shown_names
 from localpuppet.node.cli.preview import wording
 from localpuppet.node.preview.difference import ParameterChange
-from localpuppet.node.preview.grouping import NodeFailureGroup
-from localpuppet.node.preview.result import FIXED, ChangeGroup, PreviewResult
+from localpuppet.node.preview.result import ChangeGroup, PreviewResult
 
 MAX_GROUPS = 25
 MAX_CHANGES = 15  # of a group
 MAX_LINES = 20  # of a text
 MAX_ROWS = 20  # of failures, blind spots and nodes
+_KINDS = {wording.GOOD: "green", wording.WARNING: "yellow", wording.BAD: "red"}
 _COLORS = {"+": "green", "-": "red", "~": "yellow", "@": "cyan"}
 
 
@@ -21,66 +21,19 @@ def preview_text(result: PreviewResult) -> str:
     """Return the preview as text, with colours."""
     blocks = [
         [click.style(wording.headline(result), bold=True), wording.revisions(result)],
-        *_failures(result),
-        *_violations(result),
-        *_blind_spots(result),
+        *map(_notice, wording.notices(result)),
         *map(_group, result.groups[:MAX_GROUPS]),
         *_ending(result),
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _failures(result: PreviewResult) -> Iterator[list[str]]:
-    for title, kind, groups in wording.failures(result):
-        color = "green" if kind == FIXED else "red"
-        yield [
-            click.style(f"{title}:", fg=color, bold=True),
-            *(line for group in groups[:MAX_ROWS] for line in _failure(group)),
-            *_more(len(groups) - MAX_ROWS, "error"),
-        ]
-
-
-def _failure(group: NodeFailureGroup) -> Iterator[str]:
-    place = wording.failure_place(group)
-    text = wording.failure_message(group)
-    yield f"  {place}: {text}" if place else f"  {text}"
-    yield click.style(f"    {shown_names(group.nodes)}", dim=True)
-
-
-def _violations(result: PreviewResult) -> Iterator[list[str]]:
-    if not result.violations:
-        return
-    yield [
-        click.style("Forbidden by --fail-on:", fg="red", bold=True),
-        *(
-            f"  {wording.message(item.rule)}: {wording.message(item.reference)} "
-            + click.style(f"on {shown_names(item.nodes)}", dim=True)
-            for item in result.violations[:MAX_ROWS]
-        ),
-        *_more(len(result.violations) - MAX_ROWS, "forbidden change"),
-    ]
-
-
-def _blind_spots(result: PreviewResult) -> Iterator[list[str]]:
-    if result.blind_spots:
-        yield [
-            click.style("Cannot tell what these files change:", fg="yellow", bold=True),
-            *(
-                f"  {wording.message(spot.file)}: {wording.message(spot.reason)} "
-                + click.style(f"({wording.count(len(spot.nodes), 'node')})", dim=True)
-                for spot in result.blind_spots[:MAX_ROWS]
-            ),
-            *_more(len(result.blind_spots) - MAX_ROWS, "file"),
-        ]
-    if rows := wording.impure(result):
-        yield [
-            click.style("May differ from run to run, whatever the change:", fg="yellow", bold=True),
-            *(
-                f"  {wording.message(reasons)}\n    {click.style(shown_names(nodes), dim=True)}"
-                for reasons, nodes in rows[:MAX_ROWS]
-            ),
-            *_more(len(rows) - MAX_ROWS, "reason"),
-        ]
+def _notice(notice: wording.PreviewNotice) -> list[str]:
+    block = [click.style(f"{notice.title}:", fg=_KINDS[notice.kind], bold=True)]
+    for row in notice.rows[:MAX_ROWS]:
+        block.append(f"  {row.label}: {row.text}" if row.label else f"  {row.text}")
+        block.append(click.style(f"    {shown_names(row.nodes)}", dim=True))
+    return [*block, *_more(len(notice.rows) - MAX_ROWS, notice.noun)]
 
 
 def _group(group: ChangeGroup) -> list[str]:
@@ -112,8 +65,7 @@ def _ending(result: PreviewResult) -> Iterator[list[str]]:
     if rest:
         nodes = wording.count(sum(len(group.nodes) for group in rest), "node")
         yield [f"and {wording.count(len(rest), 'more group')} with {nodes}"]
-    ending = [*map(wording.message, result.notes)]
-    yield [*ending, click.style(wording.statistics(result), dim=True)]
+    yield [click.style(wording.statistics(result), dim=True)]
 
 
 def _more(number: int, noun: str) -> list[str]:

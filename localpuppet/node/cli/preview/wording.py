@@ -5,8 +5,7 @@ line, and the renderers escape it for their format.
 """
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from localpuppet.base.formats.text import one_line, printable, shortened
@@ -20,10 +19,13 @@ from localpuppet.node.preview.difference import (
     class_title,
 )
 from localpuppet.node.preview.grouping import NodeFailureGroup, failure_groups
+from localpuppet.node.preview.ports import CompileFailure
 from localpuppet.node.preview.result import (
     BOTH,
     FIXED,
     NEW,
+    SAME,
+    UNREADABLE,
     ChangeGroup,
     FailureKind,
     PreviewResult,
@@ -33,17 +35,51 @@ from localpuppet.node.puppet.catalog import TYPE_KEY
 from localpuppet.node.puppet.fault import without_prologue
 
 SIGNS = {ADDED: "+", REMOVED: "-", CHANGED: "~"}
-_FAILURES: Mapping[FailureKind, tuple[str, str]] = {
-    NEW: ("fail", "to compile with the change"),
-    BOTH: ("fail", "to compile, before the change too"),
-    FIXED: ("compile", "again"),
+GOOD, WARNING, BAD = "good", "warn", "bad"
+_FAILURES: Mapping[FailureKind, tuple[str, str, str]] = {
+    NEW: (BAD, "fail", "to compile with the change"),
+    BOTH: (BAD, "fail", "to compile, before the change with another error"),
+    UNREADABLE: (BAD, "have", "a capture that cannot be read"),
+    SAME: (WARNING, "fail", "to compile as before"),
+    FIXED: (GOOD, "compile", "again"),
 }
 MAX_TITLE = 300
 MAX_VALUE = 200
 MAX_MESSAGE = 600
 NOT_SET = "(not set)"
-_PLACE = re.compile(r" \((?:file: [^()]*, )?line: \d+(?:, column: \d+)?\)(?: on node \S+)?\Z")
 _CONTEXT = 40  # characters before the first difference of long values
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRow:
+    """A row of a notice.
+
+    Attributes:
+        label: A place in code, a rule or a file; empty for none.
+        text: What there is to know.
+        nodes: The nodes that it concerns.
+    """
+
+    label: str
+    text: str
+    nodes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewNotice:
+    """What a user should know before the changes: failures, forbidden changes, blind spots.
+
+    Attributes:
+        kind: `GOOD`, `WARNING` or `BAD`.
+        title: Its title.
+        noun: What a row is.
+        rows: The rows.
+    """
+
+    kind: str
+    title: str
+    noun: str
+    rows: Sequence[NoticeRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +103,14 @@ def headline(result: PreviewResult) -> str:
     if result.groups:
         ways = f" in {len(result.groups):,} ways" if len(result.groups) > 1 else ""
         parts.append(f"{result.changed:,} {verb(result.changed, 'change')}{ways}")
-    if result.failing:
-        parts.append(f"{result.failing:,} {verb(result.failing, 'fail')} to compile")
-    repaired = len(result.failures) - result.failing
-    if repaired:
-        parts.append(f"{repaired:,} {verb(repaired, 'compile')} again")
+    for number, plural, rest in (
+        (result.failing(NEW, BOTH), "fail", " to compile"),
+        (result.failing(UNREADABLE), "have", " no readable capture"),
+        (result.failing(SAME), "fail", " as before"),
+        (result.failing(FIXED), "compile", " again"),
+    ):
+        if number:
+            parts.append(f"{number:,} {verb(number, plural)}{rest}")
     return f"{count(result.nodes, 'node')}: {', '.join(parts)}"
 
 
@@ -105,31 +144,51 @@ def group_label(group: ChangeGroup) -> str:
     return f"{count(len(group.nodes), 'node')}{label}"
 
 
-def impure(result: PreviewResult) -> list[tuple[str, list[str]]]:
-    """Return why catalogs may differ from run to run, each with its nodes, most nodes first."""
-    nodes: dict[str, list[str]] = {}
+def notices(result: PreviewResult) -> list[PreviewNotice]:
+    """Return what a user should know before the changes, the worst first."""
+    groups = failure_groups(result.failures)
+    listed = []
+    for kind, (importance, plural, rest) in _FAILURES.items():
+        rows = [
+            NoticeRow(_place(group), _error(group), group.nodes)
+            for group in groups
+            if group.kind == kind
+        ]
+        number = sum(len(row.nodes) for row in rows)
+        title = f"{count(number, 'node')} {verb(number, plural)} {rest}"
+        listed.append(PreviewNotice(importance, title, "error", rows))
+    violations = [
+        NoticeRow(message(item.rule), message(item.reference), item.nodes)
+        for item in result.violations
+    ]
+    spots = [
+        NoticeRow(message(spot.file), message(spot.reason), spot.nodes)
+        for spot in result.blind_spots
+    ]
+    impure: dict[str, list[str]] = {}
     for node in result.impure:
-        nodes.setdefault("; ".join(node.reasons), []).append(node.node)
-    return sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+        impure.setdefault(message("; ".join(node.reasons)), []).append(node.node)
+    reasons = [
+        NoticeRow("", text, nodes)
+        for text, nodes in sorted(impure.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+    listed += [
+        PreviewNotice(BAD, "Forbidden by --fail-on", "forbidden change", violations),
+        PreviewNotice(WARNING, "Cannot tell what these files change", "file", spots),
+        PreviewNotice(
+            WARNING, "May differ from run to run, whatever the change", "reason", reasons
+        ),
+    ]
+    return [notice for notice in listed if notice.rows]
 
 
-def failures(result: PreviewResult) -> Iterator[tuple[str, FailureKind, list[NodeFailureGroup]]]:
-    """Yield the failures of each kind: `2 nodes fail to compile with the change`, kind, groups."""
-    listed = failure_groups(result.failures)
-    for kind, (plural, rest) in _FAILURES.items():
-        groups = [group for group in listed if group.kind == kind]
-        number = sum(len(group.nodes) for group in groups)
-        if groups:
-            yield f"{count(number, 'node')} {verb(number, plural)} {rest}", kind, groups
+def _error(failure: NodeFailureGroup) -> str:
+    """Return Puppet's error in one printable line, without the place that `_place` has."""
+    plain = CompileFailure(message=failure.message, file=failure.file).plain_message
+    return message(without_prologue(plain))
 
 
-def failure_message(failure: NodeFailureGroup) -> str:
-    """Return Puppet's error in one printable line, without the place that `failure_place` has."""
-    text = failure.message if failure.file is None else _PLACE.sub("", failure.message)
-    return message(without_prologue(text))
-
-
-def failure_place(failure: NodeFailureGroup) -> str:
+def _place(failure: NodeFailureGroup) -> str:
     """Return `manifests/site.pp:12`; empty if Puppet names no file."""
     if failure.file is None:
         return ""
@@ -207,7 +266,8 @@ def count(number: int, noun: str) -> str:
 
 def verb(number: int, plural: str) -> str:
     """Return the verb for a number: `changes` for one, `change` for several."""
-    return f"{plural}s" if number == 1 else plural
+    singular = "has" if plural == "have" else f"{plural}s"
+    return singular if number == 1 else plural
 
 
 def message(text: str) -> str:

@@ -14,6 +14,8 @@ from localpuppet.node.preview.result import (
     BOTH,
     FIXED,
     NEW,
+    SAME,
+    UNREADABLE,
     BlindSpot,
     ChangeGroup,
     ForbiddenDifference,
@@ -115,6 +117,8 @@ def usual() -> PreviewResult:
                 message="Evaluation Error: Error while evaluating a Resource Statement,"
                 " Evaluation Error: no role",
             ),
+            NodeFailure(node="old3", kind=SAME, message="no data", file="y.pp", line=3),
+            NodeFailure(node="old4", kind=UNREADABLE, message="old4.json: is not JSON"),
             NodeFailure(node="old2", kind=FIXED, message="Syntax error at '}'", file="x.pp"),
         ),
         violations=(
@@ -131,7 +135,6 @@ def usual() -> PreviewResult:
         ),
         impure=(ImpureNode(node="web01.example.com", reasons=("Time.now", "rand")),),
         statistics=PreviewStatistics(compiled=37, cached=2_371, seconds=6.24),
-        notes=("module 'apt' follows the branch main: pin it with 'localpuppet release lock'",),
     )
 
 
@@ -162,7 +165,6 @@ def hostile() -> PreviewResult:
         violations=(ForbiddenDifference(rule=text, reference=text, nodes=("a",)),),
         blind_spots=(BlindSpot(file=text, reason=text, nodes=("a", "b", "c", "d")),),
         impure=(ImpureNode(node="a", reasons=(text,)),),
-        notes=(text,),
     )
 
 

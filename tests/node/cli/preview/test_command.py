@@ -108,7 +108,7 @@ def test_a_custom_fact_is_a_blind_spot(node: Node, control: ControlRepository) -
     control.write({"modules/web/lib/facter/x.rb": "Facter.add(:x) { setcode { 1 } }\n"})
     done = preview(node, control, "--exit-code")
     assert done.code == 5, done.err
-    assert "modules/web/lib/facter/x.rb: a custom fact changed (3 nodes)" in done.out
+    assert "  modules/web/lib/facter/x.rb: a custom fact changed\n    db01.example.com," in done.out
 
 
 def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepository) -> None:

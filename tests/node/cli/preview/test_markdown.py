@@ -28,9 +28,11 @@ def test_a_preview_leads_with_what_fails_and_folds_the_details() -> None:
     assert titles == [
         "### Preview of `main` → `HEAD`",
         "#### 2 nodes fail to compile with the change",
-        "#### 1 node fails to compile, before the change too",
+        "#### 1 node fails to compile, before the change with another error",
+        "#### 1 node has a capture that cannot be read",
+        "#### 1 node fails to compile as before",
         "#### 1 node compiles again",
-        "#### Forbidden by `--fail-on`",
+        "#### Forbidden by --fail-on",
         "#### Cannot tell what these files change",
         "#### May differ from run to run, whatever the change",
         "#### Changes",

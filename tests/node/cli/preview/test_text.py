@@ -17,16 +17,27 @@ def plain(result: PreviewResult) -> str:
 def test_a_preview_begins_with_numbers_and_what_fails() -> None:
     lines = plain(usual()).splitlines()
     assert lines[:8] == [
-        "1,204 nodes: 1,169 unaffected, 31 change in 2 ways, 3 fail to compile, 1 compiles again",
+        "1,204 nodes: 1,167 unaffected, 31 change in 2 ways, 3 fail to compile,"
+        " 1 has no readable capture, 1 fails as before, 1 compiles again",
         "main (3f2a1c9d0b1e) → HEAD (8be0c2d1e3f4)",
         "",
         "2 nodes fail to compile with the change:",
         "  manifests/site.pp:12: Could not find class ::ntp::client for ⟨fqdn⟩",
         "    mail01.example.com, mail02.example.com",
         "",
-        "1 node fails to compile, before the change too:",
+        "1 node fails to compile, before the change with another error:",
     ]
-    assert lines[8:10] == ["  no role", "    old1"]
+    assert lines[8:17] == [
+        "  no role",
+        "    old1",
+        "",
+        "1 node has a capture that cannot be read:",
+        "  old4.json: is not JSON",
+        "    old4",
+        "",
+        "1 node fails to compile as before:",
+        "  y.pp:3: no data",
+    ]
     assert lines[-1] == "37 catalogs compiled, 2,371 from the cache, 6.2 s"
 
 
