@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from localpuppet.node.preview.ports import (
     RawReads,
 )
 from localpuppet.node.preview.revisions import RevisionRange
-from localpuppet.node.puppet.catalog import CanonicalCatalog
+from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
 from localpuppet.node.wiring.compile_engine import compile_engine
 from localpuppet.node.wiring.node import NodeWiring
@@ -160,14 +160,34 @@ def with_name(result: CompileResult, before: str, after: str) -> CompileResult:
             text = text.replace(old, new)
         return text
 
-    number = int(before[1:6]), int(after[1:6])
-    data = replaced(result.catalog.to_bytes().decode()).replace(
-        f'"content":"{number[0]}"', f'"content":"{number[1]}"'
-    )
+    def renamed(resource: CatalogResource) -> CatalogResource:
+        text = json.dumps([resource.title, resource.parameters, resource.tags])
+        new = replaced(text).replace(f'"{int(before[1:6])}"', f'"{int(after[1:6])}"')
+        if new == text:
+            return resource
+        title, parameters, tags = json.loads(new)
+        return replace(resource, title=title, parameters=parameters, tags=tuple(tags))
+
+    catalog = result.catalog
     reads = result.reads
     return CompileResult(
         node=after,
-        catalog=CanonicalCatalog.parse(data.encode(), where=after),
+        catalog=CanonicalCatalog(
+            certname=after,
+            environment=catalog.environment,
+            classes=catalog.classes,
+            resources=tuple(map(renamed, catalog.resources)),
+            edges=tuple(
+                replace(
+                    edge,
+                    source_title=replaced(edge.source_title),
+                    target_title=replaced(edge.target_title),
+                )
+                if pairs[1][0] in edge.source_title + edge.target_title
+                else edge
+                for edge in catalog.edges
+            ),
+        ),
         failure=None,
         reads=RawReads(
             files=tuple(map(replaced, reads.files)),
