@@ -126,7 +126,6 @@ class PreviewCache(TreeStates):
         self._file = CacheFile(directory, platform=platform)
         self.catalogs = CatalogStore(self._file)
         self._limit = limit
-        self._version = -1
         self._keys = lru_cache(_KEY_LISTS)(self._read_keys)
 
     def entries(self, node: str) -> list[CacheEntry]:
@@ -233,10 +232,6 @@ class PreviewCache(TreeStates):
 
     def _store(self, compiles: Sequence[NodeCompile]) -> list[CompileOutcome]:
         with self._file.transaction() as connection:
-            version = int(connection.execute("PRAGMA data_version").fetchone()[0])
-            if version != self._version:  # another process may have removed items
-                self.catalogs.forget_numbers()
-                self._version = version
             outcomes = []
             for compiled in compiles:
                 name = None

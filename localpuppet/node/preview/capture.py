@@ -12,6 +12,7 @@ Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1")
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.fields import Fields
@@ -19,7 +20,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import Json, at, field_values, wrong_type
+from localpuppet.base.formats.values import Json, field_values, wrong_type
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import with_stand_ins
@@ -94,8 +95,7 @@ class NodeCapture:
         facts = fields.mapping("facts")
         trusted = fields.mapping("trusted") if "trusted" in fields else {}
         data = EncData.from_dict(_checked_data(raw))
-        for name in ("facts", "trusted", "classes", "parameters", "queries"):
-            with_stand_ins(raw.get(name), where=name)  # raises for an unknown placeholder
+        with_stand_ins({**raw}, where="")  # raises for an unknown placeholder
         return cls(
             node=node,
             facts=facts,
@@ -138,29 +138,15 @@ class NodeCapture:
 
     def values_for_puppet(self) -> "NodeCapture":
         """Return the capture with a value of its type for each placeholder."""
-        data = self.data
+        raw: Any = with_stand_ins(self.to_dict(), where="")
         return replace(
             self,
-            facts=_for_puppet(self.facts, "facts"),
-            trusted=_for_puppet(self.trusted, "trusted"),
-            data=replace(
-                data,
-                classes={
-                    name: _for_puppet(body, at("classes", name))
-                    for name, body in data.classes.items()
-                },
-                parameters=_for_puppet(data.parameters, "parameters"),
-            ),
+            facts=raw["facts"],
+            trusted=raw["trusted"],
+            data=EncData.from_dict(raw),
             queries=tuple(
-                replace(
-                    query,
-                    arguments=tuple(
-                        with_stand_ins(value, where=f"queries[{index}].arguments")
-                        for value in query.arguments
-                    ),
-                    answer=with_stand_ins(query.answer, where=f"queries[{index}]"),
-                )
-                for index, query in enumerate(self.queries)
+                CapturedQuery(**{**query, "arguments": tuple(query["arguments"])})
+                for query in raw["queries"]
             ),
         )
 
@@ -195,10 +181,6 @@ def _query(fields: Fields) -> CapturedQuery:
         arguments=tuple(fields.values("arguments")),
         answer=fields.value("answer"),
     )
-
-
-def _for_puppet(values: Mapping[str, Json], where: str) -> dict[str, Json]:
-    return {name: with_stand_ins(value, where=at(where, name)) for name, value in values.items()}
 
 
 def _checked_data(raw: Mapping[str, Json]) -> dict[str, Json]:

@@ -11,7 +11,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from localpuppet.base.formats.strict_json import loads_again
@@ -148,16 +148,7 @@ def with_ends(
         )
         for kind, title in sorted(ends - present)
     )
-    first, second = (
-        CanonicalCatalog(
-            certname=side.certname,
-            environment=side.environment,
-            classes=side.classes,
-            resources=(*side.resources, *bare),
-            edges=side.edges,
-        )
-        for side in (before, after)
-    )
+    first, second = (replace(side, resources=(*side.resources, *bare)) for side in (before, after))
     return first, second
 
 

@@ -24,30 +24,10 @@ from localpuppet.node.preview.catalog_items import (
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 
-# Bits of the filter that remembers which resources were seen: 4 MiB for some three million.
-_SEEN_BITS = 25
-_PROBES = 3
-# Numbers of items that stay in memory.
-_NUMBERS = 200_000
+# Resources that this process remembers as seen, some 60 bytes each.
+_SEEN = 250_000
 _MAX_NUMBER = 2**32 - 1
 _VARIABLES = 500  # of one statement
-
-
-class _SeenFilter:
-    """A Bloom filter: an item that it does not know was never added."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray(1 << (_SEEN_BITS - 3))
-
-    def add(self, name: bytes) -> bool:
-        """Add a digest; return whether it was added before, or another looks like it."""
-        known = True
-        for probe in range(_PROBES):
-            bit = int.from_bytes(name[probe * 4 : probe * 4 + 4]) & ((1 << _SEEN_BITS) - 1)
-            if not self._bits[bit >> 3] & (1 << (bit & 7)):
-                known = False
-                self._bits[bit >> 3] |= 1 << (bit & 7)
-        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +49,7 @@ class CatalogStore:
 
     def __init__(self, file: CacheFile) -> None:
         self._file = file
-        self._seen = _SeenFilter()
-        self._numbers: dict[bytes, int] = {}
-        self._digests: dict[int, bytes] = {}
-
-    def forget_numbers(self) -> None:
-        """Forget what is in memory: another process may have removed items."""
-        self._numbers.clear()
-        self._digests.clear()
+        self._seen: set[int] = set()
 
     def add(self, connection: sqlite3.Connection, catalog: CanonicalCatalog) -> bytes:
         """Store a catalog within a transaction; return its digest."""
@@ -89,7 +62,7 @@ class CatalogStore:
         shared = array("I")
         own: list[str] = []
         for key, item in items.items():
-            number = self._number(connection, key, item if self._seen.add(key) else None)
+            number = self._number(connection, key, item)
             if number is None:
                 own.append(item.decode())
             else:
@@ -101,24 +74,17 @@ class CatalogStore:
         )
         return name
 
-    def _number(self, connection: sqlite3.Connection, key: bytes, item: bytes | None) -> int | None:
-        """Return the number of a shared item; add it if its bytes are given."""
-        number = self._numbers.get(key)
-        if number is None:
-            row = connection.execute("SELECT id FROM items WHERE digest = ?", (key,)).fetchone()
-            if row is None and item is not None:
-                row = connection.execute(
-                    "INSERT INTO items (digest, data) VALUES (?, ?) RETURNING id", (key, pack(item))
-                ).fetchone()
-            if row is None:
-                return None
-            number = int(row[0])
-            if not 0 < number <= _MAX_NUMBER:
-                return None  # damaged
-            if len(self._numbers) >= _NUMBERS:
-                self._numbers.clear()
-            self._numbers[key] = number
-        return number
+    def _number(self, connection: sqlite3.Connection, key: bytes, item: bytes) -> int | None:
+        """Return the number of a shared item; `None` if this is the first catalog that has it."""
+        row = connection.execute("SELECT id FROM items WHERE digest = ?", (key,)).fetchone()
+        if row is None and hash(key) in self._seen:
+            insert = "INSERT INTO items (digest, data) VALUES (?, ?) RETURNING id"
+            row = connection.execute(insert, (key, pack(item))).fetchone()
+        if len(self._seen) >= _SEEN:
+            self._seen.clear()
+        self._seen.add(hash(key))
+        # A damaged number is none.
+        return row[0] if row is not None and 0 < row[0] <= _MAX_NUMBER else None
 
     def head(self, name: bytes) -> CatalogHead:
         """Return the head of a catalog.
@@ -183,26 +149,12 @@ class CatalogStore:
             own_head=own_head,
             head=bytes(row[1]),
             own={digest(item): item for item in own},
-            shared=self._digests_of(connection, numbers),
+            shared={bytes(key): number for number, key in _rows(connection, "id, digest", numbers)},
         )
         keys = [*stored.own, *stored.shared]
         if catalog_digest(own_head, stored.head, keys) != name:
             raise DamagedEntryError("a catalog has another digest")
         return stored
-
-    def _digests_of(
-        self, connection: sqlite3.Connection, numbers: Iterable[int]
-    ) -> dict[bytes, int]:
-        missing = {number for number in numbers if number not in self._digests}
-        if len(self._digests) + len(missing) > _NUMBERS:
-            self._digests.clear()
-            missing = {*numbers}
-        for number, key in _rows(connection, "id, digest", missing):
-            self._digests[number] = bytes(key)
-        try:
-            return {self._digests[number]: number for number in numbers}
-        except KeyError as error:
-            raise DamagedEntryError("an item is missing") from error
 
 
 def add_blob(connection: sqlite3.Connection, data: bytes) -> bytes:

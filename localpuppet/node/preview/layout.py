@@ -1,6 +1,7 @@
 """The names of a release's files, and its layout, which each catalog depends on."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet.node.preview.ports import OWN_PREFIX, SITE_PREFIX
@@ -38,36 +39,29 @@ def release_roots(
     if release.site_manifest is None:
         roots[str(site_manifest)] = f"{SITE_PREFIX}{site_manifest.name}"
     if environments is not None:
-        names = _Names(roots)
+        names = dict(roots)
         for environment in environments.iterdir():
             for path in release.environment_code:
-                roots[str(environment / path.name)] = names.name(path)
+                roots[str(environment / path.name)] = _name(path, names)
     return roots
 
 
 def layout_digest(release: Release, *, own_modules: Path, site_manifest: Path) -> str:
     """Return the digest of the names on the modulepath, and of Hiera and the site manifest."""
     roots = release_roots(release, own_modules=own_modules, site_manifest=site_manifest)
-    names = _Names(roots)
     parts = [
-        *("modulepath", *map(names.name, release.whole_modulepath)),
-        *("code", *map(names.name, release.environment_code)),
-        *("hiera", names.name(release.hiera_config) if release.hiera_config else ""),
-        *("manifest", names.name(release.site_manifest or site_manifest)),
+        *("modulepath", *(_name(path, roots) for path in release.whole_modulepath)),
+        *("code", *(_name(path, roots) for path in release.environment_code)),
+        *("hiera", _name(release.hiera_config, roots) if release.hiera_config else ""),
+        *("manifest", _name(release.site_manifest or site_manifest, roots)),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-class _Names:
-    """Names the paths of a release."""
-
-    def __init__(self, roots: dict[str, str]) -> None:
-        self._roots = sorted(roots.items(), key=lambda root: -len(root[0]))
-
-    def name(self, path: Path) -> str:
-        """Return the name of a path; the path itself if it is not in the release."""
-        for root, name in self._roots:
-            if str(path) == root or path.is_relative_to(root):
-                rest = str(path.relative_to(root))
-                return "/".join(part for part in (name, rest) if part not in ("", ".")) or "."
-        return str(path)
+def _name(path: Path, roots: Mapping[str, str]) -> str:
+    """Return the name of a path of a release; the path itself if it is not in the release."""
+    for root, name in sorted(roots.items(), key=lambda root: -len(root[0])):
+        if path.is_relative_to(root):
+            rest = str(path.relative_to(root))
+            return "/".join(part for part in (name, rest) if part not in ("", ".")) or "."
+    return str(path)

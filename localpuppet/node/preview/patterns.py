@@ -9,6 +9,7 @@
 
 import re
 from dataclasses import dataclass
+from fnmatch import translate
 from functools import lru_cache
 
 from localpuppet.base.errors import InvalidInputError
@@ -102,21 +103,9 @@ class ForbiddenChange:
 
 def _matches(pattern: str, text: str) -> bool:
     """Return whether a text fits; a title of a pull request cannot make that take long."""
-    first, *middle = pattern.split("*")
-    if not middle:
-        return _compiled(pattern).fullmatch(text) is not None
-    position = len(first)
-    end = len(text) - len(middle[-1])
-    if _compiled(first).match(text) is None or position > end:
-        return False
-    for piece in middle[:-1]:
-        match = _compiled(piece).search(text, position, end)
-        if match is None:
-            return False
-        position = match.end()
-    return _compiled(middle[-1]).match(text, end) is not None
+    return _compiled(pattern).match(text) is not None
 
 
 @lru_cache(maxsize=256)
-def _compiled(piece: str) -> "re.Pattern[str]":
-    return re.compile("".join("." if char == "?" else re.escape(char) for char in piece), re.DOTALL)
+def _compiled(pattern: str) -> "re.Pattern[str]":
+    return re.compile(translate(pattern.replace("[", "[[]")))

@@ -157,31 +157,28 @@ class Checkouts:
         return repository
 
     def _commit(self, name: str) -> str:
-        words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        words = "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"
+        return self._id(name, *words, problem=f"there is no commit {name!r}")
+
+    def _fork(self, base: str, head: str) -> str:
+        problem = "the two revisions have no commit in common"
+        return self._id("merge-base", "merge-base", base, head, problem=problem)
+
+    def _id(self, where: str, *words: str, problem: str) -> str:
+        """Return the object id that git prints."""
         text = self.git.run(
             self._repository,
             *words,
             failure=lambda _text: InvalidInputError(
-                f"there is no commit {name!r}",
+                problem,
                 where=str(self.work_tree),
                 hint="a pipeline often has one commit only: fetch the whole history",
             ),
         )
-        return _object_id(text, where=name)
-
-    def _fork(self, base: str, head: str) -> str:
-        text = self.git.run(
-            self._repository,
-            "merge-base",
-            base,
-            head,
-            failure=lambda _text: InvalidInputError(
-                "the two revisions have no commit in common",
-                where=str(self.work_tree),
-                hint="a pipeline often has one commit only: fetch the whole history",
-            ),
-        )
-        return _object_id(text, where="merge-base")
+        name = text.decode("ascii", "replace").strip()
+        if not _OBJECT_ID.match(name):
+            raise InvalidInputError("git printed no object id", where=where)
+        return name
 
     def _checkout(self, places: Path, name: str, commit: str) -> RevisionTree:
         revision = PreviewRevision(name=name, commit=commit)
@@ -192,8 +189,8 @@ class Checkouts:
                 os.utime(place)
                 return tree
             remove_tree(place)
-        text = self.git.run(self._repository, "rev-parse", "--verify", f"{commit}^{{tree}}")
-        own = _object_id(text, where=name)
+        words = "rev-parse", "--verify", f"{commit}^{{tree}}"
+        own = self._id(name, *words, problem=f"{commit} has no tree")
         common = self.git.run(
             self._repository, "rev-parse", "--path-format=absolute", "--git-common-dir"
         )
@@ -252,13 +249,6 @@ class Checkouts:
             os.utime(place)
             self.states.put(key, states)
         return RevisionTree(revision=PreviewRevision(name=WORK_TREE), directory=place, key=key)
-
-
-def _object_id(text: bytes, *, where: str) -> str:
-    name = text.decode("ascii", "replace").strip()
-    if not _OBJECT_ID.match(name):
-        raise InvalidInputError("git printed no object id", where=where)
-    return name
 
 
 def _prune(places: Path, used: set[Path]) -> None:
