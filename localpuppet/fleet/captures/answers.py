@@ -22,7 +22,12 @@ MAX_ANSWERS = 4 * 1024 * 1024
 
 
 def note_answer(
-    run: RunDirectory, function: str, arguments: Sequence[Json], answer: object
+    run: RunDirectory,
+    function: str,
+    arguments: Sequence[Json],
+    answer: object,
+    *,
+    limit: int = MAX_ANSWERS,
 ) -> None:
     """Add an answer to the record of a run.
 
@@ -31,6 +36,7 @@ def note_answer(
         function: The function; see `CapturedQuery`.
         arguments: Its arguments.
         answer: The answer; a `JsonText` is written unchanged.
+        limit: Bytes of all answers.
     """
     call = {"function": function, "arguments": list(arguments), "answer": answer}
     line = members(call, end="\n").encode()
@@ -38,7 +44,7 @@ def note_answer(
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with disk_errors(path), os.fdopen(os.open(path, flags, 0o600), "ab") as file:
         # One write: the agent and a command may both answer.
-        if len(line) <= MAX_ANSWER and file.tell() + len(line) <= MAX_ANSWERS:
+        if len(line) <= MAX_ANSWER and file.tell() + len(line) <= limit:
             file.write(line)
 
 

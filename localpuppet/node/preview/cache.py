@@ -2,7 +2,7 @@
 
     cache = PreviewCache(Path("cache"), platform="puppet 7.23.0 ...")
     outcomes = cache.store([compiled, ...])   # one transaction
-    for entry in cache.entries(node):         # the newest first; verified
+    for entries in cache.entries(nodes):      # of each node the newest first; verified
         ...
 
 - A part of a read-set is stored once for all nodes. Parts that name the node are in its entry; all
@@ -13,7 +13,7 @@
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,6 +42,8 @@ from localpuppet.node.puppet.catalog import CanonicalCatalog
 LIMIT = 2 * 1024**3
 # Entries of one node: the main branch, and changes that are under review.
 MAX_ENTRIES = 16
+# Nodes whose entries are read at a time.
+_AT_A_TIME = 256
 # Lists of keys that stay in memory.
 _KEY_LISTS = 1024
 
@@ -128,27 +130,30 @@ class PreviewCache(TreeStates):
         self._limit = limit
         self._keys = lru_cache(_KEY_LISTS)(self._read_keys)
 
-    def entries(self, node: str) -> list[CacheEntry]:
-        """Return the results of a node, the newest first; remove damaged ones."""
+    def entries(self, nodes: Sequence[str]) -> Iterator[Iterator[CacheEntry]]:
+        """Yield the results of each node, the newest first; remove damaged ones."""
         query = (
             "SELECT id, source, catalog, body, checksum, day FROM entries"
             " WHERE node = ? ORDER BY id DESC"
         )
-        try:
-            with self._file.reading() as connection:
-                rows = connection.execute(query, (node,)).fetchall()
-        except DamagedEntryError:
-            return []
-        entries, damaged = [], []
+        for start in range(0, len(nodes), _AT_A_TIME):
+            some = nodes[start : start + _AT_A_TIME]
+            try:
+                with self._file.reading() as connection:
+                    rows = [connection.execute(query, (node,)).fetchall() for node in some]
+            except DamagedEntryError:
+                rows = [[] for _ in some]
+            yield from map(self._entries, some, rows)
+
+    def _entries(self, node: str, rows: Iterable[Sequence[Any]]) -> Iterator[CacheEntry]:
         for row in rows:
             try:
-                entries.append(self._entry(node, row))
+                entry = self._entry(node, row)
             except MALFORMED:
-                damaged.append((row[0],))
-        if damaged:
-            with suppress(DamagedEntryError), self._file.transaction() as connection:
-                connection.executemany("DELETE FROM entries WHERE id = ?", damaged)
-        return entries
+                with suppress(DamagedEntryError), self._file.transaction() as connection:
+                    connection.execute("DELETE FROM entries WHERE id = ?", (row[0],))
+                continue
+            yield entry
 
     def _entry(self, node: str, row: Sequence[Any]) -> CacheEntry:
         """Return the entry in a row; see `CacheEntry`.

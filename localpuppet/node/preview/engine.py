@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
@@ -34,14 +35,16 @@ from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.release import Release
 
 # Each compile: seconds, bytes of memory, of a file that it writes, of its result; and counts.
-LIMITS = {
-    "seconds": 120,
-    "memory": 1024**3,
-    "file": 16 * 1024**2,
-    "result": 64 * 1024**2,
-    "descriptors": 256,
-    "programs": 256,
-}
+LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "seconds": 120,
+        "memory": 1024**3,
+        "file": 16 * 1024**2,
+        "result": 64 * 1024**2,
+        "descriptors": 256,
+        "programs": 256,
+    }
+)
 # Deaths of the process after which the rest of the catalogs fail.
 MAX_DEATHS = 100
 _DIED = "Puppet's process died while it compiled this catalog"
@@ -63,6 +66,7 @@ class PuppetCompileEngine:
         processes: Catalogs that are compiled at a time.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
         asks: Whether query functions ask the agent of this node; otherwise a request has answers.
+        limits: The limits of a compile; see `LIMITS`.
     """
 
     scratch: Path
@@ -75,6 +79,7 @@ class PuppetCompileEngine:
     processes: int = 2
     mark_key: str = ""
     asks: bool = False
+    limits: Mapping[str, int] = LIMITS
 
     def compile(
         self, release: Release, requests: Iterable[CompileRequest]
@@ -249,7 +254,7 @@ class ReleaseCompiler:
             "system": [str(compilation.environments)],
             "key": engine.mark_key or None,
             "asks": engine.asks,
-            "limits": {**LIMITS, "processes": engine.processes},
+            "limits": {**engine.limits, "processes": engine.processes},
         }
 
 

@@ -85,35 +85,38 @@ class CacheSearch:
     _paths: dict[bytes, NodeReads] = field(default_factory=dict, init=False)
     _uses: list[tuple[str, CacheEntry, bytes]] = field(default_factory=list, init=False)
 
-    def find(self, nodes: Iterable[CapturedNode]) -> Iterator[list[CompileOutcome | str]]:
+    def find(self, nodes: Sequence[CapturedNode]) -> Iterator[list[CompileOutcome | str]]:
         """Yield for each node what each release gets: a result that holds, or why none does.
 
         The reason is what differs in the newest result: a name in the release, or a text.
         """
-        for node in nodes:
+        stored = self.cache.entries([node.name for node in nodes])
+        for node, entries in zip(nodes, stored, strict=True):
             try:
-                yield self._find(node)
+                yield self._find(node, entries)
             except DamagedEntryError:
                 self.cache.discard(node.name)
                 yield [DAMAGED for _ in self.sides]
         self.cache.renew(self._uses)
         self._uses.clear()
 
-    def _find(self, node: CapturedNode) -> list[CompileOutcome | str]:
+    def _find(
+        self, node: CapturedNode, entries: Iterable[CacheEntry]
+    ) -> list[CompileOutcome | str]:
         answers: list[CompileOutcome | str] = [NEVER for _ in self.sides]
         values = _NodeValues(node)
-        for entry in self.cache.entries(node.name):
+        sources = [side.source(node) for side in self.sides]
+        for entry in entries:
             problems = self._problems(entry)
             for number, side in enumerate(self.sides):
                 if not isinstance(answers[number], str):
                     continue
-                source = side.source(node)
                 problem = problems[number]
-                if not problem and source != entry.source:
+                if not problem and sources[number] != entry.source:
                     problem = values.problem(entry, self._node_reads(entry.paths), side.release.enc)
                 if not problem:
                     answers[number] = entry.outcome
-                    self._uses.append((node.name, entry, source))
+                    self._uses.append((node.name, entry, sources[number]))
                 elif answers[number] == NEVER:
                     answers[number] = problem
             if not any(isinstance(answer, str) for answer in answers):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_text import JsonText
-from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId, SignerName
+from localpuppet.base.formats.names import EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.captures import answers
 from localpuppet.fleet.captures.answers import note_answer, read_answers, remove_answers
@@ -26,13 +26,11 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import REPLY_CHUNK
-from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.reply import NodeReply
-from localpuppet.fleet.requests.request import Arguments
+from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
 from localpuppet.node.preview.withheld import WithheldKeys
 from localpuppet.node.runs.records import RunDirectory
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.answering_nodes import AnsweringNodes
 from tests.fleet.exports.offers import random_text
 
 WEB, DB = NodeName("web01.example.com"), NodeName("db01.example.com")
@@ -69,52 +67,13 @@ def kept(directory: Path, facts: Mapping[str, Json], node: NodeName = WEB) -> Ca
     return keeper
 
 
-class Nodes(RequestClient):
-    """Nodes that answer from their keepers, and may change what they send."""
-
-    def __init__(self, keepers: Mapping[NodeName, CaptureKeeper]) -> None:
-        super().__init__(
-            MemoryKeyValue(MemoryStore()),
-            signer=_Caller(),  # type: ignore[arg-type]
-            verifier=None,  # type: ignore[arg-type]
-            clock=None,  # type: ignore[arg-type]
-        )
-        self.keepers = keepers
-        self.asked: list[ChunkArguments] = []
-        self.change: Callable[[dict[str, Any]], Any] = lambda reply: reply
-
-    async def ask(
-        self, node: NodeName, action: str, args: Arguments, *, patience: float
-    ) -> NodeAnswer:
-        assert action == "capture"
-        assert isinstance(args, ChunkArguments)
-        self.asked.append(args)
-        if node not in self.keepers:
-            return NodeAnswer(reply=None, problem=NO_ANSWER)
-        try:
-            result = self.change(self.keepers[node].reply(args))
-        except (InvalidInputError, StateError) as error:
-            result = str(error)
-        ok = not isinstance(result, str)
-        return NodeAnswer(
-            reply=NodeReply(
-                node=SignerName(node),
-                caller=SignerName("me"),
-                iat=1,
-                exp=2,
-                in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
-                ok=ok,
-                result=result if ok else {},
-                error=None if ok else result,
-            )
-        )
+def answering(keepers: Mapping[NodeName, CaptureKeeper]) -> AnsweringNodes:
+    return AnsweringNodes("capture", keepers.get)
 
 
-class _Caller:
-    name = SignerName("me")
-
-
-async def collected(nodes: Nodes, directory: Path, *names: NodeName) -> dict[NodeName, str]:
+async def collected(
+    nodes: AnsweringNodes, directory: Path, *names: NodeName
+) -> dict[NodeName, str]:
     seen: list[tuple[NodeName, str]] = []
     problems = await collect_captures(
         nodes, names, directory, patience=1, progress=lambda *event: seen.append(event)
@@ -137,7 +96,7 @@ async def test_a_large_capture_comes_in_chunks_and_a_run_between_begins_again(
     tmp_path: Path,
 ) -> None:
     keeper = kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})
-    nodes = Nodes({WEB: keeper})
+    nodes = answering({WEB: keeper})
     assert await collected(nodes, tmp_path / "nodes", WEB) == {}
     count = len(nodes.asked)
     assert count > 2
@@ -186,16 +145,18 @@ BOMB = b'{"facts": {"a": "' + b"x" * (MAX_BYTES + 1) + b'"}}'
 async def test_a_hostile_node_is_refused_and_the_others_are_not(
     change: Callable[[dict[str, Any]], Any], problem: str, tmp_path: Path
 ) -> None:
-    nodes = Nodes({WEB: kept(tmp_path / "web", {"a": 1}), DB: kept(tmp_path / "db", {"a": 2}, DB)})
+    nodes = answering(
+        {WEB: kept(tmp_path / "web", {"a": 1}), DB: kept(tmp_path / "db", {"a": 2}, DB)}
+    )
     directory = tmp_path / "nodes"
     assert await collected(nodes, directory, WEB) == {}
     before = (directory / f"{WEB}.json").read_bytes()
     nodes.change = lambda reply: change(reply) if nodes.asked[-1:] else reply
-    of_web = nodes.keepers[WEB]
+    of_web = nodes.keeper(WEB)
 
     async def ask(node: NodeName, *args: Any, **options: Any) -> NodeAnswer:
         nodes.change = change if node == WEB else lambda reply: reply
-        return await Nodes.ask(nodes, node, *args, **options)
+        return await AnsweringNodes.ask(nodes, node, *args, **options)
 
     nodes.ask = ask  # type: ignore[method-assign]
     assert of_web is not None
@@ -213,7 +174,7 @@ async def test_a_hostile_node_is_refused_and_the_others_are_not(
 
 async def test_what_a_node_sends_is_written_in_one_form_and_escaped(tmp_path: Path) -> None:
     raw = {"facts": {"a": "\x1b[2J</details>"}, "release": "r\x1b[2J\n" + "x" * 5000}
-    nodes = Nodes({WEB: kept(tmp_path, {})})
+    nodes = answering({WEB: kept(tmp_path, {})})
     nodes.change = sending(json.dumps(raw).encode())
     assert await collected(nodes, tmp_path / "nodes", WEB) == {}
     data = (tmp_path / "nodes" / f"{WEB}.json").read_bytes()
@@ -229,7 +190,7 @@ async def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     directory.mkdir()
     outside.write_text("precious")
     (directory / f"{WEB}.json").symlink_to(outside)
-    assert await collected(Nodes({WEB: kept(tmp_path, {})}), directory, WEB) == {}
+    assert await collected(answering({WEB: kept(tmp_path, {})}), directory, WEB) == {}
     assert outside.read_text() == "precious"
     assert not (directory / f"{WEB}.json").is_symlink()
     assert (directory / f"{WEB}.json").stat().st_mode & 0o777 == 0o600
@@ -238,11 +199,11 @@ async def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 async def test_a_disk_that_refuses_a_file_leaves_the_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nodes = Nodes({WEB: kept(tmp_path / "w", {"a": 1}), DB: kept(tmp_path / "d", {"a": 1}, DB)})
+    nodes = answering({WEB: kept(tmp_path / "w", {"a": 1}), DB: kept(tmp_path / "d", {"a": 1}, DB)})
     directory = tmp_path / "nodes"
     await collected(nodes, directory, WEB, DB)
     before = (directory / f"{WEB}.json").read_bytes()
-    nodes = Nodes({WEB: kept(tmp_path / "w", {"a": 2}), DB: kept(tmp_path / "d", {"a": 2}, DB)})
+    nodes = answering({WEB: kept(tmp_path / "w", {"a": 2}), DB: kept(tmp_path / "d", {"a": 2}, DB)})
     rename = os.rename
 
     def refuse(source: Any, target: Any, **options: Any) -> None:
@@ -262,6 +223,8 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
     data = {"classes": {"app": {"password": "CANARY", "x": 1}}, "parameters": {"key": "CANARY"}}
     run = recorded(tmp_path, data=data, instance_facts=["role", "instance_id", "db", "zone"])
     note_answer(run, "query_facts", ["", ["a"]], {"a": {"api_token": "CANARY", "key": "public"}})
+    url = "https://app:CANARY@db.example.com"
+    note_answer(run, "query_nodes", [{"api_token": "CANARY", "role": "web"}, url], [])
     facts: dict[str, Json] = {
         **{"site": "CANARY", "os": {"family": "Debian", "token": "CANARY"}, "role": "web"},
         **{"instance_id": "i-1", "db": "CANARY", "zone": "a"},
@@ -326,9 +289,7 @@ def _problem(keeper: CaptureKeeper) -> str:
     return str(caught.value)
 
 
-def test_answers_are_private_bounded_and_the_last_one_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_private_bounded_and_the_last_one_counts(tmp_path: Path) -> None:
     run = recorded(tmp_path)
     assert read_answers(run) == ()
     note_answer(run, "query_nodes", ["a"], JsonText('["x"]'))
@@ -341,8 +302,7 @@ def test_answers_are_private_bounded_and_the_last_one_counts(
         ("query_nodes", ("a",), ["x", "y"]),
         ("leader", ("m", 60), None),
     ]
-    monkeypatch.setattr(answers, "MAX_ANSWERS", file.stat().st_size + 10)
-    note_answer(run, "query_nodes", ["c"], [])
+    note_answer(run, "query_nodes", ["c"], [], limit=file.stat().st_size + 10)
     assert len(read_answers(run)) == 2
     file.write_bytes(file.read_bytes() + b'{"function": "que')
     with pytest.raises(StateError, match="is damaged"):

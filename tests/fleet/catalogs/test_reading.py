@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
@@ -17,11 +17,8 @@ from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.catalogs.reading import FRESH, CatalogReader
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.records import to_stored_record
-from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import REPLY_CHUNK
-from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
-from localpuppet.fleet.requests.reply import NodeReply
-from localpuppet.fleet.requests.request import Arguments
+from tests.doubles.answering_nodes import AnsweringNodes
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.fleet.catalogs.made import RUN, made, naming
 from tests.fleet.exports.offers import random_text
@@ -31,38 +28,6 @@ ME, WEB = NodeName("me.example.com"), NodeName("web01.example.com")
 SMALL = made(WEB, motd={"content": "hello"})
 # More than two replies, packed.
 LARGE = made(WEB, large={"content": random_text(3 * REPLY_CHUNK, 1)})
-
-
-class Nodes(RequestClient):
-    """A node that answers from a keeper, and may change what it sends."""
-
-    def __init__(self, keeper: CatalogKeeper) -> None:
-        self.keeper = keeper
-        self.asked: list[ChunkArguments] = []
-        self.change: Callable[[dict[str, Json]], Mapping[str, Any] | str] = lambda told: told
-
-    async def ask(
-        self, node: NodeName, action: str, args: Arguments, *, patience: float
-    ) -> NodeAnswer:
-        assert action == "catalog"
-        assert isinstance(args, ChunkArguments)
-        self.asked.append(args)
-        try:
-            told: Mapping[str, Any] | str = self.change(self.keeper.reply(args))
-        except (InvalidInputError, StateError) as error:
-            told = str(error)
-        ok = not isinstance(told, str)
-        reply = NodeReply(
-            node=SignerName(node),
-            caller=SignerName("me"),
-            iat=1,
-            exp=2,
-            in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
-            ok=ok,
-            result=told if not isinstance(told, str) else {},
-            error=told if isinstance(told, str) else None,
-        )
-        return NodeAnswer(reply=reply)
 
 
 def keep(directory: Path, catalog: NodeCatalog) -> CatalogKeeper:
@@ -79,7 +44,7 @@ class Site:
         self.store = MemoryStore()
         self.at = 0.0
         self.directory = directory / "reader"
-        self.nodes = Nodes(CatalogKeeper(directory / "node"))
+        self.nodes = AnsweringNodes("catalog", lambda _: CatalogKeeper(directory / "node"))
         self.reader = CatalogReader(
             ME,
             CatalogKeeper(directory / "reader"),
@@ -137,7 +102,8 @@ async def test_memory_holds_what_was_read_last(site: Site) -> None:
 
 
 async def test_a_node_that_publishes_none_is_asked_and_not_twice_at_once(site: Site) -> None:
-    site.nodes.keeper = keep(site.directory / "other", LARGE)
+    keeper = keep(site.directory / "other", LARGE)
+    site.nodes.keeper = lambda _: keeper
     assert (await site.reader.read_all([entry(WEB, at=1)]))[0].header == LARGE.header
     count = len(site.nodes.asked)
     assert [args.chunk for args in site.nodes.asked] == [*range(count)]
@@ -162,7 +128,8 @@ async def test_this_node_reads_its_own_disk(site: Site) -> None:
 
 
 async def test_a_run_between_two_replies_begins_the_request_again(site: Site) -> None:
-    site.nodes.keeper = keep(site.directory / "other", LARGE)
+    keeper = keep(site.directory / "other", LARGE)
+    site.nodes.keeper = lambda _: keeper
 
     def replace(told: dict[str, Json]) -> Mapping[str, Any]:
         if len(site.nodes.asked) == 1:
@@ -189,7 +156,8 @@ async def test_a_run_between_two_replies_begins_the_request_again(site: Site) ->
 async def test_a_reply_that_lies_is_no_catalog(
     site: Site, change: Callable[[Any], Any], problem: str
 ) -> None:
-    site.nodes.keeper = keep(site.directory / "other", SMALL)
+    keeper = keep(site.directory / "other", SMALL)
+    site.nodes.keeper = lambda _: keeper
     site.nodes.change = change
     with pytest.raises(UnavailableError, match=problem):
         await ask_catalog(site.nodes, WEB, patience=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.preview.engine import PuppetCompileEngine
+from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
 from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.ports import CompileRequest, CompileResult
 from localpuppet.node.puppet.command import Compilation
@@ -44,7 +44,11 @@ def write(directory: Path, files: Mapping[str, str]) -> Release:
 
 
 def make_engine(
-    directory: Path, *, trusted: bool = True, processes: int = 1
+    directory: Path,
+    *,
+    trusted: bool = True,
+    processes: int = 1,
+    limits: Mapping[str, int] = LIMITS,
 ) -> PuppetCompileEngine:
     """Return an engine whose files are below a directory."""
     main, lean = shared_file("preview/main.rb"), shared_file("lean_start.rb")
@@ -81,6 +85,7 @@ def make_engine(
         site_manifest=empty,
         isolation=CompilerIsolation(path=PATH, trusted=trusted),
         processes=processes,
+        limits=limits,
     )
 
 

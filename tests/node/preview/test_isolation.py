@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.preview import engine as engine_module
+from localpuppet.node.preview.engine import LIMITS
 from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.ports import CompileResult
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
@@ -53,7 +54,10 @@ PARENT = {
 
 
 def hostile(
-    tmp_path: Path, attacks: dict[str, str], constants: str = ""
+    tmp_path: Path,
+    attacks: dict[str, str],
+    constants: str = "",
+    limits: Mapping[str, int] = LIMITS,
 ) -> dict[str, CompileResult]:
     """Return the results of a node for each attack, and of two good ones around them."""
     files, nodes = {}, ["node 'first', 'last' { notify { 'fine': } }"]
@@ -64,7 +68,7 @@ def hostile(
         )
         nodes.append(f"node 'n{number}' {{ notify {{ \"${{m::run{number}()}}\": }} }}")
     release = write(tmp_path / "r", {"site.pp": "\n".join(nodes), **files})
-    engine = make_engine(tmp_path / "e", trusted=False, processes=2)
+    engine = make_engine(tmp_path / "e", trusted=False, processes=2, limits=limits)
     names = ["first", *(f"n{number}" for number in range(len(attacks))), "last"]
     results = compile_all(engine, release, [request(name) for name in names])
     assert results["first"].failure is None
@@ -74,8 +78,7 @@ def hostile(
 
 
 def test_hostile_code_reaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = {**engine_module.LIMITS, "seconds": 20, "memory": 512 * 1024**2}
-    monkeypatch.setattr(engine_module, "LIMITS", {**limits, "result": 32 * 1024**2})
+    limits = {**LIMITS, "seconds": 20, "memory": 512 * 1024**2, "result": 32 * 1024**2}
     monkeypatch.setenv("JOB_SECRET", "canary")
     secret = tmp_path / "secret"
     secret.write_text("canary")
@@ -84,7 +87,7 @@ def test_hostile_code_reaches_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         thread = threading.Thread(target=_accept, args=(server, accepted))
         thread.start()
         constants = f"SECRET = '{secret}'\nPORT = {server.getsockname()[1]}"
-        results = hostile(tmp_path, ATTACKS, constants)
+        results = hostile(tmp_path, ATTACKS, constants, limits)
         socket.create_connection(server.getsockname()).close()
         thread.join()
     assert len(accepted) == 1  # the test's own

@@ -1,0 +1,72 @@
+"""Nodes that answer requests in chunks from what they keep, and may change what they send."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.requests.chunk import ChunkArguments
+from localpuppet.fleet.requests.client import NO_ANSWER, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.reply import NodeReply
+from localpuppet.fleet.requests.request import Arguments
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+
+
+class ChunkKeeper(Protocol):
+    """What a node keeps."""
+
+    def reply(self, args: ChunkArguments) -> dict[str, Json]: ...
+
+
+class AnsweringNodes(RequestClient):
+    """A client whose nodes are in this process.
+
+    Attributes:
+        keeper: Returns what a node keeps; `None` if it does not answer.
+        asked: What was asked.
+        change: Returns what a node sends instead: a result, or an error.
+    """
+
+    def __init__(self, action: str, keeper: Callable[[NodeName], ChunkKeeper | None]) -> None:
+        super().__init__(
+            MemoryKeyValue(MemoryStore()),
+            signer=_Caller(),  # type: ignore[arg-type]
+            verifier=None,  # type: ignore[arg-type]
+            clock=None,  # type: ignore[arg-type]
+        )
+        self._action = action
+        self.keeper = keeper
+        self.asked: list[ChunkArguments] = []
+        self.change: Callable[[dict[str, Any]], Mapping[str, Any] | str] = lambda reply: reply
+
+    async def ask(
+        self, node: NodeName, action: str, args: Arguments, *, patience: float
+    ) -> NodeAnswer:
+        assert action == self._action
+        assert isinstance(args, ChunkArguments)
+        self.asked.append(args)
+        keeper = self.keeper(node)
+        if keeper is None:
+            return NodeAnswer(reply=None, problem=NO_ANSWER)
+        try:
+            result = self.change(keeper.reply(args))
+        except (InvalidInputError, StateError) as error:
+            result = str(error)
+        refused = isinstance(result, str)
+        return NodeAnswer(
+            reply=NodeReply(
+                node=SignerName(node),
+                caller=SignerName("me"),
+                iat=1,
+                exp=2,
+                in_reply_to="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+                ok=not refused,
+                result={} if isinstance(result, str) else result,
+                error=result if isinstance(result, str) else None,
+            )
+        )
+
+
+class _Caller:
+    name = SignerName("me")
