@@ -83,7 +83,7 @@ class CatalogStore:
         if len(self._seen) >= _SEEN:
             self._seen.clear()
         self._seen.add(hash(key))
-        # A damaged number is none.
+        # A damaged number does not count.
         return row[0] if row is not None and 0 < row[0] <= _MAX_NUMBER else None
 
     def head(self, name: bytes) -> CatalogHead:

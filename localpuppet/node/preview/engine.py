@@ -12,7 +12,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -79,7 +79,7 @@ class PuppetCompileEngine:
     processes: int = 2
     mark_key: str = ""
     asks: bool = False
-    limits: Mapping[str, int] = LIMITS
+    limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
 
     def compile(
         self, release: Release, requests: Iterable[CompileRequest]

@@ -202,9 +202,9 @@ class PreviewResult:
                 {**field_values(group), "difference": group.difference.to_dict()}
                 for group in self.groups
             ],
-            **{
-                name: [*map(field_values, getattr(self, name))]
-                for name in ("failures", "violations", "blind_spots", "impure")
-            },
+            "failures": [*map(field_values, self.failures)],
+            "violations": [*map(field_values, self.violations)],
+            "blind_spots": [*map(field_values, self.blind_spots)],
+            "impure": [*map(field_values, self.impure)],
             "statistics": field_values(self.statistics),
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.captures.collecting import collect_captures
 from localpuppet.fleet.captures.keeping import CaptureKeeper
-from tests.fleet.captures.test_collecting import LAX, WEB, Nodes, kept
+from tests.fleet.captures.test_collecting import LAX, WEB, answering, kept
 
 
 def main(directory: Path, step: str, number: int) -> None:
@@ -15,7 +15,7 @@ def main(directory: Path, step: str, number: int) -> None:
     if step == "keep":
         kept(directory, {"number": number})
         return
-    nodes = Nodes({WEB: CaptureKeeper(directory / "state", LAX)})
+    nodes = answering({WEB: CaptureKeeper(directory / "state", LAX)})
     problems = asyncio.run(
         collect_captures(nodes, [WEB], directory / "nodes", patience=1, progress=lambda *_: None)
     )

@@ -29,7 +29,8 @@ NEW_FAILURE = "new-failure"
     cls=Command,
     exits={
         0: "success, with or without differences",
-        1: "a node fails to compile, --fail-on forbids a difference, or compiling is impossible",
+        1: "a node fails to compile or has no readable capture, --fail-on forbids a difference, or"
+        " compiling is impossible",
         3: "a digest is wrong, or a commit has what a release must not have",
         4: "with --exit-code: catalogs differ",
         5: "with --exit-code: compiling cannot show the effect of a change",

@@ -149,6 +149,23 @@ def test_misuse_is_one_line(
     assert done.err.count("\n") == 1
 
 
+def test_a_cache_among_the_captures_is_refused(node: Node, control: ControlRepository) -> None:
+    for cache in (control.nodes, control.nodes / "cache"):
+        done = preview(node, control, "main..main", "--cache", str(cache))
+        assert done.code == 2, done.out
+        assert "is in the directory of the captures" in done.err
+        assert "pass another directory with '--cache'" in done.err
+    assert not (control.nodes / "cache").exists()
+
+
+def test_failures_as_before_can_be_forgiven(node: Node, control: ControlRepository) -> None:
+    (control.nodes / "db01.example.com.yaml").write_text("facts: {}\nclasses: [missing]\n")
+    for words, code in ((["--fail-on", "new-failure"], 0), ([], 1)):
+        done = preview(node, control, "main..main", *words)
+        assert done.code == code, done.err
+        assert "1 node fails to compile as before:" in done.out
+
+
 def test_the_json_of_a_preview_is_one_document(node: Node, control: ControlRepository) -> None:
     done = preview(node, control, "main..main", "--json")
     assert json.loads(done.out)["head"]["name"] == "main"
