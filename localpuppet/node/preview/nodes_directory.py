@@ -85,7 +85,7 @@ class NodesDirectory:
             status, _, digest = before.get(file.node, "").rpartition(" ")
             if status != file.status:
                 digest = hashlib.sha256(self._bytes(file)).hexdigest()
-            if file.changed < settled:
+            if status == file.status or file.changed < settled:
                 after[str(file.node)] = f"{file.status} {digest}"
             load = partial(self._captures, file)
             nodes.append(CapturedNode(name=file.node, capture=bytes.fromhex(digest), load=load))
