@@ -270,6 +270,7 @@ class Terminal(Lines):
 
         self._below = ProgressLine(sys.stderr, title)
         self._second = -1
+        self._begun = False
 
     def command(self, text: str) -> None:
         """Show the command line and begin the progress line."""
@@ -278,6 +279,7 @@ class Terminal(Lines):
 
     def begin(self) -> None:
         """Begin the progress line."""
+        self._begun = True
         self._below.start()
 
     def tick(self, seconds: float) -> None:
@@ -297,19 +299,26 @@ class Terminal(Lines):
 
     def line(self, text: str) -> None:
         """Show a line of output above the progress line."""
-        self._below.stop()
-        super().line(text)
-        self._below.start()
+        self._above(super().line, text)
 
     def note(self, text: str) -> None:
         """Show a note above the progress line."""
-        self._below.stop()
-        super().note(text)
-        self._below.start()
+        self._above(super().note, text)
 
     def close(self) -> None:
         """Remove the progress line."""
+        self._begun = False
         self._below.stop()
+
+    def _above(self, show: Callable[[str], None], text: str) -> None:
+        """Show a text above the progress line, if that has begun.
+
+        Two observers that draw at the same time would fill the screen.
+        """
+        self._below.stop()
+        show(text)
+        if self._begun:
+            self._below.start()
 
 
 def observer(*, quiet: bool, title: str, short: str = "") -> QuietObserver:

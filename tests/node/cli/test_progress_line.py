@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from localpuppet.node.cli import render
 from localpuppet.node.cli.progress_line import ProgressLine
 
 
@@ -35,3 +36,17 @@ def test_it_is_one_line_however_narrow_the_terminal_is(
     assert shown.count("\n") == 2, "one line a stop"
     assert (title if len(title) < 20 else "a title that is far lo…") in shown
     assert "12s" in shown
+
+
+def test_a_note_does_not_begin_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What prepares a run only notes: its line would stay, and another one draws below it."""
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    observer = render.Terminal("prepares")
+    observer.note("rolled back")
+    assert screen.getvalue() == "# rolled back\n"
+    observer.begin()
+    observer.note("another")
+    observer.close()
+    assert "prepares" in screen.getvalue().partition("# another\n")[2], "it is drawn again"
