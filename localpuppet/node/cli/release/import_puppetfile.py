@@ -177,9 +177,10 @@ def _show(
             "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
             err=err,
         )
+    verb = "would remove" if check else "removed"
     removed = [name for name, change in result.changes.items() if change == "removed"]
     for name in removed:
-        render.say(f"# {name} was in the manifest and is not in the Puppetfile", err=True)
+        render.say(f"# {verb} {name}: it is not in the Puppetfile", err=True)
     taken = len(result.choices) - len(result.left)
     total = render.counted(len(result.choices), "module")
     wrote = f"wrote {output}: " if output is not None and not check else ""

@@ -195,11 +195,14 @@ def _git(
     if ref == CONTROL:
         kind, ref = "branch", options.get("default_branch", "")
         if not ref:
-            raise InvalidInputError("is at the control repository's own branch: name one")
-        notes.append(f":control_branch is not known to a release: {ref} is default_branch")
+            raise InvalidInputError(
+                "is at the control repository's own branch", hint="name a branch or default_branch"
+            )
+        notes.append(f":control_branch has no meaning in a release: {ref} is taken")
+    unsure = f", and its repository {f'did not answer: {unasked}' if unasked else 'was not asked'}"
     if not ref:
         kind, ref = "branch", _default(refs)
-        unsure = "" if refs is not None else ", and its repository was not asked"
+        unsure = "" if refs is not None else unsure
         notes.append(f"names no ref: {ref} is taken{unsure}")
     if rules.use_tags and kind != "tag":
         return _at_tag(url, kind, ref, refs), "", notes
@@ -212,7 +215,7 @@ def _git(
             raise InvalidInputError(f"its repository did not answer what {ref} is: {unasked}")
         if not rules.asking and not _VERSION.match(ref):
             return None, f"{kind} {ref}", [*notes, "its repository was not asked what that is"]
-        return _module(url, "tag", ref), f"tag {ref}", [*notes, f"not asked: is {ref} a tag?"]
+        return _module(url, "tag", ref), f"tag {ref}", [*notes, f"{ref} is taken as a tag{unsure}"]
     return _asked(url, ref, refs, notes)
 
 

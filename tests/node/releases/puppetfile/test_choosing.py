@@ -19,10 +19,13 @@ REFS = {
 }
 
 
-def chosen(text: str, refs: dict[str, str] | None = None, **rules: bool) -> EntryChoice:
+def chosen(
+    text: str, refs: dict[str, str] | None = None, unasked: str = "", **rules: bool
+) -> EntryChoice:
     (entry,) = parse(text).entries
     more = {"allow_file": False, "use_tags": False, "asking": refs is not None, **rules}
-    return choose(entry, rules=ImportRules(paths=("modules",), **more), refs=refs)
+    rules_of_import = ImportRules(paths=("modules",), **more)
+    return choose(entry, rules=rules_of_import, refs=refs, unasked=unasked)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_taken(text: str, fields: dict[str, str]) -> None:
         ("tag: 'v7'", ()),
         (
             "branch: :control_branch",
-            (":control_branch is not known to a release: x is default_branch",),
+            (":control_branch has no meaning in a release: x is taken",),
         ),
     ],
 )
@@ -107,6 +110,15 @@ def test_without_an_answer_a_name_is_what_it_looks_like() -> None:
     unsure = chosen(f"mod 'ntp', git: '{URL}', ref: 'stable'")
     assert (unsure.left, unsure.module) == ("", None)
     assert unsure.notes == ("its repository was not asked what that is",)
+
+
+def test_a_repository_that_does_not_answer_is_named_with_the_reason() -> None:
+    refused = "connection refused"
+    version = chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'", unasked=refused)
+    nothing = chosen(f"mod 'ntp', git: '{URL}'", unasked=refused)
+    silent = f"and its repository did not answer: {refused}"
+    assert version.notes == (f"v1.2.0 is taken as a tag, {silent}",)
+    assert nothing.notes == (f"names no ref: master is taken, {silent}",)
 
 
 @pytest.mark.parametrize(
