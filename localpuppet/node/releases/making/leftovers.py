@@ -11,7 +11,8 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.layout.composing import ReleaseLayout
 from localpuppet.node.releases.making.own_modules import is_module
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
-from localpuppet.node.releases.puppetfile.choosing import ImportRules
+from localpuppet.node.releases.module import ForgeModule, Module
+from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, must_ask
 from localpuppet.node.releases.puppetfile.importing import import_modules
 from localpuppet.node.releases.puppetfile.parsing import parse
 
@@ -32,7 +33,7 @@ _OF_MODULES = ("lib/**/*.rb", "facts.d/*", "files/**/*", "templates/**/*")
 
 
 def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
-    """Return the Puppetfile entries that the manifest lacks, a line each.
+    """Return the Puppetfile entries that the manifest lacks or pins otherwise, a line each.
 
     Args:
         directory: The release.
@@ -53,7 +54,29 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
         for choice in imported.choices
         if choice.name not in manifest.modules
     ]
+    notes += [
+        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is at {choice.pinned_by}, and not in the"
+        " manifest (run 'localpuppet release import')"
+        for choice in imported.choices
+        if (locked := manifest.modules.get(choice.name)) and _is_moved(choice, locked, rules)
+    ]
     return notes + [f"{PUPPETFILE}:{line}: {note}" for line, note in puppetfile.notes.items()]
+
+
+def _is_moved(choice: EntryChoice, locked: Module, rules: ImportRules) -> bool:
+    """Return whether a Puppetfile entry certainly names another version than the manifest.
+
+    No repository is asked: the branch of an entry without a ref, and the tag at a commit, are
+    unknown.
+    """
+    named = choice.module
+    if named is None or named == locked:
+        return False
+    if isinstance(named, ForgeModule) or isinstance(locked, ForgeModule):
+        return named.fields != locked.fields
+    is_guessed = named.kind == "branch" and must_ask(choice.entry, rules) is not None
+    is_at_commit = named.kind != "tag" and locked.kind == "tag"
+    return named.url != locked.url or not (is_guessed or is_at_commit or named.ref == locked.ref)
 
 
 def unused_code(

@@ -1,6 +1,7 @@
 """release check: Hiera's data, what a release does not use, and catalogs of given nodes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from localpuppet.node.releases.making.compiling import read_facts
 from localpuppet.node.releases.making.data import MAX_WARNINGS, check_data
 from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.module import parse_module
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
 
@@ -25,6 +27,7 @@ hierarchy:
   - {name: Machine, paths: [/etc/secrets.yaml, "/srv/%{role}.yaml"]}
   - {name: Each, path: x.yaml, datadir: "%{environment}/data"}
 """
+REPOSITORY = "https://git.example.com/ntp"
 NO_MODULES = Manifest(modulepath=(), modules={})
 CONTROL = Manifest(modulepath=(), modules={}, moduledir="modules")
 
@@ -132,6 +135,38 @@ def test_what_import_left_is_said_again(tmp_path: Path) -> None:
         "Puppetfile:3: 'if x then' is Ruby code ('--evaluate' runs it)",
     ]
     assert left_of_puppetfile(tmp_path / "elsewhere", NO_MODULES) == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields", "is_named"),
+    [
+        ("mod 'a/ntp', '2.0.0'", {"forge": "a/ntp", "version": "1.0.0"}, True),
+        ("mod 'a/ntp', '2.0.0'", {"forge": "a/ntp", "version": "2.0.0"}, False),
+        ("mod 'a/ntp', '2.0.0'", {"git": REPOSITORY, "tag": "v2.0.0"}, True),
+        (f"mod 'ntp', git: '{REPOSITORY}', tag: 'v2'", {"git": REPOSITORY, "tag": "v1"}, True),
+        (f"mod 'ntp', git: '{REPOSITORY}', tag: 'v2'", {"git": REPOSITORY, "tag": "v2"}, False),
+        (f"mod 'ntp', git: '{REPOSITORY}x', tag: 'v2'", {"git": REPOSITORY, "tag": "v2"}, True),
+        (f"mod 'ntp', git: '{REPOSITORY}', ref: 'v2.0'", {"git": REPOSITORY, "tag": "v1.0"}, True),
+        (f"mod 'ntp', git: '{REPOSITORY}', ref: 'x'", {"git": REPOSITORY, "branch": "x"}, False),
+        (f"mod 'ntp', git: '{REPOSITORY}'", {"git": REPOSITORY, "branch": "main"}, False),
+        (f"mod 'ntp', git: '{REPOSITORY}', branch: 'b'", {"git": REPOSITORY, "branch": "a"}, True),
+        (
+            f"mod 'ntp', git: '{REPOSITORY}', commit: '{'2' * 40}'",
+            {"git": REPOSITORY, "tag": "v1"},
+            False,
+        ),
+    ],
+)
+def test_a_pin_that_the_manifest_has_otherwise_is_named(
+    tmp_path: Path, entry: str, fields: dict[str, str], is_named: bool
+) -> None:
+    module = parse_module("ntp", fields, where="", allow_file=False)
+    manifest = replace(NO_MODULES, modules={"ntp": module})
+    warnings = left_of_puppetfile(tree(tmp_path, Puppetfile=f"{entry}\n"), manifest)
+    assert bool(warnings) is is_named
+    if is_named:
+        assert warnings[0].startswith("Puppetfile:1: ntp is at ")
+        assert warnings[0].endswith("not in the manifest (run 'localpuppet release import')")
 
 
 def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path) -> None:
