@@ -37,6 +37,18 @@ def test_a_release_is_the_same_as_itself(site: Node) -> None:
     assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
 
 
+def test_a_value_of_several_lines_is_one_line(site: Node, forge: Forge) -> None:
+    for tag in ("r2", "r3"):
+        note = f"class web {{ notify {{ 'motd': message => \"{tag}\\nthen\\n\" }} }}\n"
+        forge.repo("web").write({"web/manifests/init.pp": note})
+        forge.repo("web").commit({}, tag)
+    arguments = ["release", "diff", "web/tags/r2", "web/tags/r3", "--catalog"]
+    shown = site.run(*arguments, str(site.root / "input.yaml"))
+    assert shown.code == 0, shown.err
+    line = r"  ~ Notify[motd]  message: r2\nthen\n → r3\nthen\n"
+    assert line in shown.out.splitlines()
+
+
 CONTROL = {
     "manifest.yaml": "moduledir: modules\nmodulepath: [dist/tags/r7]\n"
     "modules:\n  ntp: {git: 'NTP', tag: v1}\n",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.text import one_line
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
 
 SHOWN = 40
+NEWLINE = r"\n"  # what shows the end of a line inside of a value
 
 
 @command("diff", exits={0: "success, with or without differences", 1: "", 3: "", 69: "", 75: ""})
@@ -95,12 +97,12 @@ def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> Na
 
 def _text(title: str, difference: NameDifference) -> str:
     lines = [click.style(title, bold=True)]
-    rows = [(click.style(f"  - {render.user_text(name)}", fg="red")) for name in difference.removed]
+    rows = [click.style(f"  - {one_line(name)}", fg="red") for name in difference.removed]
+    rows += [click.style(f"  + {one_line(name)}", fg="green") for name in difference.added]
     rows += [
-        (click.style(f"  + {render.user_text(name)}", fg="green")) for name in difference.added
-    ]
-    rows += [
-        click.style(f"  ~ {render.user_text(name)}", fg="yellow") + f"  {render.user_text(text)}"
+        click.style(f"  ~ {one_line(name)}", fg="yellow")
+        + "  "
+        + one_line(text.replace("\n", NEWLINE))
         for name, text in difference.changed.items()
     ]
     lines += rows[:SHOWN]
