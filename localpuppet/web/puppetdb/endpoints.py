@@ -6,8 +6,8 @@
 Example: `endpoint_of(["nodes", "web01", "facts", "os"])` selects facts of one node by name.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.values import Json
 
@@ -96,15 +96,57 @@ _PLAIN = {
     "event-counts": ApiEndpoint(
         entity="event_counts", allowed=_TYPICAL | _COUNTS, required=("summarize_by",)
     ),
+    "events": ApiEndpoint(entity="events", allowed=_TYPICAL | _DISTINCT),
     "aggregate-event-counts": ApiEndpoint(
         entity="aggregate_event_counts",
         allowed=_GLOBAL | _COUNTS | {"query"},
         required=("summarize_by",),
     ),
 }
-# Paths whose first segment below the entity narrows the query: the fields in order.
+# Paths whose segments below the entity narrow the query: the fields in order.
 _NARROWED = {"facts": ("name", "value"), "resources": ("type", "title")}
-_Rest = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowPath:
+    """The paths of a row of an entity, and what is below them.
+
+    Attributes:
+        name: The row's name in messages.
+        key: The field that names the row.
+        column: The field of other entities that has this name.
+        below: The paths of other entities below the row.
+        parts: The parts of the row, by path.
+    """
+
+    name: str
+    key: str = "certname"
+    column: str = "certname"
+    below: Collection[str] = ()
+    parts: Mapping[str, ApiEndpoint] = field(default_factory=dict)
+
+
+_ROWS = {
+    "catalogs": _RowPath(name="catalog", below=("edges", "resources")),
+    "environments": _RowPath(
+        name="environment",
+        key="name",
+        column="environment",
+        below=("facts", "resources", "reports", "events"),
+    ),
+    "factsets": _RowPath(name="factset", parts={"facts": ApiEndpoint(entity="factsets")}),
+    "nodes": _RowPath(name="node", below=("facts", "resources")),
+    "reports": _RowPath(
+        name="report",
+        key="hash",
+        column="report",
+        below=("events",),
+        parts={
+            part: ApiEndpoint(entity="reports", detail=part, allowed=_ONE)
+            for part in ("logs", "metrics")
+        },
+    ),
+}
 
 
 def endpoint_of(segments: Sequence[str]) -> ApiEndpoint | None:
@@ -116,91 +158,26 @@ def endpoint_of(segments: Sequence[str]) -> ApiEndpoint | None:
     if not segments:
         return ROOT
     name, rest = segments[0], segments[1:]
-    if not rest and name in _PLAIN:
-        return _PLAIN[name]
-    if name in _NARROWED:
-        return _narrowed(name, rest)
-    nested = _NESTED.get(name)
-    return None if nested is None else nested(rest)
-
-
-def _narrowed(name: str, rest: _Rest) -> ApiEndpoint | None:
-    fields = _NARROWED[name]
-    if len(rest) > len(fields):
-        return None
-    return ApiEndpoint(entity=name).below(*zip(fields, rest, strict=False))
-
-
-def _nodes(rest: _Rest) -> ApiEndpoint | None:
-    inner = _narrowed(rest[1], rest[2:]) if rest[1:2] and rest[1] in _NARROWED else None
-    return _of_node("node", "nodes", rest, inner)
-
-
-def _factsets(rest: _Rest) -> ApiEndpoint | None:
-    inner = ApiEndpoint(entity="factsets") if list(rest[1:]) == ["facts"] else None
-    return _of_node("factset", "factsets", rest, inner)
-
-
-def _catalogs(rest: _Rest) -> ApiEndpoint | None:
-    inner = _narrowed("resources", rest[2:]) if rest[1:2] == ["resources"] else None
-    if list(rest[1:]) == ["edges"]:
-        inner = ApiEndpoint(entity="edges")
-    return _of_node("catalog", "catalogs", rest, inner)
-
-
-def _of_node(name: str, entity: str, rest: _Rest, inner: ApiEndpoint | None) -> ApiEndpoint | None:
-    """Return the endpoint of an entity, of the row of one node, or of what is below that row."""
-    if len(rest) < 2:
-        return _one(entity, name, "certname", rest)
-    node = rest[0]
-    parent = Parent(name=name, entity=entity, field="certname", value=node)
-    return _child(inner, ("certname", node), parent)
-
-
-def _environments(rest: _Rest) -> ApiEndpoint | None:
-    if len(rest) < 2:
-        return _one("environments", "environment", "name", rest)
-    environment, inner = rest[0], None
-    if rest[1] in ("facts", "resources", "reports", "events"):
-        inner = endpoint_of(rest[1:])
-    parent = Parent(name="environment", entity="environments", field="name", value=environment)
-    return _child(inner, ("environment", environment), parent)
-
-
-def _reports(rest: _Rest) -> ApiEndpoint | None:
+    fields = _NARROWED.get(name, ())
+    if fields and len(rest) <= len(fields):
+        return ApiEndpoint(entity=name).below(*zip(fields, rest, strict=False))
     if not rest:
-        return ApiEndpoint(entity="reports")
-    parent = Parent(name="report", entity="reports", field="hash", value=rest[0])
-    if list(rest[1:]) == ["events"]:
-        return _child(_events([]), ("report", rest[0]), parent)
-    if len(rest) == 2 and rest[1] in ("logs", "metrics"):
-        inner = ApiEndpoint(entity="reports", detail=rest[1], allowed=_ONE)
-        return _child(inner, ("hash", rest[0]), parent)
-    return None
+        return ApiEndpoint(entity=name) if name in _ROWS else _PLAIN.get(name)
+    return _of_row(name, _ROWS[name], rest) if name in _ROWS else None
 
 
-def _events(rest: _Rest) -> ApiEndpoint | None:
-    return None if rest else ApiEndpoint(entity="events", allowed=_TYPICAL | _DISTINCT)
-
-
-def _one(entity: str, name: str, field: str, rest: _Rest) -> ApiEndpoint:
-    """Return the endpoint of all rows, or of the one with the name in the path."""
-    if not rest:
-        return ApiEndpoint(entity=entity)
-    return ApiEndpoint(entity=entity, only=((field, rest[0]),), single=name)
-
-
-def _child(inner: ApiEndpoint | None, only: tuple[str, Json], parent: Parent) -> ApiEndpoint | None:
-    if inner is None:
+def _of_row(entity: str, path: _RowPath, rest: Sequence[str]) -> ApiEndpoint | None:
+    """Return the endpoint of a row, of a part of it, or of what is below it."""
+    value, *inner = rest
+    if not inner:
+        if entity == "reports":
+            return None
+        return ApiEndpoint(entity=entity, only=((path.key, value),), single=path.name)
+    if inner[0] in path.below:
+        child, column = endpoint_of(inner), path.column
+    else:
+        child, column = path.parts.get("/".join(inner)), path.key
+    if child is None:
         return None
-    return replace(inner.below(only), parents=(parent, *inner.parents))
-
-
-_NESTED: dict[str, Callable[[_Rest], ApiEndpoint | None]] = {
-    "catalogs": _catalogs,
-    "environments": _environments,
-    "events": _events,
-    "factsets": _factsets,
-    "nodes": _nodes,
-    "reports": _reports,
-}
+    parent = Parent(name=path.name, entity=entity, field=path.key, value=value)
+    return replace(child.below((column, value)), parents=(parent, *child.parents))

@@ -3,19 +3,16 @@
 from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
-from localpuppet.fleet.inventory.query.client_query import parse_client_query
-from localpuppet.fleet.inventory.query.syntax import check_text
+from localpuppet.fleet.inventory.query.client_query import parse_client_query, parse_json
 from localpuppet.fleet.inventory.query.tree import (
-    Compare,
     Entity,
     Field,
-    Operator,
     Select,
     SortOrder,
     conjuncts,
+    is_equality,
 )
 from localpuppet.web.puppetdb.endpoints import ApiEndpoint, Parent
 from localpuppet.web.puppetdb.parameters import RequestParameters
@@ -50,12 +47,7 @@ class Question:
         return (
             select.entity is Entity.REPORTS
             and select.columns is None
-            and any(
-                isinstance(condition, Compare)
-                and condition.field.column == "certname"
-                and condition.operator is Operator.EQUAL
-                for condition in conjuncts(select.where)
-            )
+            and any(is_equality(condition, "certname") for condition in conjuncts(select.where))
         )
 
 
@@ -113,10 +105,7 @@ def _only(query: Json, only: tuple[tuple[str, Json], ...]) -> Json:
     """
     conditions: list[Json] = [["=", field, value] for field, value in only]
     if isinstance(query, str):
-        try:
-            query = loads(check_text(query))
-        except ValueError as error:
-            raise InvalidInputError(f"the parameter 'query' is not JSON: {error}") from error
+        query = parse_json(query, "query")
     if query in (None, []):
         return ["and", *conditions]
     if not isinstance(query, list) or query[0] not in ("extract", "from"):

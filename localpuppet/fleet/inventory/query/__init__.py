@@ -3,6 +3,5 @@
 decides: `answering`, `ast_form`, `budget`, `client_query`, `columns`, `functions`, `node_facts`,
     `parts`, `pql`, `records`, `syntax`, `tree`.
 private: `comparing`, `conditions`, `discovery`, `dotted`, `evaluating`, `fact_filter`, `grouping`,
-    `hints`, `paging`, `patterns`, `puppetdb`, `record_hints`, `resource_scope`, `rows`, `scanning`,
-    `shaping`.
+    `hints`, `paging`, `patterns`, `record_hints`, `resource_scope`, `rows`, `scanning`, `shaping`.
 """

@@ -42,6 +42,7 @@ from localpuppet.fleet.inventory.query.tree import (
     TimeValue,
     check_size,
     equal,
+    is_equality,
 )
 
 _KNOWN = {entity.value: entity for entity in Entity}
@@ -144,8 +145,7 @@ def _or(parts: tuple[Condition, ...]) -> Condition:
     names = [
         part.value
         for part in parts
-        if isinstance(part, Compare) and part.field == CERTNAME and isinstance(part.value, str)
-        if part.operator is Operator.EQUAL
+        if is_equality(part, "certname") and isinstance(part.value, str)
     ]
     if len(names) < len(parts) or len(names) > MAX_VALUES:
         return Or(parts=parts)

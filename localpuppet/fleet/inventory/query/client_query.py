@@ -71,7 +71,7 @@ def _select(query: Json, entity: Entity | None) -> Select:
     if isinstance(query, str):
         if entity is None and not query.lstrip().startswith("["):
             return parse_pql(query)
-        query = _json(query, "query") if query.strip() else None
+        query = parse_json(query, "query") if query.strip() else None
     if query is None or query == []:
         if entity is None:
             raise InvalidInputError("the parameter 'query' is missing")
@@ -83,7 +83,12 @@ def _select(query: Json, entity: Entity | None) -> Select:
     return parse_array(["from", entity.value, query])
 
 
-def _json(text: str, name: str) -> Json:
+def parse_json(text: str, name: str) -> Json:
+    """Return the value of a parameter.
+
+    Raises:
+        InvalidInputError: It is not JSON, or a query cannot have the value.
+    """
     try:
         value: Json = loads(check_text(text))
     except ValueError as error:
@@ -106,7 +111,7 @@ def _number(parameters: Mapping[str, Json], name: str, least: int) -> int | None
 
 
 def _orders(value: Json) -> list[Json]:
-    listed = _json(value, "order_by") if isinstance(value, str) else value
+    listed = parse_json(value, "order_by") if isinstance(value, str) else value
     if listed is None:
         return []
     orders: list[Json] = []

@@ -19,6 +19,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Operator,
     Select,
     conjuncts,
+    is_equality,
 )
 from localpuppet.fleet.inventory.reading import Scalar
 
@@ -63,15 +64,10 @@ def fact_names(entity: Entity, where: Condition) -> frozenset[str] | None:
     for condition in conjuncts(where):
         if isinstance(condition, OneOf) and condition.field.column == "name":
             return frozenset(item for item in condition.values if isinstance(item, str))
-        if not isinstance(condition, Compare) or condition.operator is not Operator.EQUAL:
-            continue
-        value = condition.value
-        if condition.contrary:
-            continue
-        if condition.field.column == "name" and isinstance(value, str):
-            return frozenset({value})
-        if condition.field.column == "path" and isinstance(value, list) and value:
-            return frozenset({str(value[0])})
+        if is_equality(condition, "name") and isinstance(condition.value, str):
+            return frozenset({condition.value})
+        if is_equality(condition, "path") and isinstance(condition.value, list):
+            return frozenset(map(str, condition.value[:1]))
     return None
 
 

@@ -12,7 +12,6 @@ Example: `type = "Nagios_host" and exported = true` is in entries, `type = "Pack
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
@@ -27,13 +26,14 @@ from localpuppet.fleet.inventory.query.tree import (
     Field,
     InSelect,
     IsNull,
-    Not,
     OneOf,
-    Operator,
     Or,
     RelatedCondition,
     Select,
+    Value,
     conjuncts,
+    is_equality,
+    plain_fields,
     walk,
 )
 
@@ -172,7 +172,7 @@ def scope_of(condition: Condition) -> ResourceScope:
     kinds = [
         item.value
         for item in conjuncts(condition)
-        if isinstance(item, Compare) and _is_equal(item, "type") and isinstance(item.value, str)
+        if is_equality(item, "type") and isinstance(item.value, str)
     ]
     return ResourceScope(
         classes=not _implies(condition, _is_exported) and (not kinds or CLASS in kinds),
@@ -195,54 +195,33 @@ def _is_class(condition: Condition) -> bool:
         return condition.field.column == "type" and all(
             value == CLASS for value in condition.values
         )
-    return _is_equal(condition, "type") and condition.value == CLASS
+    return is_equality(condition, "type") and condition.value == CLASS
 
 
 def _is_exported(condition: Condition) -> bool:
-    return _is_equal(condition, "exported") and condition.value is True
+    return is_equality(condition, "exported") and condition.value is True
 
 
 def _is_not_exported(condition: Condition) -> bool:
-    return _is_equal(condition, "exported") and condition.value is False
-
-
-def _is_equal(condition: Condition, column: str) -> TypeGuard[Compare]:
-    return (
-        isinstance(condition, Compare)
-        and condition.field.column == column
-        and condition.operator is Operator.EQUAL
-        and not condition.contrary
-    )
+    return is_equality(condition, "exported") and condition.value is False
 
 
 def _fields(condition: Condition) -> list[Field]:
     """Return the fields of the row itself that a condition uses."""
     fields: list[Field] = []
-    waiting = [condition]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, And | Or):
-            waiting.extend(item.parts)
-        elif isinstance(item, Not):
-            waiting.append(item.part)
-        elif isinstance(item, Compare | IsNull | OneOf):
+    for item, _ in walk(condition, inner=False):
+        if isinstance(item, Compare | IsNull | OneOf):
             fields.append(item.field)
         elif isinstance(item, InSelect):
             fields.extend(item.fields)
         elif isinstance(item, RelatedCondition):
-            fields.extend(Field(column=name, text=name) for name in item.columns)
+            fields.extend(plain_fields(item.columns))
     return fields
 
 
 def _types(condition: Condition) -> list[str]:
-    types: list[str] = []
+    types: list[Value] = []
     for item, _ in walk(condition):
-        if (
-            isinstance(item, Compare)
-            and item.field.column == "type"
-            and isinstance(item.value, str)
-        ):
-            types.append(item.value)
-        if isinstance(item, OneOf) and item.field.column == "type":
-            types += [value for value in item.values if isinstance(value, str)]
-    return types
+        if isinstance(item, Compare | OneOf) and item.field.column == "type":
+            types += item.values if isinstance(item, OneOf) else (item.value,)
+    return [value for value in types if isinstance(value, str)]

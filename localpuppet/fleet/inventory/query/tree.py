@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
@@ -338,8 +339,23 @@ def check_size(condition: Condition) -> Condition:
     return condition
 
 
-def walk(condition: Condition) -> Iterator[tuple[Condition, int]]:
-    """Yield a condition and all its parts with their depths; not recursive."""
+def is_equality(condition: Condition, column: str) -> TypeGuard[Compare]:
+    """Whether a condition is that a column equals a value."""
+    return (
+        isinstance(condition, Compare)
+        and condition.field.column == column
+        and condition.operator is Operator.EQUAL
+        and not condition.contrary
+    )
+
+
+def walk(condition: Condition, *, inner: bool = True) -> Iterator[tuple[Condition, int]]:
+    """Yield a condition and all its parts with their depths; not recursive.
+
+    Args:
+        condition: The condition.
+        inner: Whether the conditions on rows of subqueries are among the parts.
+    """
     waiting = [(condition, 1)]
     while waiting:
         item, level = waiting.pop()
@@ -348,9 +364,9 @@ def walk(condition: Condition) -> Iterator[tuple[Condition, int]]:
             waiting.extend((part, level + 1) for part in item.parts)
         elif isinstance(item, Not):
             waiting.append((item.part, level + 1))
-        elif isinstance(item, RelatedCondition):
+        elif inner and isinstance(item, RelatedCondition):
             waiting.append((item.where, level + 1))
-        elif isinstance(item, InSelect):
+        elif inner and isinstance(item, InSelect):
             waiting.append((item.select.where, level + 1))
 
 

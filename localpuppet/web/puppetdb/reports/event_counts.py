@@ -18,8 +18,9 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
-from localpuppet.base.formats.strict_json import loads, loads_again
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.client_query import parse_json
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
@@ -168,12 +169,7 @@ def _filter(value: Json) -> _Holds:
         InvalidInputError: It is malformed.
     """
     if isinstance(value, str):
-        try:
-            value = loads(value)
-        except ValueError as error:
-            raise InvalidInputError(
-                f"the parameter 'counts_filter' is not JSON: {error}"
-            ) from error
+        value = parse_json(value, "counts_filter")
     if value is None:
         return lambda _: True
     check_values(value)

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from sqlite3 import Connection
 from threading import Lock
 
-from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import NodeRow
@@ -15,11 +14,15 @@ from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables import report_queries
-from localpuppet.web.dashboard.tables.dated import parts_of
 from localpuppet.web.dashboard.tables.report_queries import LatestRun
 from localpuppet.web.dashboard.tables.run_table import MILLI
 from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
-from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
+from localpuppet.web.puppetdb.reports.report_hash import (
+    hash_of,
+    node_digits,
+    parse_hash,
+    report_hash,
+)
 from localpuppet.web.puppetdb.reports.report_plan import (
     ReportPlan,
     ReportState,
@@ -127,9 +130,8 @@ class RunRecords:
                 row = state.rows[node] = _latest_row(state.latest[node], state.profiles)
             return row
         missing = state.missing[node]
-        hash_ = hash_of(node, *parts_of(RunId(missing.run)))
-        profile, end = profile_row(missing), show_epoch(missing.at)
-        return {"certname": node, **node_columns(profile, hash_, end)}
+        hash_, end = report_hash(node, missing.run), show_epoch(missing.at)
+        return {"certname": node, **node_columns(profile_row(missing), hash_, end)}
 
     def _names(self, connection: Connection, hint: RecordHint) -> frozenset[str] | None:
         """Return the nodes that a query names, also by the hashes of reports; `None` for all."""
