@@ -45,6 +45,20 @@ from localpuppet.web.puppetdb.request_reading import (
 
 # The version of PuppetDB whose queries the API has; clients compare it with their minimum.
 VERSION = "8.8.1"
+_LATEST = {"newer": False, "version": VERSION, "link": None}
+_STATUS = {
+    "service_version": VERSION,
+    "service_status_version": 1,
+    "detail_level": "info",
+    "state": "running",
+    "status": {
+        "maintenance_mode?": False,
+        "queue_depth": 0,
+        "read_db_up?": True,
+        "write_db_up?": True,
+    },
+    "active_alerts": [],
+}
 QUERY = "/pdb/query/"
 CHUNK = 64 * 1024
 # Seconds for the log of a node in the answer to a query.
@@ -85,8 +99,8 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
     api, every = _Api(parts), ["GET", "POST"]
     shown = Starlette(
         routes=[
-            Route("/pdb/meta/v1/version", api.version),
-            Route("/pdb/meta/v1/version/latest", api.latest),
+            _constant("/pdb/meta/v1/version", {"version": VERSION}),
+            _constant("/pdb/meta/v1/version/latest", _LATEST),
             Route("/pdb/meta/v1/server-time", api.server_time),
             Route(QUERY + "{path:path}", api.query, methods=every),
             Route("/pdb/cmd/v1", api.command, methods=every),
@@ -94,13 +108,22 @@ def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
             Route("/metrics/v1/mbeans/{name:path}", api.metrics_v1),
             Route("/metrics/v2/list", api.metrics_list),
             Route("/metrics/v2/read/{name:path}", api.metrics_read),
-            Route("/status/v1/services", api.services),
-            Route("/status/v1/services/puppetdb-status", api.status),
+            _constant("/status/v1/services", {"puppetdb-status": _STATUS}),
+            _constant("/status/v1/services/puppetdb-status", _STATUS),
         ],
         exception_handlers={LocalpuppetError: _failed, HTTPException: _missing},
     )
     shown.router.redirect_slashes = False  # as in PuppetDB
     return AccessMiddleware(shown, rule, _rejected)
+
+
+def _constant(path: str, value: object) -> Route:
+    """Return a route whose answer is always the same."""
+
+    async def respond(_: Request) -> Response:
+        return json_response(value)
+
+    return Route(path, respond)
 
 
 def _rejected(refusal: AccessRefusal) -> Response:
@@ -132,20 +155,8 @@ class _Api:
         self._parts = parts
         self._reading = RequestReading(parts.body_patience)
 
-    async def version(self, _: Request) -> Response:
-        return json_response({"version": VERSION})
-
-    async def latest(self, _: Request) -> Response:
-        return json_response({"newer": False, "version": VERSION, "link": None})
-
     async def server_time(self, _: Request) -> Response:
         return json_response({"server_time": show_epoch(self._now())})
-
-    async def services(self, _: Request) -> Response:
-        return json_response({"puppetdb-status": self._status()})
-
-    async def status(self, _: Request) -> Response:
-        return json_response(self._status())
 
     async def command(self, _: Request) -> Response:
         return refused(403, _READ_ONLY)
@@ -169,21 +180,6 @@ class _Api:
 
     def _now(self) -> float:
         return self._parts.clock.now().timestamp()
-
-    def _status(self) -> dict[str, object]:
-        return {
-            "service_version": VERSION,
-            "service_status_version": 1,
-            "detail_level": "info",
-            "state": "running",
-            "status": {
-                "maintenance_mode?": False,
-                "queue_depth": 0,
-                "read_db_up?": True,
-                "write_db_up?": True,
-            },
-            "active_alerts": [],
-        }
 
     async def query(self, request: Request) -> Response:
         segments = segments_below(QUERY, request)

@@ -58,11 +58,11 @@ def compiled(condition: Condition, subqueries: Subqueries, *, by_node: bool) -> 
     if isinstance(condition, Not):
         return _negated(compiled(condition.part, subqueries, by_node=by_node))
     if isinstance(condition, Compare):
-        return _compare(condition, subqueries.compare)
+        return _compare(condition, subqueries.budget.compare)
     if isinstance(condition, IsNull):
-        return _is_null(condition, subqueries.compare)
+        return _is_null(condition, subqueries.budget.compare)
     if isinstance(condition, OneOf):
-        return _one_of(condition, subqueries.compare)
+        return _one_of(condition, subqueries.budget.compare)
     if isinstance(condition, RelatedCondition):
         if by_node and is_in_entries(condition):
             return _related(condition, subqueries)
@@ -138,7 +138,7 @@ def _test(condition: Compare) -> Callable[[Json], bool | None]:
     elif operator is Operator.PATH_MATCH:
         test = _path_match(wanted)
     elif operator is Operator.EQUAL and condition.field.column in NESTED and _is_json(wanted):
-        test = _containing(wanted)
+        test = lambda actual: contains(actual, wanted)  # noqa: E731 - one of four
     else:
         test = lambda actual: compare(actual, operator, wanted)  # noqa: E731 - one of four
     if not condition.contrary:
@@ -159,13 +159,6 @@ def _lowered(value: Value) -> Value:
 
 def _is_json(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | list | dict)
-
-
-def _containing(wanted: object) -> Callable[[Json], bool | None]:
-    def test(actual: Json) -> bool:
-        return contains(actual, wanted)
-
-    return test
 
 
 def contains(actual: Json, wanted: object) -> bool:
@@ -259,7 +252,7 @@ def _related(condition: RelatedCondition, subqueries: Subqueries) -> Holds:
 
     def has_match(node: NodeRows, names: frozenset[str] | None) -> bool:
         for row in node.rows(condition.entity, names, scope):
-            subqueries.see()
+            subqueries.budget.see()
             if inner(row, node) is True:
                 return True
         return False

@@ -97,6 +97,9 @@ class Evaluation:
         reader: The entries, read once for the query and once for each subquery.
         records: The rows that entries do not have; `None` for none.
         limits: The limits of the query.
+
+    Attributes:
+        budget: What the query may still use.
     """
 
     def __init__(
@@ -106,10 +109,8 @@ class Evaluation:
         limits: QueryLimits | None = None,
     ) -> None:
         self._limits = limits or QueryLimits()
-        self._budget = QueryBudget(self._limits)
-        self._scanner = Scanner(
-            reader, records or NoRecords(), budget=self._budget, subqueries=self
-        )
+        self.budget = QueryBudget(self._limits)
+        self._scanner = Scanner(reader, records or NoRecords(), subqueries=self)
         # By identity: a condition is not hashable.
         self._answered: dict[int, tuple[InSelect, set[tuple[str, ...]]]] = {}
 
@@ -142,7 +143,7 @@ class Evaluation:
         for row in self._page(select, scan):
             room.take(row.text)
             kept.append(row)
-            self._budget.check_rows(len(kept))
+            self.budget.check_rows(len(kept))
         owners = [row.name for row in kept if row.name]
         return QueryAnswer(
             texts=[row.text for row in kept],
@@ -190,22 +191,6 @@ class Evaluation:
             self._answered[id(condition)] = (condition, self._values(condition))
         return self._answered[id(condition)][1]
 
-    def see(self) -> None:
-        """Count a row that a condition looks at.
-
-        Raises:
-            InvalidInputError: These are too many.
-        """
-        self._budget.see()
-
-    def compare(self) -> None:
-        """Count a value that a condition compares.
-
-        Raises:
-            QueryDeadlineError: The deadline is over.
-        """
-        self._budget.compare()
-
     def _scan(self, select: Select, *, total: bool = False) -> QueryScan:
         check_sources(select, self._scanner.entities)
         return self._scanner.scan(select, total=total)
@@ -231,7 +216,7 @@ class Evaluation:
         keys: set[tuple[str, ...]] = set()
         for row in rows:
             if row not in keys:
-                self._budget.keep_value()
+                self.budget.keep_value()
                 keys.add(row)
         return keys
 
@@ -239,7 +224,7 @@ class Evaluation:
         self, select: Select, scan: QueryScan, names: set[str] | None = None
     ) -> list[dict[str, Json]]:
         """Return a row for each group; add the nodes of their rows to `names`."""
-        groups = Groups(select, self._budget)
+        groups = Groups(select, self.budget)
         for hit in scan.hits:
             times = hit.row.values["count"] if scan.counted else 1
             groups.add(hit.row, times=times if isinstance(times, int) else 1)
@@ -275,14 +260,14 @@ class Evaluation:
                 continue
             kept.append(shape.shown(hit, order))
             size += len(kept[-1].text) + 1
-            is_full = self._budget.is_full(len(kept), size)
+            is_full = self.budget.is_full(len(kept), size)
             if is_full or (end is not None and len(kept) >= 2 * end + SPARE):
                 kept.sort(key=by_order)
                 kept = kept[:end]
                 worst = kept[-1].order if kept and len(kept) == end else None
                 size = sum(len(row.text) + 1 for row in kept)
                 if is_full:
-                    self._budget.check_half(len(kept), size)
+                    self.budget.check_half(len(kept), size)
         kept.sort(key=by_order)
         return kept[:end]
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.fleet.inventory.query.budget import QueryBudget
 from localpuppet.fleet.inventory.query.comparing import number_in
 from localpuppet.fleet.inventory.query.node_facts import may_be_derived
 from localpuppet.fleet.inventory.query.tree import (
@@ -25,18 +26,16 @@ from localpuppet.fleet.inventory.reading import Scalar
 
 
 class Subqueries(Protocol):
-    """Evaluates the subqueries of a condition."""
+    """Evaluates the subqueries of a condition.
+
+    Attributes:
+        budget: What the query may still use.
+    """
+
+    budget: QueryBudget
 
     def values(self, condition: InSelect) -> Collection[tuple[str, ...]]:
         """Return the rows of a subquery, each as a tuple with its values as JSON texts."""
-        ...
-
-    def see(self) -> None:
-        """Count a row that the condition looks at."""
-        ...
-
-    def compare(self) -> None:
-        """Count a value that the condition compares."""
         ...
 
 

@@ -7,7 +7,6 @@ from itertools import islice
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import NODE
-from localpuppet.fleet.inventory.query.budget import QueryBudget
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS
 from localpuppet.fleet.inventory.query.conditions import Holds, compiled
 from localpuppet.fleet.inventory.query.hints import (
@@ -61,7 +60,6 @@ class Scanner:
     Args:
         reader: The entries.
         records: The rows that entries do not have.
-        budget: What the query may still use.
         subqueries: Evaluates subqueries.
     """
 
@@ -70,12 +68,11 @@ class Scanner:
         reader: InventoryReader,
         records: RecordSource,
         *,
-        budget: QueryBudget,
         subqueries: Subqueries,
     ) -> None:
         self._reader = reader
         self._records = records
-        self._budget = budget
+        self._budget = subqueries.budget
         self._subqueries = subqueries
         self.entities = frozenset(records.entities)
 
