@@ -2,5 +2,4 @@
 
 decides: `rules`.
 acts: `answers`, `collecting`, `keeping`.
-private: `asking`.
 """

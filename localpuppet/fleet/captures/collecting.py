@@ -1,4 +1,4 @@
-"""Collect the captures of nodes in a directory: one private file for each node.
+"""Collect the captures of nodes (right `capture`) in a directory: one private file for each node.
 
 - A file is replaced whole, or not at all. A capture that did not change leaves its file alone.
 - A node that does not answer, refuses or sends something invalid leaves its earlier file, and is
@@ -9,15 +9,41 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.machine.files import disk_errors, make_private, write_durably
-from localpuppet.fleet.captures.asking import ask_capture, read_capture
+from localpuppet.fleet.captures.keeping import MAX_PACKED
+from localpuppet.fleet.requests.chunked import invalid_reply, request_chunks
 from localpuppet.fleet.requests.client import RequestClient
+from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
 
 # Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
 # `keeping.MAX_PACKED` bytes, an unpacked one `node.preview.capture.MAX_BYTES`.
 AT_ONCE, UNPACKED = 64, 2
+
+
+async def ask_capture(client: RequestClient, node: NodeName, *, patience: float) -> bytes:
+    """Return the packed capture of a node; `read_capture` reads it.
+
+    Args:
+        client: Sends the requests.
+        node: The node.
+        patience: Seconds to wait for each reply.
+
+    Raises:
+        UnavailableError: The node is unresponsive, refuses, or sent something invalid.
+    """
+    reply = await request_chunks(client, node, "capture", most=MAX_PACKED, patience=patience)
+    return reply.data
+
+
+def read_capture(node: NodeName, packed: bytes) -> NodeCapture:
+    """Return the capture that a node sent; raise `UnavailableError` if it is invalid."""
+    try:
+        return NodeCapture.parse(unpacked(packed, most=MAX_BYTES), node=node, where="JSON")
+    except (InvalidInputError, ValueError) as error:
+        raise invalid_reply(node, "capture", f"sent an invalid capture: {error}") from error
 
 
 async def collect_captures(

@@ -2,5 +2,4 @@
 
 decides: `document`.
 acts: `keeping`, `reading`.
-private: `asking`.
 """

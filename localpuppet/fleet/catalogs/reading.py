@@ -16,17 +16,42 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.asking import ask_catalog
 from localpuppet.fleet.catalogs.document import MAX_PACKED, CatalogHeader, NodeCatalog
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.inventory.chunks import fetch_chunks
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
+from localpuppet.fleet.records import from_record
+from localpuppet.fleet.requests.chunked import invalid_reply, request_chunks
 from localpuppet.fleet.requests.client import RequestClient
 
 # Seconds for each reply of a node.
 PATIENCE = 10.0
 FRESH = 10.0
 MAX_RECENT = 16 * 1024 * 1024
+
+
+async def ask_catalog(client: RequestClient, node: NodeName, *, patience: float) -> NodeCatalog:
+    """Return the catalog of a node.
+
+    Args:
+        client: Sends the requests.
+        node: The node.
+        patience: Seconds to wait for each reply.
+
+    Raises:
+        UnavailableError: The node is unresponsive, refuses, or sent something invalid.
+    """
+    reply = await request_chunks(client, node, "catalog", most=MAX_PACKED, patience=patience)
+    try:
+        header = from_record(CatalogHeader, reply.header)
+    except InvalidInputError as error:
+        raise invalid_reply(
+            node, "catalog", "sent an unknown answer (update localpuppet there)"
+        ) from error
+    try:
+        return NodeCatalog.checked(node, header, reply.data)
+    except InvalidInputError as error:
+        raise invalid_reply(node, "catalog", str(error)) from error
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,6 @@
 
 verbs: `agent`, `assign`, `bus`, `call`, `capture`, `inventory`, `keys`, `lease`, `nodes`,
     `permissions`, `record`, `requests`, `trigger`.
-shared by verbs: `additions`, `asking`, `node_table`, `nodes_watch`, `policies`, `progress`,
+shared by verbs: `additions`, `asking`, `node_table`, `nodes_watch`, `progress`,
     `render_reply`.
 """

@@ -8,5 +8,5 @@ decides: `amount`, `approving`, `checkpoint`, `deciding`, `delivery`, `events`, 
 acts: `checking`, `checkpoints`, `executing`, `fleet`, `journal`, `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
 inner packages: `changes`, `commands`, `node_runs`, `reporting`.
-private: `confirmations`, `deliveries`, `estimating`, `event_forms`, `nodes`, `notes`, `replies`.
+private: `confirmations`, `deliveries`, `estimating`, `event_forms`, `nodes`, `replies`.
 """

@@ -6,12 +6,15 @@
 - All nodes are released however this work ends, unless the process is killed or another
   controller takes the rollout over. After a kill, `run` with the journal's state continues.
 - Holds are renewed while the rollout runs.
-- `deciding` has the rules of what is next; `nodes` is the port to the nodes.
+- `deciding` has the rules of what is next; `nodes` is the port to the nodes, and `EventRecorder`
+  that to the journal and to the commands that operators send.
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
@@ -38,7 +41,6 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.node_runs.starting import NodeRunStarter
 from localpuppet.rollout.execution.nodes import Problems, RolloutNodes
-from localpuppet.rollout.execution.notes import EventRecorder
 from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.unready import can_do_without, why_not_ready
 from localpuppet.rollout.execution.until import late
@@ -47,6 +49,26 @@ from localpuppet.rollout.execution.until import late
 RENEW = 120.0
 _AGAIN = RolloutResumed()  # the next epoch, of an unnamed controller
 LETTING_GO = 2  # how often a node is asked to release its hold
+
+
+class EventRecorder(Protocol):
+    """Records the events of a rollout, and receives commands for it."""
+
+    def append(self, *events: Event) -> None:
+        """Append events: all are on the disk afterwards, or none is and this raises."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the time that the next event gets, UTC."""
+        ...
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver operators' commands, for as long as this is awaited.
+
+        Args:
+            take: Takes a command; returns why it is rejected, or empty once it is recorded.
+        """
+        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -9,6 +9,6 @@ acts: `app`, `fleet_feed`, `fleet`, `inventory_questions`, `live`, `remote_rollo
 touches the world: `memory`.
 inner packages: `history`, `lists`, `tables`.
 private: `action_views`, `diagram_views`, `difference_views`, `facts_tree`, `find_views`, `listing`,
-    `login`, `pages`, `pictures`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
+    `pages`, `pictures`, `reported_rollouts`, `rollout_action_views`, `rollout_actions`,
     `shared_answers`, `template_renderer`.
 """

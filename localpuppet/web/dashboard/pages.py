@@ -14,6 +14,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.roles.links import Links
 from localpuppet.rollout.execution.reporting.time_line import TimeLine
 from localpuppet.rollout.execution.reporting.view import RolloutView
+from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.access.rules import AccessRefusal, Visitor
 from localpuppet.web.dashboard.action_views import ActionViews
 from localpuppet.web.dashboard.diagram_views import DiagramViews
@@ -36,7 +37,6 @@ from localpuppet.web.dashboard.lists.rollouts import (
     reported_runs,
 )
 from localpuppet.web.dashboard.live import event_number
-from localpuppet.web.dashboard.login import LoginView
 from localpuppet.web.dashboard.pictures import Pictures
 from localpuppet.web.dashboard.report import RunLogTail, RunReport
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
@@ -53,6 +53,33 @@ MOST_DECISIONS = 50
 # Nodes that are named on each side of a node's links.
 MOST_NAMES = 100
 Known = TypeVar("Known")
+
+
+class LoginView:
+    """The view behind the link.
+
+    Args:
+        door: Knows the link and the sessions.
+        showing: Shows templates.
+    """
+
+    def __init__(self, door: LoopbackDoor, showing: TemplateRenderer) -> None:
+        self._door = door
+        self._showing = showing
+
+    async def enter(self, request: Request) -> Response:
+        """Exchange the secret of the link for a cookie."""
+        cookie = self._door.sessions.enter(request.query_params.get("key", ""))
+        if cookie is None:
+            return self._showing.problem(
+                403,
+                "This link is invalid or was used before.",
+                "It works once, for ten minutes. For a new link, start 'localpuppet web' again.",
+            )
+        # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
+        response = self._showing.page("entered.html")
+        response.set_cookie(self._door.cookie, cookie, httponly=True, samesite="strict")
+        return response
 
 
 class Pages:

@@ -16,7 +16,7 @@ from typing import Any
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.captures.asking import read_capture
+from localpuppet.fleet.captures.collecting import read_capture
 from localpuppet.fleet.captures.keeping import CaptureKeeper
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.catalogs.document import unpack_catalog

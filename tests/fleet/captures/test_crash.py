@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.fleet.captures.asking import read_capture
+from localpuppet.fleet.captures.collecting import read_capture
 from localpuppet.fleet.captures.keeping import CaptureKeeper
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.node.preview.nodes_directory import NodesDirectory

@@ -6,9 +6,9 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.layout import catalogs_of
-from localpuppet.fleet.catalogs.asking import ask_catalog
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, unpack_catalog
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
+from localpuppet.fleet.catalogs.reading import ask_catalog
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.requests.client import RequestClient

@@ -3,5 +3,5 @@
 decides: `choosing`, `entry`, `parsing`.
 acts: `importing`.
 touches the world: `evaluating`.
-private: `asking`, `origin`, `tokens`.
+private: `tokens`.
 """

@@ -14,7 +14,6 @@ from localpuppet.node.releases.forge.versions import Range
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
 from localpuppet.node.releases.module import ForgeModule, GitModule, Module
 from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
-from localpuppet.node.releases.puppetfile.origin import git_url
 
 CONTROL = "control_branch"
 _HEX = re.compile(r"[0-9a-f]{40}\Z")
@@ -30,6 +29,34 @@ _OTHERS = {
 _KNOWN = {"git", "tag", "ref", "commit", "branch", "default_branch", "default_branch_override"}
 _KNOWN |= {"install_path", "exclude_spec", "version", "type", "source"}
 _KINDS = ("tag", "commit", "ref", "branch")
+
+_USER = re.compile(r"(https?://)[^/@:]+@")
+
+
+def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
+    """Return the URL of a repository, and a note about what was changed in it.
+
+    Raises:
+        InvalidInputError: No URL of a manifest can express it.
+    """
+    note = ""
+    if text.startswith("git://"):
+        text, note = f"https://{text.removeprefix('git://')}", "git:// became https://"
+    elif text.startswith("http://"):
+        text, note = f"https://{text.removeprefix('http://')}", "http:// became https://"
+    elif text.startswith("git+ssh://"):
+        text, note = text.removeprefix("git+"), "git+ssh:// became ssh://"
+    if _USER.match(text):
+        text, note = _USER.sub(r"\1", text), "the user in the URL is left to git's configuration"
+    try:
+        return GitUrl.parse(text.rstrip("/"), where="", allow_file=allow_file), note
+    except InvalidInputError as error:
+        if "credentials" in str(error):
+            raise InvalidInputError("its URL holds a password", hint="use ssh keys") from error
+        raise InvalidInputError(
+            "its repository is not an https or ssh URL",
+            hint="use a URL that nodes reach; 'allow_file_urls: true' allows file:///",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

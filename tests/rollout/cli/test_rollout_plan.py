@@ -5,7 +5,7 @@ import click
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.requests.comparing import CatalogComparison
 from localpuppet.node.releases.difference import CatalogChanges
-from localpuppet.rollout.cli.catalogs_text import SHOWN, lines
+from localpuppet.rollout.cli.rollout_plan import SHOWN, lines
 
 
 def test_what_changes_where() -> None:
