@@ -25,6 +25,8 @@ from tests.rigs.waiting import wait_until
 BOOT = Path(__file__).with_name("boot.sh")
 COMMAND = "/usr/local/bin/localpuppet"
 PEER = "/srv/lb01"
+STATE = "/var/lib/localpuppet/cache"
+CACHE = ("puppet.json", "ruby/pack")
 ME, OTHER = "web01.example.com", "lb01.example.com"
 UNITS = "/etc/systemd/system"
 SINGLE = ("localpuppet-agent.service",)
@@ -134,6 +136,20 @@ class Machine:
     def copy(self, file: Path, path: str) -> None:
         """Copy a file of ours into the machine."""
         shutil.copy(file, f"/proc/{self.pid}/root{path}")
+
+    def restore_cache(self, kept: Path) -> None:
+        """Give the node what `keep_cache` kept: its first run neither asks Puppet nor is cold."""
+        for file in filter(lambda name: (kept / name).exists(), CACHE):
+            self._enter("sh", "-c", 'umask 077 && mkdir -p "${1%/*}"', "sh", f"{STATE}/{file}")
+            self.copy(kept / file, f"{STATE}/{file}")
+
+    def keep_cache(self, kept: Path) -> None:
+        """Keep what the node knows of the installed Puppet, and its compiled Ruby, if any."""
+        for file in filter(lambda name: not (kept / name).exists(), CACHE):
+            made = Path(f"/proc/{self.pid}/root{STATE}/{file}")
+            if self.pid and made.exists():
+                (kept / file).parent.mkdir(exist_ok=True)
+                shutil.copy2(made, kept / file)
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
