@@ -55,8 +55,8 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
         if choice.name not in manifest.modules
     ]
     notes += [
-        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is at {choice.pinned_by}, and not in the"
-        " manifest (run 'localpuppet release import')"
+        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is at {choice.pinned_by}, and at another"
+        " version in the manifest (run 'localpuppet release import')"
         for choice in imported.choices
         if (locked := manifest.modules.get(choice.name)) and _is_moved(choice, locked, rules)
     ]

@@ -226,7 +226,7 @@ def _git(
                 "is at the control repository's own branch", hint="name a branch or default_branch"
             )
         notes.append(f":control_branch has no meaning in a release: {ref} is taken")
-    unsure = f", and its repository {f'did not answer: {unasked}' if unasked else 'was not asked'}"
+    unsure = f", and its repository {unasked or 'was not asked'}"
     if not ref:
         kind, ref = "branch", _default(refs)
         unsure = "" if refs is not None else unsure

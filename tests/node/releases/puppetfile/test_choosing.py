@@ -113,10 +113,10 @@ def test_without_an_answer_a_name_is_what_it_looks_like() -> None:
 
 
 def test_a_repository_that_does_not_answer_is_named_with_the_reason() -> None:
-    refused = "connection refused"
+    refused = "did not answer: connection refused"
     version = chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'", unasked=refused)
     nothing = chosen(f"mod 'ntp', git: '{URL}'", unasked=refused)
-    silent = f"and its repository did not answer: {refused}"
+    silent = f"and its repository {refused}"
     assert version.notes == (f"v1.2.0 is taken as a tag, {silent}",)
     assert nothing.notes == (f"names no ref: master is taken, {silent}",)
 
