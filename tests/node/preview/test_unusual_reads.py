@@ -92,7 +92,7 @@ def test_providers_of_puppet_that_look_for_programs(tmp_path: Path) -> None:
     # ask Facter when they are loaded. What a module's own provider reads counts.
     provider = "Puppet::Type.type(:package).provide(:own) { %s }\n"
     files = {
-        "modules/m/lib/puppet/provider/package/own.rb": provider % "desc 'x'",
+        "modules/m/lib/puppet/provider/package/own.rb": provider % "require 'pty'",
         "site.pp": "package { 'a': ensure => installed }\n",
     }
     reads = {**files, "modules/m/lib/puppet/provider/package/own.rb": provider % "`/bin/true`"}

@@ -178,7 +178,7 @@ module LocalpuppetPreview
         feature = feature.to_path if feature.respond_to?(:to_path)
         return unless feature.is_a?(String)
 
-        Reads.impure("loads #{feature}") if MachineHooks::LIBRARIES.include?(feature) && Reads.from_release?
+        Reads.impure("loads #{feature}") if MachineHooks::LIBRARIES.include?(feature) && Reads.from_release? && !Reads.provider_loading?
         places = feature.start_with?('/', './', '../', '~') ? [feature] : $LOAD_PATH.map { |directory| File.join(directory.to_s, feature) }
         places.each do |place|
           next unless Reads.name(File.expand_path(place))

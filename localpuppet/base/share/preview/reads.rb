@@ -187,6 +187,13 @@ module LocalpuppetPreview
         false
       end
 
+      # Return whether the nearest code of the release is a provider that Ruby loads: its methods, which
+      # use the library, are not called by a compile.
+      def provider_loading?
+        nearest = caller_locations(2).find { |location| location.absolute_path&.start_with?(@release) }
+        !nearest.nil? && nearest.absolute_path.include?('/lib/puppet/provider/') && LOADED.include?(nearest.base_label)
+      end
+
       # Return the text with names of the release instead of paths.
       def named(text)
         @roots.reduce(text) { |result, (directory, name)| result.gsub("#{directory}/", name.empty? ? '' : "#{name}/") }
