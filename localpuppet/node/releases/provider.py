@@ -12,8 +12,8 @@ from localpuppet.node.releases.release import Release
 
 if TYPE_CHECKING:
     # A release that is on the node already needs none of these.
-    from localpuppet.node.releases.packages.ports import PackageTools
     from localpuppet.node.releases.packages.staging import PackageStaging
+    from localpuppet.node.releases.packages.tools import SystemPackageTools
     from localpuppet.node.releases.reading import InterfaceReader
     from localpuppet.node.releases.staging import Approve
 
@@ -36,7 +36,7 @@ class ReleaseProvider:
         offered: Callable[[ReleasePath], bool],
         resolve: Callable[[ReleasePath], Release],
         staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]",
-        tools: "Callable[[], PackageTools]",
+        tools: "Callable[[], SystemPackageTools]",
         reader: "Callable[[], InterfaceReader]",
         mutable: Callable[[ReleasePath], None] | None,
     ) -> None:

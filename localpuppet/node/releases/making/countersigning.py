@@ -7,7 +7,7 @@ left.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
@@ -15,20 +15,10 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.node.releases.git.names import TRAILER, Tag
 from localpuppet.node.releases.git.signatures import signature_kind
 from localpuppet.node.releases.git.tags import sources_of
-from localpuppet.node.releases.making.signing_tree import SigningTree
 from localpuppet.node.releases.making.tagging import keep_new
 
-
-class TaggedTree(SigningTree, Protocol):
-    """The work tree of the signing user; `releases.git.work_tree` implements it."""
-
-    def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
-        """Return id and bytes of the object of an annotated tag; `None` without one."""
-        ...
-
-    def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
-        """Sign the object of a tag; return the ref of the countersignature."""
-        ...
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +40,9 @@ class CountersignedTag:
     ref: str
 
 
-def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> CountersignedTag:
+def countersign(
+    tree: "GitWorkTree", tag: Tag, *, source: str | None, push: bool
+) -> CountersignedTag:
     """Countersign a tag as one more person.
 
     Args:
@@ -102,7 +94,9 @@ def _source(body: bytes, wanted: str | None, *, where: str) -> str:
     return ReleasePath.parse(sources[0], where=where)
 
 
-def _refuse_other_than_origins(tree: TaggedTree, tag: Tag, tag_object: str, *, where: str) -> None:
+def _refuse_other_than_origins(
+    tree: "GitWorkTree", tag: Tag, tag_object: str, *, where: str
+) -> None:
     theirs = tree.remote_tag(tag)
     if not theirs:
         raise InvalidInputError(

@@ -8,15 +8,17 @@ If a step fails, no tag is left.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import TRAILER, Tag
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
 from localpuppet.node.releases.making.checking import ReleaseCheck
-from localpuppet.node.releases.making.signing_tree import SigningTree
 from localpuppet.node.releases.source import ReleaseSource
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.git.work_tree import GitWorkTree
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
 _MATTERS = (
@@ -26,39 +28,6 @@ _MATTERS = (
     "enc.yaml",
     "hiera.yaml",
 )
-
-
-class TaggingWorkTree(SigningTree, Protocol):
-    """The git work tree of a release's maker; `releases.git.work_tree` implements it."""
-
-    @property
-    def commit(self) -> str:
-        """The checked-out commit."""
-        ...
-
-    def changes(self) -> Sequence[str]:
-        """Return the paths that differ from the commit, untracked ones included."""
-        ...
-
-    def tracked(self, name: str) -> bool:
-        """Return whether the commit has the file `name`."""
-        ...
-
-    def ignored(self, *patterns: str) -> Sequence[str]:
-        """Return files that git ignores, and that a tag therefore lacks."""
-        ...
-
-    def has_tag(self, tag: Tag) -> bool:
-        """Return whether the work tree has a tag."""
-        ...
-
-    def remote_url(self) -> str:
-        """Return the URL of the remote, or empty."""
-        ...
-
-    def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
-        """Make an annotated tag at a commit."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +48,7 @@ class Tagged:
 
 
 def tag_release(
-    tree: TaggingWorkTree,
+    tree: "GitWorkTree",
     tag: Tag,
     *,
     check: Callable[[], ReleaseCheck],
@@ -113,7 +82,7 @@ def tag_release(
     return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
 
 
-def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
+def keep_new(tree: "GitWorkTree", ref: str, *, sign: bool, push: bool) -> bool:
     """Keep a tag object that was just made, or remove it; return whether it carries a signature.
 
     Args:
@@ -145,7 +114,7 @@ def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
 
 
 def source_of_tag(
-    tree: TaggingWorkTree, sources: Mapping[str, ReleaseSource], *, named: str | None, sign: bool
+    tree: "GitWorkTree", sources: Mapping[str, ReleaseSource], *, named: str | None, sign: bool
 ) -> str | None:
     """Return the source that a new tag names; `None` if an unsigned tag names none.
 
@@ -196,7 +165,7 @@ def parse_release_tag(text: str) -> Tag:
     return tag
 
 
-def _refuse_uncommitted(tree: TaggingWorkTree) -> None:
+def _refuse_uncommitted(tree: "GitWorkTree") -> None:
     for name in (MANIFEST, LOCK):
         if not tree.tracked(name):
             if tree.ignored(name):
@@ -231,7 +200,7 @@ def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
         )
 
 
-def _refuse_existing(tree: TaggingWorkTree, tag: Tag, *, push: bool) -> None:
+def _refuse_existing(tree: "GitWorkTree", tag: Tag, *, push: bool) -> None:
     if tree.has_tag(tag):
         raise InvalidInputError(
             f"the tag {tag} exists already, and a release never changes",

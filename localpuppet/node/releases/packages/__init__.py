@@ -2,6 +2,5 @@
 
 acts: `building`, `directory`, `staging`.
 touches the world: `tools`.
-ports: `ports`.
 private: `naming`, `pack`.
 """

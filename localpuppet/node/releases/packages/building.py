@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
@@ -23,10 +23,12 @@ from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages import naming
 from localpuppet.node.releases.packages import pack as packs
 from localpuppet.node.releases.packages.naming import PackageDescription
-from localpuppet.node.releases.packages.ports import PackageTools
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 from localpuppet.node.releases.store import Store, tree_digest
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.packages.tools import SystemPackageTools
 
 # Tar headers hold 11 octal digits; RPM and dpkg-deb stop earlier. A commit may claim anything.
 MAX_TIME = 2**31 - 1
@@ -76,7 +78,7 @@ class Packager:
     staging: ReleaseStaging
     store: Store
     repository: Repository
-    tools: PackageTools
+    tools: "SystemPackageTools"
     directories: Sequence[Path]
 
     def build(

@@ -59,7 +59,13 @@ class SystemPackageTools:
         self._sleep = sleep
 
     def build_deb(self, tree: Path, control: str, target: Path, *, time: int) -> None:
-        """Build a Debian package; see `node.releases.packages.ports.PackageTools`.
+        """Build a Debian package of the files below `tree`.
+
+        Args:
+            tree: The files to install at `/`, with their final modes and times.
+            control: The control file.
+            target: The new file.
+            time: The current time of the build, seconds since 1970.
 
         Raises:
             StateError: dpkg-deb is missing or failed.
@@ -83,7 +89,14 @@ class SystemPackageTools:
     def build_rpm(
         self, tree: Path, spec: str, macros: Mapping[str, str], target: Path, *, time: int
     ) -> None:
-        """Build an RPM package; see `node.releases.packages.ports.PackageTools`.
+        """Build an RPM package of the files below `tree`; see `build_deb`.
+
+        Args:
+            tree: The files to install at `/`; the spec finds it in `LOCALPUPPET_TREE`.
+            spec: The spec.
+            macros: Macros that are defined for it.
+            target: The new file.
+            time: The current time of the build, seconds since 1970.
 
         Raises:
             InvalidInputError: rpmbuild would expand macros in the temporary directory's path.
@@ -117,7 +130,13 @@ class SystemPackageTools:
             publish(top / "built.rpm", target, mode=0o644)
 
     def install(self, package: Path) -> None:
-        """Install a package; see `node.releases.packages.ports.PackageTools`."""
+        """Install a package of a release on this machine; repeating it is harmless.
+
+        Raises:
+            InvalidInputError: The file is not regular, others could write it, or it is not a
+                package of a release.
+            StateError: dpkg or rpm is missing or failed.
+        """
         # Absolute, so that no name can be taken for an option.
         path = os.path.abspath(package)  # noqa: PTH100 - Path.resolve() follows links
         with open_user_file(Path(path), limit=MAX_PACKAGE) as file:
@@ -139,7 +158,7 @@ class SystemPackageTools:
         self._run(tool[0], tool[1:])
 
     def install_by_name(self, name: str, manager: str | Sequence[str]) -> None:
-        """Have the machine's package manager install a package; see `PackageTools`."""
+        """Have the machine's package manager install a package; see `install`."""
         command, last = tuple(manager), name
         if manager == APT_NAME:
             update, command = APT
