@@ -125,7 +125,7 @@ class MessageSigner:
         return jws.serialize_compact(header, payload, self._key.jwk, registry=registry).encode()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Verifier:
     """Verifies messages.
 

@@ -72,7 +72,9 @@ class Site:
     ) -> Any:
         rollout = RolloutReference(id=ID, epoch=epoch, step=step, caller=ALICE)
         return self.steps.run(
-            by, RunOnce(noop=noop, awaited_entries=after, noop_step=looked), rollout
+            by,
+            RunOnce(noop=noop, awaited_entries=after, noop_step=looked, rollout=rollout),
+            rollout,
         )
 
 
