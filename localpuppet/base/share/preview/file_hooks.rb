@@ -35,16 +35,20 @@ module LocalpuppetPreview
 
     # Hook the methods that Ruby has.
     def self.hook(target, names, &note)
-      present = names.select { |name| target.respond_to?(name, true) }
-      layer = Module.new do
-        present.each do |name|
-          define_method(name) do |*arguments, **options, &block|
-            note.call(*arguments, **options) if Reads.on?
-            super(*arguments, **options, &block)
+      target.singleton_class.prepend(layer(names.select { |name| target.respond_to?(name, true) }, note))
+    end
+
+    # Return methods that call `note`. They are called so often that a Hash for no keywords would count.
+    def self.layer(names, note)
+      Module.new do
+        names.each do |name|
+          define_method(name) do |*arguments, &block|
+            note.call(*arguments) if Reads.on?
+            super(*arguments, &block)
           end
+          ruby2_keywords(name) if respond_to?(:ruby2_keywords, true)
         end
       end
-      target.singleton_class.prepend(layer)
     end
 
     def self.install
@@ -90,16 +94,7 @@ module LocalpuppetPreview
 
     # Hook the methods that instances have.
     def self.hook_instances(target, names, &note)
-      present = names.select { |name| target.method_defined?(name) }
-      layer = Module.new do
-        present.each do |name|
-          define_method(name) do |*arguments, **options, &block|
-            note.call(*arguments, **options) if Reads.on?
-            super(*arguments, **options, &block)
-          end
-        end
-      end
-      target.prepend(layer)
+      target.prepend(layer(names.select { |name| target.method_defined?(name) }, note))
     end
 
     # Hook functions, which are private methods of each object and public ones of Kernel. Before Ruby 3, what is

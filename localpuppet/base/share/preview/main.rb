@@ -18,7 +18,7 @@ module LocalpuppetPreview
     # Seconds that a child has to exit after its result, and between two looks.
     PATIENCE = 1.0
     PAUSE = 0.002
-    # Pages of Ruby's heap, 64 KiB each, that a compile takes before Ruby collects garbage.
+    # Pages of Ruby's heap, 16 KiB each, that a compile takes before Ruby collects garbage.
     PAGES = 1200
 
     def initialize(channel, setup)
@@ -126,7 +126,7 @@ module LocalpuppetPreview
     # What a compile lacked; the release may have written it.
     def wishes(text)
       value = JSON.parse(text)
-      value.is_a?(Array) ? value.first(Memo::FILES) : []
+      value.is_a?(Array) ? value.first(Memo::FILES + Reads::PLACES) : []
     rescue JSON::ParserError
       []
     end

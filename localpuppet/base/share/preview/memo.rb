@@ -15,7 +15,9 @@ module LocalpuppetPreview
     @lacking = []
 
     class << self
-      attr_reader :lacking
+      def lacking
+        @lacking + Reads.new_places.map { |path| ['place', path] }
+      end
 
       # Return what is known of a file, and count the read; `nil` and a wish if nothing is.
       def use(kind, path)
@@ -29,6 +31,7 @@ module LocalpuppetPreview
 
       # Compute what a compile lacked. Failures are left to the compiles, which report them.
       def learn(kind, path)
+        return Reads.learn(path) if kind == 'place'
         return if @known.size >= FILES || !kinds.key?(kind) || !plain?(path)
 
         @known[[kind, path]] ||= kinds.fetch(kind).call(path)

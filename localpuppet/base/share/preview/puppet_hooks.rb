@@ -53,25 +53,62 @@ module LocalpuppetPreview
       Memo.install
       Puppet::Type.singleton_class.prepend(Types)
       Puppet::Pops::Loader::ModuleLoaders::FileBased.prepend(IndexHooks)
-      Puppet::Pops::Loader::BaseLoader.prepend(StaticEntries)
+      Puppet::Pops::Loader::BaseLoader.prepend(Answers)
       Puppet::Pops::Lookup::DataHashFunctionProvider.prepend(Data)
       Puppet::Parser::TemplateWrapper.prepend(Templates)
       Puppet::Pops::Time::Timestamp.singleton_class.prepend(Now)
       Puppet::Pops::Evaluator::Collectors::ExportedCollector.prepend(Collector)
       Facter.singleton_class.prepend(MachineFacts)
+      install_singletons
     end
 
-    # Puppet::Pops::Loader::BaseLoader: keeps what the static loader has, which Puppet asks for again
-    # and again through all others. It never changes, and is never hidden by another.
-    module StaticEntries
-      def load_typed(typed_name)
-        @static_entries ||= {}
-        @static_entries.fetch(typed_name) do
-          entry = super
-          static = Puppet::Pops::Loaders.static_loader.get_entry(typed_name) if entry && entry.value
-          @static_entries[typed_name] = entry if static && static.equal?(entry)
-          entry
+    def self.install_singletons
+      [Puppet::Pops::Types::TypeCalculator, Puppet::Pops::Types::TypeFormatter, Puppet::Pops::Types::TypeParser,
+       Puppet::Pops::Parser::EvaluatingParser].each { |owner| owner.singleton_class.prepend(Singletons) }
+    end
+
+    # Puppet::Pops::Loader::BaseLoader: keeps what each loader answers to a name, also that it has none.
+    # Puppet asks again and again, through all modules. An answer can change only if an entry with that
+    # name is set; one of a type set may have any type.
+    module Answers
+      @known = Hash.new { |hash, kind| hash[kind] = {} }
+
+      class << self
+        def of(typed_name)
+          @known[typed_name.type][typed_name] ||= {}.compare_by_identity
         end
+
+        def forget(typed_name)
+          typed_name.type == :type ? @known[:type] = {} : @known[typed_name.type].delete(typed_name)
+        end
+      end
+
+      def load_typed(typed_name)
+        return super unless Reads.on?
+
+        known = Answers.of(typed_name)
+        return known[self] if known.key?(self)
+
+        entry = super
+        known[self] = entry # lost if it was forgotten meanwhile
+      end
+
+      def set_entry(typed_name, *)
+        Answers.forget(typed_name)
+        super.tap { Answers.forget(typed_name) }
+      end
+
+      def remove_entry(typed_name)
+        super.tap { Answers.forget(typed_name) }
+      end
+    end
+
+    # Puppet::Concurrent::ThreadLocalSingleton: keeps its key, which Puppet makes thousands of times.
+    module Singletons
+      def singleton
+        @singleton_key ||= :"#{name}.singleton"
+        thread = Thread.current
+        thread.thread_variable_get(@singleton_key) || super
       end
     end
 

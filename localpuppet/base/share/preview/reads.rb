@@ -20,6 +20,8 @@ module LocalpuppetPreview
     LOADED = ['<top (required)>', '<main>'].freeze
     # What searches for a library that is required.
     RUBYGEMS = %r{/rubygems(?:\.rb|/)}.freeze
+    # Paths that are known to all compiles.
+    PLACES = 20_000
     # Callers that are looked at first.
     NEAR = 6
     RAW_STAT = File.method(:stat).unbind
@@ -34,6 +36,7 @@ module LocalpuppetPreview
         @roots = roots.sort_by { |directory, _| -directory.length }
         @system = system.map { |directory| "#{directory.delete_suffix('/')}/" }
         @release = Regexp.union(@roots.map { |directory, _| "#{directory}/" })
+        @known = {}
         @on = false
       end
 
@@ -49,7 +52,7 @@ module LocalpuppetPreview
         @queries = []
         @impure = Set.new
         @types = Set.new
-        @places = {}
+        @places = @known.dup
         @muted_file = nil
         @on = true
       end
@@ -75,6 +78,16 @@ module LocalpuppetPreview
           facts: least(@paths['facts']), trusted: least(@paths['trusted']),
           parameters: @parameters.sort, queries: @queries.uniq, impure: @impure.sort, types: @types.sort
         }
+      end
+
+      # Return the paths below the release that were not known when the compile began.
+      def new_places
+        @places.select { |path, place| place.is_a?(Place) && !@known.key?(path) }.keys
+      end
+
+      # Know the place of a path for the compiles after this one: a release does not change.
+      def learn(path)
+        @known[path] ||= find(path) if path.start_with?('/') && name(File.expand_path(path)) && @known.size < PLACES
       end
 
       # The name of a path in the release, or of the first directory that is missing on the way to it;
@@ -232,9 +245,11 @@ module LocalpuppetPreview
 
       # Return the place of a path; `nil` if it does not count.
       def place(path)
-        path = path.to_path if path.respond_to?(:to_path)
-        path = String.try_convert(path)
-        return if path.nil?
+        unless path.instance_of?(String)
+          path = path.to_path if path.respond_to?(:to_path)
+          path = String.try_convert(path)
+          return if path.nil?
+        end
 
         found = @places.fetch(path) { @places[path] = find(path) }
         return found unless found == :settings

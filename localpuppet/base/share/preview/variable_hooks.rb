@@ -247,11 +247,11 @@ module LocalpuppetPreview
 
       # A template knows a variable with other characters by another name.
       def named?(name, names)
-        return names.include?(name) unless name.match?(/\W/)
+        return true if names.include?(name)
+        return false unless name.match?(/\W/) && names.include?(name.gsub(/\W/, '_'))
 
-        used = names.include?(name.gsub(/\W/, '_'))
-        Reads.parameter(name) if used
-        used
+        Reads.parameter(name)
+        true
       end
     end
 
