@@ -216,6 +216,8 @@ module LocalpuppetPreview
         return unless pattern.is_a?(String)
 
         path = File.expand_path(pattern, base)
+        return Reads.check(path) unless path.match?(MAGIC) # most are names of manifests
+
         Reads.pause { alternatives(path) }.each { |one| walk('/', one.split('/').reject(&:empty?)) }
       end
 
