@@ -18,7 +18,6 @@ from localpuppet.base.formats.json_text import JsonText, compact, elements, memb
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.index import SERVER
-from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.budget import AnswerBudget
 from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
 from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryAnswer, canonical
@@ -26,7 +25,7 @@ from localpuppet.fleet.inventory.query.fact_filter import FactFilter
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.fleet.inventory.query.patterns import searching
-from localpuppet.fleet.inventory.query.pql import parse_pql
+from localpuppet.fleet.inventory.query.pql import parse_query
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
     ROLE,
@@ -363,14 +362,7 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> FunctionR
 
 
 def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
-    (query,) = arguments
-    if not isinstance(query, str | list):
-        raise InvalidInputError(
-            f"a query must be a string or an array, not a {type_names[type(query)]}",
-            hint="write PQL: 'nodes[certname] { }'",
-        )
-    select = parse_pql(query) if isinstance(query, str) else parse_array(query)
-    answer = Evaluation(reader).answer(select)
+    answer = Evaluation(reader).answer(parse_query(arguments[0]))
     return FunctionReply(
         text=elements(answer.texts),
         names=tuple(answer.names),

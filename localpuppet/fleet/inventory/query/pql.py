@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed
 from localpuppet.fleet.inventory.query.tree import Select
@@ -67,6 +67,22 @@ SINGLE: /'(?:[^'\\]|\\.)*'/s
 """
 MAX_DIGITS = 20
 _COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
+
+
+def parse_query(query: Json) -> Select:
+    """Parse a query: PQL as a string, or PuppetDB's AST form as an array.
+
+    Raises:
+        InvalidInputError: It is malformed, or uses an unsupported feature.
+    """
+    if isinstance(query, str):
+        return parse_pql(query)
+    if isinstance(query, list):
+        return parse_array(query)
+    raise InvalidInputError(
+        f"a query must be a string or an array, not a {type_names[type(query)]}",
+        hint="write PQL: 'nodes[certname] { }'",
+    )
 
 
 def parse_pql(text: str) -> Select:

@@ -28,7 +28,6 @@ from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node
 
 ALL = frozenset(COLUMNS[Entity.REPORTS]) | {LATEST}
 END, LONG_AGO = "end_time", NOW - 5 * DAY
-EVERY = RecordHint()
 NODES = [
     node("a"),
     node("b", state="unresponsive", received_at=NOW - 2 * DAY),
@@ -398,21 +397,3 @@ def test_nodes_with_a_report_of_some_kind_are_those_of_all_nodes(
     found = answer(select, reader=NamedNodes(listed), records=played.records)
     expected = answer(select, reader=MemoryInventory(listed), records=plain)
     assert [*found.rows] == [*expected.rows]
-
-
-def test_the_newest_runs_of_all_nodes_are_read_once_until_runs_change() -> None:
-    played = PlayedRuns([run("a", NOW - MINUTE)], [node("a", state="idle")])
-    statements: list[str] = []
-    played.connection.set_trace_callback(statements.append)
-
-    def statuses() -> list[Json]:
-        return [
-            row["latest_report_status"] for row in played.records.rows(Entity.NODES, EVERY).rows
-        ]
-
-    assert [statuses(), statuses()] == [["unchanged"], ["unchanged"]]
-    assert sum("FROM latest" in text for text in statements) == 1
-    played.add(run("a", NOW - 1, Kind.FAILED))
-    assert statuses() == ["failed"]
-    played.connection.execute("DELETE FROM runs")
-    assert statuses() == []
