@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"docs/contribute/{name}.md" for name in ("architecture", "call-paths", "wiring")]
 NAMED = sorted(
-    {call for page in PAGES for call in re.findall(r"`([\w/]+\.py): (\w+)", page.read_text())}
+    {
+        call
+        for page in PAGES
+        for call in re.findall(r"`([\w/]+\.py):\s(\w+(?:\.\w+)?)", page.read_text())
+    }
 )
 
 
 @pytest.mark.parametrize(("module", "name"), NAMED, ids=lambda value: value)
 def test_a_call_path_leads_to_what_exists(module: str, name: str) -> None:
     files = [path for path in ROOT.glob("localpuppet/**/*.py") if str(path).endswith(f"/{module}")]
-    defined = {
-        statement.name
-        for file in files
-        for statement in ast.parse(file.read_text()).body
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert name in defined
+    defined = {name for file in files for name in _names(ast.parse(file.read_text()), "")}
+    assert name in defined, f"{module} has no {name}: correct the call path in docs/contribute/"
+
+
+def _names(tree: ast.Module | ast.ClassDef, place: str) -> Iterator[str]:
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{place}{statement.name}"
+        if isinstance(statement, ast.ClassDef):
+            yield from _names(statement, f"{place}{statement.name}.")
