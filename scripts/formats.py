@@ -289,6 +289,9 @@ def find_problems(
     ]
 
 
+_LIST = "in docs/formats.toml, list it below this format: in"
+
+
 def _problems(format_: RecordFormat, old: set[str], new: set[str]) -> Iterator[str]:
     renamed, targets = format_.renamed, list(format_.renamed.values())
     for target in sorted({target for target in targets if targets.count(target) > 1}):
@@ -306,9 +309,9 @@ def _problems(format_: RecordFormat, old: set[str], new: set[str]) -> Iterator[s
     for key in sorted(added - new):
         yield f"the new key {key} does not occur"
     for key in sorted(old - new - gone):
-        yield f"{key} is missing, and the table lists no successor"
+        yield f"{key} is missing ({_LIST} 'removed', or as old = new in 'renamed')"
     for key in sorted(new - old - added):
-        yield f"{key} is new, and the table does not list it"
+        yield f"{key} is new ({_LIST} 'added')"
 
 
 def render_table(formats: Sequence[RecordFormat]) -> str:

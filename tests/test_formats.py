@@ -34,6 +34,7 @@ GONE = (
     '"corrective"',
     '"disagrees"',
 )
+LIST = "in docs/formats.toml, list it below this format: in"
 RECORD = formats.RecordFormat(name="record", where="", keys=(), renamed={"fate": "result"})
 
 
@@ -75,8 +76,12 @@ def test_each_format_has_its_own_name_and_each_reference_leads_to_keys() -> None
         ({"fate"}, {"result"}, None),
         ({"fate"}, {"fate", "result"}, "the old key fate still occurs"),
         ({"fate"}, set(), "the new key result does not occur"),
-        ({"fate", "run"}, {"result"}, "run is missing, and the table lists no successor"),
-        ({"fate"}, {"result", "run"}, "run is new, and the table does not list it"),
+        (
+            {"fate", "run"},
+            {"result"},
+            f"run is missing ({LIST} 'removed', or as old = new in 'renamed')",
+        ),
+        ({"fate"}, {"result", "run"}, f"run is new ({LIST} 'added')"),
         ({"run"}, {"run", "result"}, "fate never existed"),
         ({"fate", "result"}, {"result"}, "fate is renamed to result, which was another key"),
     ],
