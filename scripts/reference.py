@@ -113,6 +113,12 @@ def render_setting(key: str, part: Mapping[str, Any], definitions: Mapping[str, 
     return "\n".join(lines)
 
 
+def find_ungrouped(schema: Mapping[str, Any]) -> list[str]:
+    """Return the settings that no group lists: the page would leave them out."""
+    grouped = [top for tops in schema["x-groups"].values() for top in tops]
+    return sorted({*schema["properties"]} - {*grouped})
+
+
 def render_settings(schema: Mapping[str, Any]) -> str:
     """Return the page of all settings."""
     settings = dict(walk_settings(schema))
@@ -180,6 +186,12 @@ def main() -> int:
     choice.add_argument("--check", action="store_true", help="compare the pages with the code")
     choice.add_argument("--write", action="store_true", help="write the pages")
     options = parser.parse_args()
+    ungrouped = find_ungrouped(loads(SCHEMA.read_text("utf-8")))
+    for key in ungrouped:
+        place = SCHEMA.relative_to(ROOT)
+        print(f"{place}: {key} is in no group (add it to 'x-groups')", file=sys.stderr)
+    if ungrouped:
+        return 1
     pages = render_pages()
     if options.write:
         for path, text in pages.items():

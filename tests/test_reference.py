@@ -53,6 +53,12 @@ def test_the_committed_pages_are_current() -> None:
     assert reference.find_outdated(reference.render_pages()) == []
 
 
+def test_a_setting_without_a_group_is_named() -> None:
+    assert reference.find_ungrouped(SCHEMA) == []
+    properties = {**SCHEMA["properties"], "unlisted": {"type": "string"}}
+    assert reference.find_ungrouped({**SCHEMA, "properties": properties}) == ["unlisted"]
+
+
 def test_each_setting_is_defined_once() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text("utf-8")
     defined = re.findall(r"^### `(.+)`$", page, re.MULTILINE)
