@@ -19,6 +19,9 @@ from localpuppet.node.releases.release import Release
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.store import entries
 
+# The kinds of `tree.entries`, in words.
+_KINDS = {"F": "file", "X": "executable", "L": "symlink"}
+
 
 def differences(
     before: Release, after: Release, *, reader: ReleaseFiles
@@ -52,7 +55,7 @@ def files(release: Release) -> dict[str, str]:
     """
     return {
         _joined(prefix, entry.path.decode("utf-8", "backslashreplace")): (
-            f"{entry.kind} {entry.sha256[:12]}"
+            f"{_KINDS[entry.kind]} {entry.sha256[:12]}"
         )
         for prefix, tree in release.trees.items()
         for entry in entries(tree.resolve(), where=str(tree), leave_out=b".git")

@@ -24,6 +24,7 @@ def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
         "ntp/manifests/init.pp",
         "web/manifests/init.pp",
     ]
+    assert found.json["files"]["changed"]["manifest.lock"].startswith("file ")
     assert found.json["resources"]["added"] == ["Notify[ntp v2]", "Notify[web r2]"]
     assert found.json["resources"]["removed"] == ["Notify[ntp v1]", "Notify[web r1]"]
     shown = site.run(*arguments)
