@@ -109,6 +109,12 @@ def as_dict(checked: "ReleaseCheck") -> dict[str, object]:
     }
 
 
+def _dependencies(indirect: int) -> str:
+    """Return the result for the dependencies, in words."""
+    more = f"; {render.counted(indirect, 'indirect dependency')} checked" if indirect else ""
+    return f"unchanged since the lock was written{more}"
+
+
 def show(checked: "ReleaseCheck") -> None:
     """Show the result of the check."""
     from localpuppet.node.releases.lock import Pin
@@ -120,7 +126,7 @@ def show(checked: "ReleaseCheck") -> None:
     files = render.counted(checked.data_files, "file")
     rows = [
         ("Lock", f"agrees with the manifest: {pinned} pinned"),
-        ("Dependencies", f"unmoved; {reached} more below them" if pinned else "none"),
+        ("Dependencies", _dependencies(reached) if pinned else "none"),
         (
             "Parser",
             f"Puppet {interface.puppet} reads {render.counted(len(interface.modules), 'module')},"
