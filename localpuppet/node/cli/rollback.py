@@ -61,7 +61,7 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
         return
     ran = render_run.moment(ended)
     render.emit(f"rolled back from {left} to {rollback.release}, as it ran on {ran}")
-    render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
+    render.emit("'localpuppet apply' runs it; a changed input or a new assignment ends it")
 
 
 def _end(node: NodeWiring, ledger: Ledger, as_json: bool) -> None:

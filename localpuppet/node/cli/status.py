@@ -100,7 +100,8 @@ def status_command(
         )
     else:
         now = node.clock.now()
-        rows = [*_around(holds, rollback, attempt, now=now), *addition.rows]
+        applied = status.release if status else ""
+        rows = [*_around(holds, rollback, attempt, applied=str(applied), now=now), *addition.rows]
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
         failing = "" if run is not None else _failing(records, status)
@@ -117,6 +118,7 @@ def _around(
     rollback: "Rollback | None",
     attempt: "Attempt | None",
     *,
+    applied: str,
     now: "datetime",
 ) -> list[tuple[str, str]]:
     """Return the labelled rows besides those of the run."""
@@ -126,7 +128,10 @@ def _around(
             ("Warning", "a hold has a wrong deadline: 'localpuppet enable --all-owners' ends it")
         )
     if rollback is not None:
-        rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
+        text = render.user_text(rollback)
+        if applied != str(rollback.release):
+            text += "; 'localpuppet apply' runs it"
+        rows.append(("Rollback", click.style(text, fg="yellow")))
     if attempt is not None:
         rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
     return rows

@@ -78,8 +78,8 @@ class Rollback:
     def __str__(self) -> str:
         """Return one line for people."""
         since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
-        decided = f"rolled back by {self.user} at {since}"
-        return f"input names {self.input_release}, running {self.release}, {decided}"
+        decided = f"rolled back to {self.release} by {self.user} at {since}"
+        return f"{decided}; the input names {self.input_release}"
 
 
 class Ledger:

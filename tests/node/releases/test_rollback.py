@@ -69,7 +69,8 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
     assert site.run("apply").code == 0
     told = site.run("status")
-    assert "input names web/tags/r3, running web/tags/r2, rolled back by " in told.out
+    assert "rolled back to web/tags/r2 by " in told.out
+    assert "'localpuppet apply' runs it" not in told.out
     again = site.run("rollback", "--json").json
     assert (again["from"], again["release"], again["input_release"]) == (
         "web/tags/r2",
@@ -77,7 +78,8 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
         "web/tags/r3",
     )
     assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r1"
-    assert "running web/tags/r1, rolled back" in site.run("check").err
+    assert "rolled back to web/tags/r1 by " in site.run("check").err
+    assert "the input names web/tags/r3; 'localpuppet apply' runs it" in site.run("status").out
     sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r3"} 1\n'
     assert sample in (site.state / "metrics.prom").read_text()
     further = site.run("rollback")
