@@ -139,7 +139,11 @@ class InputReader:
         if "://" in source:
             where = url_without_secrets(source)
             raise InvalidInputError("only https:// URLs are fetched", where=where)
-        return source, read_user_file(Path(source))
+        path = Path(source)
+        if not path.exists():
+            hint = "write 'app: SOURCE/tags/TAG' into it, or name another file"
+            raise InvalidInputError("file not found", where=source, hint=hint)
+        return source, read_user_file(path)
 
 
 def find_input(directory: Path, name: NodeName | None) -> str | None:

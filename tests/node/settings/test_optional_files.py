@@ -53,6 +53,15 @@ def test_an_app_that_is_not_there_names_the_input(node: Node, verb: str) -> None
     assert f"error: {node.root}/input.yaml: app: gone/trunk does not exist" in done.err
 
 
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_missing_input_names_its_first_line(node: Node, verb: str) -> None:
+    (node.root / "input.yaml").unlink(missing_ok=True)
+    done = node.run(verb)
+    assert done.code == 2
+    cure = "write 'app: SOURCE/tags/TAG' into it, or name another file"
+    assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
+
+
 def test_a_damaged_order_of_releases_is_one_line(node: Node) -> None:
     node.write("var/applied.json", '{"schema": 1, "order": {"foo": 5}}', 0o600)
     node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
