@@ -77,7 +77,7 @@ def _matching(node: NodeWiring, query: str) -> list[NodeName]:
     calls = InventoryWiring(node).calls(render.QuietObserver().note)
     reply = run(calls.ask(FunctionCall.of("query", [query])))
     if isinstance(reply, UnansweredQuery):
-        raise UnavailableError(f"could not be asked: {reply.reason}", where="inventory")
+        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
     if not reply.answer.names:
         raise InvalidInputError(
             "no node of the inventory matches", where="--query", hint="see 'localpuppet nodes'"

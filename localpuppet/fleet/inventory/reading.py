@@ -207,5 +207,7 @@ def must_ask(
     """
     answer = ask(reader, question, now=now, max_stale=max_stale)
     if isinstance(answer, UnansweredQuery):
-        raise UnavailableError(f"could not be asked: {answer.reason}", where="inventory", hint=hint)
+        raise UnavailableError(
+            f"cannot answer the query: {answer.reason}", where="inventory", hint=hint
+        )
     return answer

@@ -89,7 +89,7 @@ class NodeLists:
         list_ = self._lists[request.url.path]
         asked = ListQuery.parse(request.query_params, list_.form)
         names, problem = await self.names(asked)
-        # A fleet that could not be asked is not an empty one.
+        # A fleet that cannot be queried is not an empty one.
         rows = [] if problem else await list_.rows(asked, names)
         page = paged(rows, asked.page)
         return self._showing.page(

@@ -70,7 +70,7 @@ def query_command(
     calls = InventoryWiring(node).calls(render.QuietObserver().note)
     reply = run(calls.ask(FunctionCall.of("query", arguments)))
     if isinstance(reply, UnansweredQuery):
-        raise UnavailableError(f"could not be asked: {reply.reason}", where="inventory")
+        raise UnavailableError(f"cannot answer the query: {reply.reason}", where="inventory")
     names = list(reply.answer.names)
     facts = reply.answer.result if isinstance(reply.answer.result, dict) else {}
     if as_json:

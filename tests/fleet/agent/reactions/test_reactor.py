@@ -78,7 +78,7 @@ async def test_an_old_view_leads_to_nothing_and_is_said_once(rig: Rig) -> None:
             rig.changed.set()
             await asyncio.sleep(0.002)
         assert rig.causes == []
-        assert rig.log.text.count("no reactions for now: inventory: could not be asked") == 1
+        assert rig.log.text.count("no reactions for now: inventory: cannot answer the query") == 1
         await rig.until(lambda: rig.causes)
 
 
