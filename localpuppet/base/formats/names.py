@@ -230,7 +230,9 @@ class RunId(str):
                 return cls(text)
         except ValueError:
             pass  # digits that are not a time
-        raise InvalidInputError(f"{text[:60]!r} is not a run id", hint="see 'localpuppet history'")
+        raise InvalidInputError(
+            f"{text[:60]!r} is not a run id", hint="see 'localpuppet history' on the node"
+        )
 
     @property
     def time(self) -> datetime:

@@ -66,3 +66,7 @@ def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
     render.emit(f"{name}: {word}")
     for line in lines.splitlines():
         render.emit(f"{' ' * MARGIN}{line}")
+    run_record = reply["result"].get("run")
+    if reply["result"].get("report") is False and isinstance(run_record, dict):
+        logs = f"localpuppet logs {run_record.get('id', '')} --node {name}"
+        render.emit(f"{' ' * MARGIN}'{render.user_text(logs)}' shows Puppet's output")

@@ -50,7 +50,8 @@ def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple
     if action == "log":
         return render.word("ok"), _log(result)
     if action == "report":
-        return render.word("ok"), _report(result, now)
+        status = Status.from_dict(result["run"])
+        return render.word(str(status.outcome or status.state)), _report(result, now)
     return _state(result, now)
 
 
@@ -80,7 +81,7 @@ def _report(reply: Mapping[str, Any], now: datetime) -> str:
     ]
     parts = [render.pairs(render_run.rows(Status.from_dict(reply["run"]), now), MARGIN)]
     if not reply["report"]:
-        parts.append("no report of this run")
+        parts.append("no report of this run: Puppet wrote none")
     parts += sections(resources, SHOWN, margin=MARGIN)
     if reply["left_out"]:
         more = render.counted(int(reply["left_out"]), "resource")
@@ -113,9 +114,12 @@ def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
     rollback = reply.get("rollback")
     if rollback:
-        text = f"input names {rollback['input_release']}, running {rollback['release']}"
-        by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
-        rows.append(("Rollback", render.user_text(f"{text}, {by}")))
+        by = f"by {rollback['user']} at {render_run.moment(rollback['since'])}"
+        text = f"rolled back to {rollback['release']} {by}"
+        if not last or last["release"] != rollback["release"]:
+            text += ", not applied yet"
+        input_release = f"the input names {rollback['input_release']}"
+        rows.append(("Rollback", render.user_text(f"{text}; {input_release}")))
     rows.append(("Version", render.user_text(reply["version"])))
     lines = [render.pairs(rows, MARGIN), _left(reply["holds"])]
     return render.word(render.user_text(reply["state"])), "\n".join(filter(None, lines))

@@ -199,7 +199,7 @@ class Records:
                 raise InvalidInputError(
                     "this node has no run yet",
                     where=str(self.directory),
-                    hint="start one: 'localpuppet apply'",
+                    hint="start one: 'localpuppet apply'; other nodes: 'localpuppet nodes'",
                 )
             return RunDirectory(self.directory / ids[0])
         matches = _meant(name, ids)

@@ -45,7 +45,10 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
     }
     said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
     _, lines = shown_reply("status", said, NOW)
-    assert "input names web/tags/r3, running web/tags/r2, rolled back by root" in lines
+    assert "rolled back to web/tags/r2 by root at " in lines
+    assert "UTC, not applied yet; the input names web/tags/r3" in lines
+    applied = {**said, "last_run": {**LAST, "release": "web/tags/r2"}}
+    assert "not applied yet" not in shown_reply("status", applied, NOW)[1]
 
 
 def test_a_node_that_was_given_its_release_says_by_whom() -> None:

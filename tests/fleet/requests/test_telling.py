@@ -23,6 +23,7 @@ def test_a_node_tells_what_its_run_did_and_said(any_fleet: Fleet) -> None:
     assert (len(told["lines"]) + told["before"], told["left_out"]) == (30_000, 0)
     shown = a.run("report", "--node", b.name)
     assert (shown.code, "no report of this run" in shown.out) == (1, True)
+    assert f"'localpuppet logs {run.name} --node {b.name}' shows Puppet's output" in shown.out
     gone = a.run("logs", "--node", b.name, "20261120T140000.000000Z-dead")
     assert (gone.code, "is not a run" in gone.err) == (1, True)
     assert a.run("report", "--node", b.name, "abcd").code == 2, "a whole id"
