@@ -23,7 +23,7 @@ from localpuppet.node.runs.hold import Hold, active
 # In Puppet's disable file: who wrote it. Puppet reads `disabled_message` only.
 MARK = "localpuppet"
 SCHEMA = 1
-_ENDING = "'localpuppet enable' ends your own hold, 'enable --all' every one"
+_ENDING = "'localpuppet enable' ends your own hold, 'localpuppet enable --all-owners' every one"
 
 
 class Holds:
