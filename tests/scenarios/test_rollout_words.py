@@ -53,7 +53,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     process = shop.operator.node.start("rollout", "run", "--site", shop.site, *options)
     read_until(process, "paused: 1 node failed")
     own = bob.run("rollout", "stop")
-    assert (own.code, "a rollout of bob.example.com that can be resumed" in own.err) == (2, True)
+    assert (own.code, "unfinished rollout of bob.example.com" in own.err) == (2, True)
 
     say = run_of
     of = ("--operator", str(shop.operator.name))

@@ -86,7 +86,7 @@ def _one_group(
         groups.append(with_roles(node, roles))
     if nodes:
         groups.append(frozenset(names_in(nodes)))
-    title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
+    title = f"query {query}" if query else f"role {', '.join(roles)}" if roles else ""
     names = frozenset.intersection(*groups)
     first = min(names, default="")
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""

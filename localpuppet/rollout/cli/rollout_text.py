@@ -22,6 +22,7 @@ from localpuppet.rollout.execution.events import (
     NodesSkipped,
     RolloutBegan,
     RolloutContinued,
+    RolloutEnding,
     RolloutPaused,
     RolloutResumed,
     RolloutStopped,
@@ -207,7 +208,7 @@ def _running(running: Sequence[NodeRun], on: Mapping[NodeRun, float]) -> str:
     if seconds >= LONG:
         length = f"{' for' if len(running) == 1 else ', one for'} {show_duration(seconds)}"
     names = ", ".join(turn.node for turn in longest[:3])
-    return f"{len(running)} on{length} ({names}{', …' if len(running) > 3 else ''})"
+    return f"{len(running)} running{length} ({names}{', …' if len(running) > 3 else ''})"
 
 
 def outcome(report: RolloutReport) -> str:
@@ -255,6 +256,8 @@ def _what_goes_on(report: RolloutReport) -> str:
     state, options = report.state, report.state.began.options
     if report.succeeded or report.word in (RUNNING, PAUSED, OVERTAKEN):
         return ""
+    if report.word == RolloutEnding.NOT_READY and not options.skip_unready:
+        return "repeat it when these nodes are ready, or leave them out with --skip-unready"
     if state.resumable and (options.on_failure is OnFailure.PAUSE or not too_much(state)):
         return f"'localpuppet rollout resume {state.began.id}' continues it"
     if not state.resumable and (state.goes_back or not state.failed):

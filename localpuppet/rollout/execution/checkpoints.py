@@ -110,13 +110,16 @@ class RolloutCheckpoints:
         if published is None:
             mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
-                "the bus has no "
-                f"{mine if rollout else f'a rollout of {self.owner} that can be resumed'}",
+                f"the bus has no {mine if rollout else f'unfinished rollout of {self.owner}'}",
                 where="rollout",
-                hint="name its operator: --operator NAME",
+                hint="see 'localpuppet rollout list', or name its operator: --operator NAME",
             )
         if published.head.over:
-            raise InvalidInputError("is over", where=str(published.head.rollout))
+            raise InvalidInputError(
+                "is over",
+                where=str(published.head.rollout),
+                hint="'localpuppet rollout list' shows its result",
+            )
         return published
 
     async def newest(self) -> RolloutId | None:

@@ -29,16 +29,20 @@ def test_how_far_it_is() -> None:
     state.take(LastRunsReported(durations=dict.fromkeys(state.nodes, (2.0,))))
     state.take(NodeRunsStarted(node_runs=(FIRST, SECOND)))
     assert how_far(state, on={FIRST: 1.0, SECOND: 1.0}) == (
-        "group 1 of 2, 0 of 3 runs ended, about 4.0s left, 2 on (n01.example.com, n02.example.com)"
+        "group 1 of 2, 0 of 3 runs ended, about 4.0s left, "
+        "2 running (n01.example.com, n02.example.com)"
     )
     assert how_far(state, on={FIRST: 1.0, SECOND: 90.0}) == (
         "group 1 of 2, 0 of 3 runs ended, longer than usual, "
-        "2 on, one for 1m 30s (n02.example.com, n01.example.com)"
+        "2 running, one for 1m 30s (n02.example.com, n01.example.com)"
     )
-    assert how_far(state, goes_on=False).endswith("ended, 2 on (n01.example.com, n02.example.com)")
+    assert how_far(state, goes_on=False).endswith(
+        "ended, 2 running (n01.example.com, n02.example.com)"
+    )
     state.take(NodeRunEnded(node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="did not tell"))
     assert how_far(state, on={SECOND: 11.0}) == (
-        "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, 1 on for 11s (n02.example.com)"
+        "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, "
+        "1 running for 11s (n02.example.com)"
     )
     state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed"))
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
