@@ -13,7 +13,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.history.auditing import Auditor
@@ -297,7 +297,8 @@ def _subject(args: Arguments) -> str:
     """Return what a request is about, for its audit record: no values of a deployment."""
     parts: list[str] = []
     if isinstance(args, Disable):
-        parts = [args.message, *([f"for {args.length}"] if args.length else [])]
+        seconds = args.seconds
+        parts = [args.message, *([f"for {show_duration(seconds)}"] if seconds else [])]
     elif isinstance(args, Deploy):
         parts = [f"{args.action} {args.release}"]
     elif isinstance(args, Compile):
