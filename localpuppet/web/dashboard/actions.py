@@ -238,7 +238,7 @@ def consequences(action: Action, rows: Sequence[NodeRow]) -> tuple[str, ...]:
     held = (
         "On hold, no run starts before the hold ends"
         if runs
-        else "Already on hold, your hold is added or replaces your earlier one"
+        else "Already on hold, so your hold comes on top or replaces your earlier one"
     )
     doubts: Mapping[str, Callable[[NodeRow], object]] = {
         "Unresponsive, may not receive the request": lambda row: row.state == UNRESPONSIVE,

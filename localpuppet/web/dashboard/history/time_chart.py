@@ -206,7 +206,8 @@ def _bar(
     return ChartBar(
         begin=begin,
         counts=counts,
-        title=f"{_moment(begin, '%-d %b %H:%M')} to {end} UTC: {counts.total()} runs,"
+        title=f"{_moment(begin, '%-d %b %H:%M')} to {end} UTC: {counts.total()}"
+        f" {'run' if counts.total() == 1 else 'runs'},"
         f" {counts[CHANGED]} changed, {counts[BAD]} failed",
         x=round(x, 3),
         rectangles=rectangles,
