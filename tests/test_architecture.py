@@ -25,6 +25,19 @@ def test_a_call_path_leads_to_what_exists(module: str, name: str) -> None:
     assert name in defined, f"{module} has no {name}: correct the call path in docs/contribute/"
 
 
+def test_the_table_lists_each_package() -> None:
+    table = (ROOT / "docs/contribute/architecture.md").read_text()
+    packages = {
+        "/".join(file.parent.relative_to(ROOT / "localpuppet").parts)
+        for file in ROOT.glob("localpuppet/*/*/__init__.py")
+    }
+    described = {"cli", "wiring", "settings"}  # in one sentence, for all layers
+    missing = {name for name in packages if name.split("/")[1] not in described} - set(
+        re.findall(r"^\| `([\w/]+)`", table, re.MULTILINE)
+    )
+    assert missing == set(), "add rows to the table of packages in docs/contribute/architecture.md"
+
+
 def _names(tree: ast.Module | ast.ClassDef, place: str) -> Iterator[str]:
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
