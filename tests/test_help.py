@@ -100,8 +100,9 @@ def _options() -> Iterator[tuple[str, click.Option]]:
 )
 def test_every_option_has_a_sentence(name: str, option: click.Option) -> None:
     text = option.help or ""
-    assert re.match(r"([A-Z].*|\w+( for|:) .*)[.)\]]", text), text
-    assert (option.multiple and not option.is_flag) == ("(repeatable)" in text)
+    assert re.match(r"([A-Z].*|\w+( for|:) .*)[.)\]]", text), f"not a sentence: {text!r}"
+    repeats = option.multiple and not option.is_flag
+    assert repeats == ("(repeatable)" in text), "'(repeatable)' if it may be given several times"
     if option.metavar == "TIME":
         assert "3d" in help_of(name)
 

@@ -41,7 +41,9 @@ def test_the_map_names_every_module_once_and_nothing_else(package: Path) -> None
     named = re.findall(r"`([a-z_]+)`", lists)
     modules = {file.stem for file in package.glob("*.py")} - {"__init__"}
     inner = {file.parent.name for file in package.glob("*/__init__.py")}
-    assert sorted(named) == sorted(modules | inner)
+    assert sorted(named) == sorted(modules | inner), (
+        f"list each module of {_name(package)} once in the map of its __init__.py"
+    )
 
 
 def _users() -> dict[str, set[str]]:
@@ -76,7 +78,7 @@ def test_a_map_lists_as_private_what_only_its_package_imports() -> None:
             }
             if (module in private) == bool(outside):
                 problems.append(f"{name}.{module}: {min(outside, default='no other package')}")
-    assert problems == []
+    assert problems == [], "a map lists a module as private if no other package imports it"
 
 
 @pytest.mark.parametrize("layer", ["base", "node"])
@@ -91,7 +93,8 @@ def test_tests_of_lower_layers_import_no_layer_above(layer: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=_name)
 def test_a_package_has_few_modules(package: Path) -> None:
-    assert len(list(package.glob("*.py"))) <= MAX_MODULES
+    modules = len(list(package.glob("*.py")))
+    assert modules <= MAX_MODULES, f"split {_name(package)} into inner packages"
 
 
 def test_the_name_of_a_public_class_is_unique() -> None:
@@ -100,7 +103,8 @@ def test_the_name_of_a_public_class_is_unique() -> None:
         for statement in ast.parse(file.read_text()).body:
             if isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
                 modules[statement.name].append(str(file.relative_to(ROOT)))
-    assert {name: files for name, files in modules.items() if len(files) > 1} == {}
+    shared = {name: files for name, files in modules.items() if len(files) > 1}
+    assert shared == {}, "rename these classes, each to a domain noun plus its role"
 
 
 MOST_MEMBERS = 10

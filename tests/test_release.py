@@ -137,10 +137,7 @@ def test_each_changelog_entry_is_short_and_links_to_its_page() -> None:
     for entry in (REPOSITORY / "changelog.d").glob("*.md"):
         text = entry.read_text()
         pages = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+        assert pages, f"{entry.name}: link to the page of the change: ([page](docs/how-to/x.md))"
         missing = [page for page in pages if not (REPOSITORY / page).exists()]
-        assert (entry.name, len(text.split()) <= 25, bool(pages), missing) == (
-            entry.name,
-            True,
-            True,
-            [],
-        )
+        assert missing == [], f"{entry.name}: link to pages that exist"
+        assert len(text.split()) <= 25, f"{entry.name}: shorten it to 25 words"
