@@ -177,9 +177,8 @@ class AssignmentService:
         try:
             self.ledger.check_forward(wanted.release)
         except InvalidInputError as error:
-            raise InvalidInputError(
-                error.what, where="release", hint="'older' must be asked for, and allowed"
-            ) from error
+            hint = "pass --allow-older; the policy of the node must allow you the action 'older'"
+            raise InvalidInputError(error.what, where="release", hint=hint) from error
 
     def _check_values(self, given: LoadedInput, wanted: Assignment, release: Release) -> None:
         document = node_document(given, release.enc, answer=self.answer())
