@@ -355,7 +355,7 @@ async def test_what_was_decided_is_recorded_and_what_was_only_looked_at_is_not(s
         release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2, classes=values
     )
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2, step=3)
-    await site.ask("disable", Disable(message="disk is full", length="2h"))
+    await site.ask("disable", Disable(message="disk is full", length="7200"))
     await site.ask("runonce", RunOnce(noop=True, tags=("web",)), who="bob")
     await site.ask("deploy", args)
     for _ in range(2):  # a rollout asks until the step is over

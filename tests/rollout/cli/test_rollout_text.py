@@ -115,3 +115,18 @@ def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> No
     assert "--failed-in" not in told(
         RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="alice takes it back")
     )
+
+
+def test_a_rollout_that_is_not_ready_says_what_helps() -> None:
+    over = RolloutEnded(ending=RolloutEnding.NOT_READY, reason="n01: on hold", still_held={})
+
+    def told(**options: object) -> str:
+        every: list[Event] = [began([1, 2], **options), over]
+        return outcome(
+            RolloutReport.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False)
+        )
+
+    assert told().endswith(
+        "\nrepeat it when these nodes are ready, or leave them out with --skip-unready"
+    )
+    assert "--skip-unready" not in told(skip_unready=True)
