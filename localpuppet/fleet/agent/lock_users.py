@@ -7,12 +7,15 @@
 import asyncio
 import signal
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ports import LineKind, Log, ProcessId, ProcessTable
-from localpuppet.fleet.leases.book import LockUser
-from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import RunState, Status
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.leases.book import LockUser
+    from localpuppet.node.runs.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,13 @@ class LockUsers:
         grace: Seconds between TERM and KILL.
     """
 
-    records: Records
+    records: "Records"
     processes: ProcessTable
     log: Log
     _: KW_ONLY
     grace: float
 
-    def go_on(self, user: LockUser) -> bool:
+    def go_on(self, user: "LockUser") -> bool:
         """Return whether a run, or else a process, still uses its lock.
 
         If a supervisor died, its run lasts as long as Puppet does. If the state is unknown, the run
@@ -47,7 +50,7 @@ class LockUsers:
             return status.state is not RunState.FINISHED or self.records.orphaned(status)
         return user.process is not None and self.processes.alive(user.process)
 
-    def end(self, user: LockUser) -> None:
+    def end(self, user: "LockUser") -> None:
         """End the users of a lost lock, because another node may take the lock.
 
         A supervisor ends its Puppet. Without a supervisor, all descendants of the process get TERM,
@@ -79,7 +82,7 @@ class LockUsers:
 
         asyncio.get_running_loop().call_later(self.grace, kill)
 
-    def _status(self, user: LockUser) -> Status | None:
+    def _status(self, user: "LockUser") -> Status | None:
         """Return the status of the user's run; `None` without a record."""
         if user.run is None:
             return None

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.exports.choosing import CollectorResult, choose
-from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.search import Search
 from localpuppet.fleet.trust.policy_file import read_policy_file
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.exports.held import HeldExports
 
 MAX_WARNED = 3
 
@@ -26,7 +29,7 @@ class CollectorService:
         policy: The path of `policies/collect.policy`.
     """
 
-    def __init__(self, held: HeldExports, *, me: str, policy: Path) -> None:
+    def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:
         self._held = held
         self._me = me
         self._policy = policy

@@ -1,19 +1,22 @@
 """Wait for the outcome of a trigger on its receivers, as their agents publish it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.fleet.bus import key_value, layout
-from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.outcome import TriggerOutcome
-from localpuppet.fleet.triggers.sending import SendResult
-from localpuppet.fleet.trust.signing import Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.triggers.sending import SendResult
+    from localpuppet.fleet.trust.signing import Verifier
 
 AGAIN = 0.5
 # Seconds after which an online node has received a trigger.
@@ -37,7 +40,7 @@ class ExpectedTrigger:
         ttl: Seconds for which it is valid.
     """
 
-    sent: SendResult
+    sent: "SendResult"
     sender: str
     sent_in: range
     ttl: int
@@ -45,11 +48,11 @@ class ExpectedTrigger:
 
 async def ends(
     expected: "ExpectedTrigger",
-    kv: KeyValue,
-    verifier: Verifier,
+    kv: "KeyValue",
+    verifier: "Verifier",
     *,
     patience: float,
-    on_end: Callable[[str, End], None],
+    on_end: "Callable[[str, End], None]",
 ) -> Ends:
     """Return the outcome of a trigger on each node; `None` if none was received in time.
 
@@ -72,7 +75,7 @@ async def ends(
     return waiting.ends
 
 
-async def _wait(kv: KeyValue, waiting: "_Waiting", seconds: float) -> None:
+async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not waiting.done:
@@ -87,9 +90,9 @@ class _Waiting:
     def __init__(
         self,
         expected: ExpectedTrigger,
-        verifier: Verifier,
+        verifier: "Verifier",
         *,
-        on_end: Callable[[str, End], None],
+        on_end: "Callable[[str, End], None]",
     ) -> None:
         self._sent = expected.sent
         self._sender = expected.sender
@@ -142,7 +145,7 @@ class _Waiting:
         self._on_end(name, end)
 
 
-def _is_free(status: Mapping[str, Any], *, since: float) -> bool:
+def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
     """Return whether a node's status says that it owed no run after `since`, by its clock."""
     if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
         return False
@@ -152,7 +155,7 @@ def _is_free(status: Mapping[str, Any], *, since: float) -> bool:
         return False
 
 
-async def _look(kv: KeyValue, waiting: _Waiting) -> None:
+async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
     """Read the published status of the nodes until all have an outcome."""
     async with aclosing(kv.watch(layout.PRESENCE)) as changes:
         async for change in changes:
@@ -162,7 +165,9 @@ async def _look(kv: KeyValue, waiting: _Waiting) -> None:
                 return
 
 
-async def doubts(kv: KeyValue, verifier: Verifier, sent: SendResult, *, ttl: int) -> list[str]:
+async def doubts(
+    kv: "KeyValue", verifier: "Verifier", sent: "SendResult", *, ttl: int
+) -> list[str]:
     """Return why some receivers may report no outcome; empty if the store is unreachable."""
     try:
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath
@@ -14,7 +15,6 @@ from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.fleet.wiring.confirmations import is_confirmed
 from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.node.runs.assigning import AssignmentService
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason
@@ -22,6 +22,9 @@ from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
 from localpuppet.node.wiring.state import find_puppet, open_attempts, open_fork_server
+
+if TYPE_CHECKING:
+    from localpuppet.node.runs.assigning import AssignmentService
 
 # Bytes of differences between two catalogs; a child reports at most 64 KiB.
 MAX_CHANGES = 40 * 1024
@@ -102,7 +105,7 @@ def retreat(node: NodeWiring, order: RetreatOrder, _begun: Callable[[], None]) -
     return _done(lambda: _assigning(node).go_back(left, by=by))
 
 
-def _assigning(node: NodeWiring) -> AssignmentService:
+def _assigning(node: NodeWiring) -> "AssignmentService":
     fresh = node.again()
     return RunWiring(fresh).assigning(
         confirm=fleet_settings(fresh).agent.confirm or 0.0,

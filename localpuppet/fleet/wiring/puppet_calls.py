@@ -1,28 +1,32 @@
 """Builds the service that answers Puppet code, in the agent and in `localpuppet call`."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
-from localpuppet.fleet.agent.export_calls import ExportCalls
-from localpuppet.fleet.agent.inventory_calls import InventoryCalls
-from localpuppet.fleet.agent.puppet_calls import PuppetCalls
-from localpuppet.fleet.agent.trigger_calls import Paths
-from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
 from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.state import open_records
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
+    from localpuppet.fleet.agent.trigger_calls import Paths
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.leases.keeper import Keeper
+
 
 def puppet_calls(
     fleet: FleetWiring,
-    inventory: InventoryCalls,
-    exports: ExportCalls,
+    inventory: "InventoryCalls",
+    exports: "ExportCalls",
     *,
-    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
-    paths: Paths,
-    keeper: Keeper | None = None,
-) -> PuppetCalls:
+    store: "Callable[[str | None], AbstractAsyncContextManager[KeyValue]]",
+    paths: "Paths",
+    keeper: "Keeper | None" = None,
+) -> "PuppetCalls":
     """Return the service that answers Puppet code.
 
     Args:
@@ -33,6 +37,7 @@ def puppet_calls(
         paths: Returns the paths of a run's causes.
         keeper: This node's leases; `None` in a process that cannot renew them.
     """
+    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
     from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls
 
     sender = Sender(

@@ -9,15 +9,13 @@ What a node that is cut off does is in `fleet.agent.confirmation`.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
-from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRunEnded, RolloutBegan
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from localpuppet.rollout.execution.replies import (
@@ -26,6 +24,11 @@ from localpuppet.rollout.execution.replies import (
     line,
     problem_of,
 )
+
+if TYPE_CHECKING:
+    from localpuppet.base.formats.names import NodeName
+    from localpuppet.fleet.requests.client import RequestClient
+    from localpuppet.rollout.execution.delivery import Delivery
 
 # Seconds between requests for a nonce; after these the node run is requested again.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
@@ -39,10 +42,10 @@ _OWED = "it does not wait for a confirmation yet"
 class Confirmations:
     """Confirms the release of one rollout on its nodes."""
 
-    client: RequestClient
+    client: "RequestClient"
     _: KW_ONLY
     began: RolloutBegan
-    delivery: Delivery
+    delivery: "Delivery"
     _owed: dict[str, int] = field(default_factory=dict, init=False)
 
     async def confirm(
@@ -95,7 +98,9 @@ class Confirmations:
         return asked >= PATIENT
 
 
-async def status_of(client: RequestClient, node: NodeName) -> Mapping[str, Json] | NodeRunAnswer:
+async def status_of(
+    client: "RequestClient", node: "NodeName"
+) -> Mapping[str, Json] | NodeRunAnswer:
     """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:

@@ -8,6 +8,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.documents import Documents
@@ -15,8 +16,10 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
-from localpuppet.node.enc.input import Fetch
 from localpuppet.rollout.plans.site import MAX_COMPONENTS, EnvironmentSite
+
+if TYPE_CHECKING:
+    from localpuppet.node.enc.input import Fetch
 
 MAX_GRAPH = 48 * 1024 * 1024
 # The number of values decides about the memory for a document: a graph has one mapping, two lists,
@@ -27,7 +30,7 @@ SERVER_ERROR = {"message", "issue_kind"}
 STANDARD_INPUT = "-"
 
 
-def read_site(source: str, documents: Documents, fetch: Fetch | None = None) -> EnvironmentSite:
+def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> EnvironmentSite:
     """Return the site in a file or on a Puppet server.
 
     Args:

@@ -4,26 +4,32 @@ The dashboard has a link on loopback, and the API a list of local users. Elsewhe
 certificates over TLS.
 """
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import SignerName
-from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import peers
 from localpuppet.node.settings.node import FILE
-from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.web.access.certificates import PeopleDoor
-from localpuppet.web.access.listening import ListenAddress
 from localpuppet.web.access.local_users import LocalUserRule
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
-from localpuppet.web.access.rules import METHODS, QUERY_METHODS, AccessRule, Ends, Visitor
+from localpuppet.web.access.rules import METHODS, QUERY_METHODS
 from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
 from localpuppet.web.access.socket_owner import socket_owner
-from localpuppet.web.access.tls import Tls
 from localpuppet.web.settings import WebSettings, web_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from localpuppet.base.formats.names import SignerName
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.node.wiring.node import NodeWiring
+    from localpuppet.web.access.listening import ListenAddress
+    from localpuppet.web.access.rules import AccessRule, Ends, Visitor
+    from localpuppet.web.access.tls import Tls
+
 
 # The file of the host name on loopback, in the state directory.
 NAME_FILE = "web/host-name"
@@ -41,9 +47,9 @@ class CertificateList:
     """
 
     setting: str
-    names: Callable[[WebSettings], Collection[SignerName]]
+    names: "Callable[[WebSettings], Collection[SignerName]]"
     loopback: str
-    methods: Collection[str]
+    methods: "Collection[str]"
 
 
 PEOPLE = CertificateList(
@@ -71,10 +77,10 @@ class ApiAccess:
         tls: The TLS settings; `None` on loopback.
     """
 
-    rule: AccessRule
-    client: Callable[[Visitor], str]
-    admits: Callable[[Ends], bool] | None = None
-    tls: Tls | None = None
+    rule: "AccessRule"
+    client: "Callable[[Visitor], str]"
+    admits: "Callable[[Ends], bool] | None" = None
+    tls: "Tls | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +93,9 @@ class DashboardAccess:
         tls: The TLS settings; `None` on loopback.
     """
 
-    door: AccessRule
+    door: "AccessRule"
     entrance: LoopbackDoor | None = None
-    tls: Tls | None = None
+    tls: "Tls | None" = None
 
     def link(self) -> str:
         """Return a one-time link; empty over TLS."""
@@ -99,7 +105,7 @@ class DashboardAccess:
 
 
 def way_in(
-    fleet: FleetWiring, log: Log, place: ListenAddress, *, actions: bool
+    fleet: FleetWiring, log: "Log", place: "ListenAddress", *, actions: bool
 ) -> "Callable[[int], DashboardAccess]":
     """Return a function that builds the access for a port.
 
@@ -148,7 +154,9 @@ def way_in(
     return on_loopback
 
 
-def api_way_in(fleet: FleetWiring, log: Log, place: ListenAddress) -> "Callable[[int], ApiAccess]":
+def api_way_in(
+    fleet: FleetWiring, log: "Log", place: "ListenAddress"
+) -> "Callable[[int], ApiAccess]":
     """Return a function that builds the access to the API for a port.
 
     Args:
@@ -180,7 +188,7 @@ def api_way_in(fleet: FleetWiring, log: Log, place: ListenAddress) -> "Callable[
     return on_loopback
 
 
-def _local_users(node: NodeWiring) -> Callable[[], Collection[int]]:
+def _local_users(node: "NodeWiring") -> "Callable[[], Collection[int]]":
     """Return a function that returns the current readers on this machine."""
     import os
     import pwd
@@ -206,8 +214,8 @@ def _local_users(node: NodeWiring) -> Callable[[], Collection[int]]:
 
 
 def _over_tls(
-    fleet: FleetWiring, log: Log, listed: CertificateList
-) -> Callable[[int], tuple[PeopleDoor, Tls]]:
+    fleet: FleetWiring, log: "Log", listed: CertificateList
+) -> "Callable[[int], tuple[PeopleDoor, Tls]]":
     """Return a function that builds the access with certificates for a port.
 
     Raises:
@@ -217,6 +225,7 @@ def _over_tls(
     from localpuppet.base.machine.reloaded_files import ReloadedFiles
     from localpuppet.fleet.trust.authority import read_certificate, server_names
     from localpuppet.web.access.connections import ConnectionTable
+    from localpuppet.web.access.tls import Tls
 
     node = fleet.node
     file = node.settings.root / FILE
@@ -229,7 +238,7 @@ def _over_tls(
             hint="set web.certificate and web.key to another certificate",
         )
 
-    def people() -> frozenset[SignerName]:
+    def people() -> "frozenset[SignerName]":
         return frozenset(listed.names(node.again().section(web_settings)))
 
     renewed = ReloadedFiles([file], people)
@@ -239,7 +248,7 @@ def _over_tls(
     context()  # report errors of the files at once
     verifier = fleet.verifier
 
-    def secured(port: int) -> tuple[PeopleDoor, Tls]:
+    def secured(port: int) -> "tuple[PeopleDoor, Tls]":
         door = PeopleDoor(
             names,
             port,
@@ -254,7 +263,7 @@ def _over_tls(
     return secured
 
 
-def _files(fleet: FleetWiring, listed: CertificateList) -> tuple[Path, Path, Path]:
+def _files(fleet: FleetWiring, listed: CertificateList) -> "tuple[Path, Path, Path]":
     """Return the CA, the dashboard's certificate and its key.
 
     Raises:

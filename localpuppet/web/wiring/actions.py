@@ -6,13 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from tempfile import TemporaryFile
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.requests.client import NodeAnswer
-from localpuppet.fleet.requests.request import Arguments
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
@@ -30,6 +28,11 @@ from localpuppet.web.dashboard.actions import (
     NodeVerdict,
 )
 from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.requests.client import NodeAnswer
+    from localpuppet.fleet.requests.request import Arguments
 
 # Seconds that a node has to answer, and for which a trigger is good.
 PATIENCE = 10.0
@@ -57,7 +60,7 @@ class SigningActor:
     def __init__(
         self,
         fleet: FleetWiring,
-        store: Callable[[], Awaitable[KeyValue]],
+        store: "Callable[[], Awaitable[KeyValue]]",
         journals: Journals,
         *,
         words: Sequence[str] = (),
@@ -225,7 +228,7 @@ class SigningActor:
             errors.seek(0)
             return None if process.poll() is None else _problem(errors.read(MAX_SAID))
 
-    async def _trigger(self, kv: KeyValue, deed: NodeAction) -> list[ActionResult]:
+    async def _trigger(self, kv: "KeyValue", deed: NodeAction) -> list[ActionResult]:
         fleet = self._fleet
         call = sending.Outgoing(
             hosts=deed.nodes,
@@ -244,7 +247,7 @@ class SigningActor:
         ]
 
 
-def _result(node: NodeName, answer: NodeAnswer) -> ActionResult:
+def _result(node: NodeName, answer: "NodeAnswer") -> ActionResult:
     if answer.reply is None:
         return ActionResult(node=node, verdict=NodeVerdict.NO_ANSWER, reason=answer.problem)
     if not answer.ok:
@@ -259,7 +262,7 @@ def _problem(errors: bytes) -> str:
     return lines[-1].removeprefix("localpuppet: error: ") if lines else "the process did not start"
 
 
-def _arguments(deed: NodeAction) -> Arguments:
+def _arguments(deed: NodeAction) -> "Arguments":
     from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
 
     if deed.action is Action.HOLD:

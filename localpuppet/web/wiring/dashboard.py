@@ -4,30 +4,34 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from socket import socket
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.base.formats.names import NodeName, RunId
-from localpuppet.base.formats.values import Json
-from localpuppet.base.machine.ports import Log
-from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.inventory.view import View
-from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
-from localpuppet.rollout.execution.journals import Journals
-from localpuppet.web.dashboard.fleet import Fleet
-from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
-from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
-from localpuppet.web.dashboard.memory import DashboardStore
-from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
-from localpuppet.web.dashboard.staged import StagedReleases
 
-Store = Callable[[], Awaitable[KeyValue]]
+if TYPE_CHECKING:
+    from pathlib import Path
+    from socket import socket
+
+    from localpuppet.base.formats.names import NodeName, RunId
+    from localpuppet.base.formats.values import Json
+    from localpuppet.base.machine.ports import Log
+    from localpuppet.fleet.bus.key_value import KeyValue
+    from localpuppet.fleet.inventory.view import View
+    from localpuppet.fleet.trust.signing import Verifier
+    from localpuppet.rollout.execution.journals import Journals
+    from localpuppet.web.dashboard.fleet import Fleet
+    from localpuppet.web.dashboard.fleet_feed import FleetFeed, FleetFeeder
+    from localpuppet.web.dashboard.inventory_questions import Reports, SiteInventory
+    from localpuppet.web.dashboard.memory import DashboardStore
+    from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
+    from localpuppet.web.dashboard.staged import StagedReleases
+
+    Store = Callable[[], Awaitable[KeyValue]]
 
 # Seconds that a node has to answer.
 PATIENCE = 10.0
@@ -49,21 +53,24 @@ class FleetSources:
     """
 
     fleet: FleetWiring
-    log: Log
-    memory: DashboardStore
-    rows: Fleet
+    log: "Log"
+    memory: "DashboardStore"
+    rows: "Fleet"
     inventory: InventoryWiring
-    view: View
-    feeding: FleetFeeder
-    reports: Reports
+    view: "View"
+    feeding: "FleetFeeder"
+    reports: "Reports"
 
     @classmethod
-    def of(cls, fleet: FleetWiring, log: Log) -> "FleetSources":
+    def of(cls, fleet: FleetWiring, log: "Log") -> "FleetSources":
         """Return the sources of a node.
 
         Raises:
             InvalidInputError: A setting of the node is invalid.
         """
+        from localpuppet.web.dashboard.fleet_feed import FleetFeeder
+        from localpuppet.web.dashboard.inventory_questions import Reports
+
         node = fleet.node
 
         def now() -> float:
@@ -101,7 +108,7 @@ class DashboardWiring:
     """
 
     def __init__(
-        self, fleet: FleetWiring, log: Log, listen: str, *, actions: bool, site: Path | None
+        self, fleet: FleetWiring, log: "Log", listen: str, *, actions: bool, site: "Path | None"
     ) -> None:
         from localpuppet.web.access.listening import ListenAddress
         from localpuppet.web.wiring.access import way_in
@@ -115,7 +122,7 @@ class DashboardWiring:
         self,
         group: asyncio.TaskGroup,
         sources: FleetSources,
-        listening: Sequence[socket],
+        listening: "Sequence[socket]",
         leave: asyncio.Event,
     ) -> tuple[str, str]:
         """Serve the dashboard; return its URL, and a one-time link (empty over TLS).
@@ -159,9 +166,10 @@ class DashboardWiring:
         return way.door.url, way.link()
 
 
-def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: View, log: Log) -> FleetFeed:
+def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "FleetFeed":
     """Return the sources of the dashboard's rows."""
     from localpuppet.fleet.wiring.history import HistoryWiring
+    from localpuppet.web.dashboard.fleet_feed import FleetFeed
 
     history = HistoryWiring(fleet)
     return FleetFeed(
@@ -174,9 +182,9 @@ def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: View, log: Log) 
     )
 
 
-def _memory(node: NodeWiring, now: Callable[[], float], log: Log) -> DashboardStore:
+def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "DashboardStore":
     """Return the dashboard's memory; drop one that an earlier version wrote."""
-    from localpuppet.web.dashboard.memory import FILE
+    from localpuppet.web.dashboard.memory import FILE, DashboardStore
 
     memory = DashboardStore(node.settings.state / FILE, now=now)
     if memory.begin(lambda: log.info("waiting for another dashboard that creates the database")):
@@ -184,8 +192,10 @@ def _memory(node: NodeWiring, now: Callable[[], float], log: Log) -> DashboardSt
     return memory
 
 
-def _rows(memory: DashboardStore, verifier: Verifier, now: Callable[[], float]) -> Fleet:
+def _rows(memory: "DashboardStore", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
     """Return the rows from the memory."""
+    from localpuppet.web.dashboard.fleet import Fleet
+
     return Fleet(
         memory.rows(),
         last_updated=memory.last_updated(),
@@ -195,7 +205,7 @@ def _rows(memory: DashboardStore, verifier: Verifier, now: Callable[[], float]) 
     )
 
 
-def _site(node: NodeWiring, file: Path) -> SiteInventory:
+def _site(node: NodeWiring, file: "Path") -> "SiteInventory":
     """Return the site in a file, which is read again when it has changed.
 
     Raises:
@@ -203,13 +213,14 @@ def _site(node: NodeWiring, file: Path) -> SiteInventory:
     """
     from localpuppet.base.machine.reloaded_files import ReloadedFiles
     from localpuppet.rollout.plans.site_file import read_site
+    from localpuppet.web.dashboard.inventory_questions import SiteInventory
 
     read = ReloadedFiles([file], lambda: read_site(str(file), node.documents))
     read()
     return SiteInventory(name=str(file), read=read)
 
 
-def _staged(node: NodeWiring) -> StagedReleases:
+def _staged(node: NodeWiring) -> "StagedReleases":
     """Return the staged releases of this machine."""
     from localpuppet.node.releases.staged_records import StagedRecords
     from localpuppet.node.releases.tag_memory import TagMemory
@@ -228,9 +239,10 @@ def _staged(node: NodeWiring) -> StagedReleases:
     )
 
 
-def _rollouts(node: NodeWiring) -> tuple[Journals, RemoteRollouts]:
+def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 
     rollouts = FleetRollouts(node)
     return rollouts.journals, RemoteRollouts(rollouts.heads)
@@ -263,11 +275,11 @@ def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
 
 
 def _tell(
-    fleet: FleetWiring, me: NodeName, store: "Store"
-) -> Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]:
+    fleet: FleetWiring, me: "NodeName", store: "Store"
+) -> "Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]":
     """Return a function that reads a run from this machine's record or asks its node."""
 
-    async def tell(action: str, name: NodeName, run: RunId) -> Mapping[str, Json]:
+    async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
         if name == me:
             return await asyncio.to_thread(_own, fleet, action, run)
         from localpuppet.fleet.requests.request import RunArguments
@@ -283,7 +295,7 @@ def _tell(
     return tell
 
 
-def _own(fleet: FleetWiring, action: str, run: RunId) -> Mapping[str, Json]:
+def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
     from localpuppet.node.runs.run_replies import log_reply, report_reply
 
     records = open_records(fleet.node)

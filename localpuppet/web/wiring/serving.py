@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.machine.extras import require_extra
-from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.wiring.fleet import FleetWiring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localpuppet.base.machine.ports import Log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +29,7 @@ class WebOptions:
     listen: str | None
     puppetdb: str | None = None
     actions: bool = False
-    site: Path | None = None
+    site: "Path | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class WebAddresses:
 
 
 async def serve_web(
-    fleet: FleetWiring, log: Log, options: WebOptions, opened: Callable[[WebAddresses], None]
+    fleet: FleetWiring, log: "Log", options: WebOptions, opened: Callable[[WebAddresses], None]
 ) -> None:
     """Serve until a signal ends the process.
 

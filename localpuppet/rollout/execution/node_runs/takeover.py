@@ -8,17 +8,20 @@ One node alone cannot end a rollout: `believes` also considers the checkpoint on
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.fleet.requests.request import Arguments, requesting_rollout
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution.events import RolloutBegan, RolloutTakenOver
 from localpuppet.rollout.execution.replies import PATIENCE
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.client import RequestClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class TakeoverCheck:
             handed the rollout over.
     """
 
-    client: RequestClient
+    client: "RequestClient"
     began: RolloutBegan
     believes: Callable[[RolloutTakenOver], Awaitable[bool]]
 

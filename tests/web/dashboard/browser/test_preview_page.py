@@ -41,7 +41,7 @@ def shown(driver: webdriver.Chrome, words: str) -> str:
 def test_a_search_shows_nodes_resources_and_texts(driver: webdriver.Chrome, tmp_path: Path) -> None:
     opened(driver, tmp_path, usual())
     groups = driver.find_elements("css selector", ".group")
-    assert shown(driver, "DB05 cron") == "2 of 8 shown"
+    assert shown(driver, "DB05 cron") == "2 of 10 shown"
     assert [group.is_displayed() for group in groups] == [False, True]
     assert problems(driver) == []
 
