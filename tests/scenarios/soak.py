@@ -58,6 +58,15 @@ def processes_of(root: Path) -> list[int]:
     return sorted({*pids, *(int(process.name) for process in processes_with(str(root)))})
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process."""
+    below = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            below += [int(word) for word in (task / "children").read_text().split()]
+    return [*below, *(deeper for child in below for deeper in descendants(child))]
+
+
 @dataclass
 class SoakFleet:
     """Six nodes with real Puppet, an operator with dashboard and API, and what disturbs them.
@@ -246,8 +255,12 @@ class SoakFleet:
         }
 
     def process_counts(self) -> dict[str, int]:
-        """Return how many processes each node has, without those of a run."""
-        return {str(node.name): len(processes_of(node.root)) for node in self.nodes}
+        """Return how many processes each agent has below it: its fork servers, and no run."""
+        return {
+            str(node.name): len(descendants(node.process.pid))
+            for node in self.nodes
+            if node.process is not None
+        }
 
     def temporary_files(self) -> list[str]:
         """Return what durable writes have left in any root."""
