@@ -11,6 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.machine.process_table import SystemProcessTable
 from tests.node.cli.preview.control import ControlRepository
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -58,15 +59,6 @@ def processes_of(root: Path) -> list[int]:
             if f"{root}/".encode() in words or f"LOCALPUPPET_ROOT={root}\0".encode() in words:
                 pids.append(int(process.name))
     return sorted(pids)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes below a process."""
-    below = []
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            below += [int(word) for word in (task / "children").read_text().split()]
-    return [*below, *(deeper for child in below for deeper in descendants(child))]
 
 
 @dataclass
@@ -266,9 +258,10 @@ class SoakFleet:
         }
 
     def process_counts(self) -> dict[str, int]:
-        """Return how many processes each agent has below it: its fork servers, and no run."""
+        """Return how many processes each agent is and has below it: fork servers, and no run."""
+        table = SystemProcessTable()
         return {
-            str(node.name): len(descendants(node.process.pid))
+            str(node.name): len(table.family(table.identify(node.process.pid)))
             for node in self.nodes
             if node.process is not None
         }
