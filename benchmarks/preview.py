@@ -254,29 +254,38 @@ def command(root: Path, *words: str) -> Callable[[], None]:
     return run
 
 
-def compare_cpu(repository: Path, captures: Path, wiring: PreviewWiring, pairs: int) -> None:
-    """Print the CPU of a catalog beside that of other tools, in turn."""
+def compare_cpu(
+    top: Path, wiring: PreviewWiring, pairs: int, compiled: int, *, unshared: bool
+) -> None:
+    """Print the CPU of a catalog beside that of other tools, in turn.
+
+    The repository and the captures are those of the compiled nodes only. Otherwise the checkout of
+    10,000 data files would be a part of each catalog.
+    """
     node = name_of(0)
-    with tempfile.TemporaryDirectory() as scratch:
-        facts = json.loads((captures / f"{node}.json").read_text())["facts"]
-        (Path(scratch) / "facts").mkdir()
-        file = Path(scratch) / "facts" / f"{node}.yaml"
-        values = json.dumps({**facts, "clientcert": node})
-        file.write_text(f"--- !ruby/object:Puppet::Node::Facts\nname: {node}\nvalues: {values}\n")
-        modules = f"{repository}/site:{repository}/modules"
-        plain = ["puppet", "catalog", "compile", node, "--render-as", "json"]
-        plain += ["--facts_terminus", "yaml", "--yamldir", scratch, "--modulepath", modules]
-        plain += ["--hiera_config", f"{repository}/hiera.yaml", "--log_level", "err"]
-        plain += ["--manifest", f"{repository}/manifests"]
-        for _ in range(pairs):
-            measured("puppet catalog compile", partial(quiet, plain))
-            if shutil.which("octocatalog-diff"):
-                words = ["octocatalog-diff", "-n", node, "--catalog-only", "-t", "main"]
-                words += ["--fact-file", str(file), "--basedir", str(repository)]
-                words += ["--hiera-config", "hiera.yaml", "--puppet-binary", "/usr/bin/puppet"]
-                measured("octocatalog-diff --catalog-only", partial(quiet, words))
-            cpu = measured("20 catalogs", lambda: compile_some(repository, captures, wiring, 20))
-            print(f"  {cpu / 20:.3f} s of CPU for each catalog", flush=True)
+    repository = make_repository(top, compiled, unshared=unshared)
+    captures = make_captures(top / "captures", compiled)
+    facts = json.loads((captures / f"{node}.json").read_text())["facts"]
+    (top / "facts").mkdir()
+    file = top / "facts" / f"{node}.yaml"
+    values = json.dumps({**facts, "clientcert": node})
+    file.write_text(f"--- !ruby/object:Puppet::Node::Facts\nname: {node}\nvalues: {values}\n")
+    modules = f"{repository}/site:{repository}/modules"
+    plain = ["puppet", "catalog", "compile", node, "--render-as", "json"]
+    plain += ["--facts_terminus", "yaml", "--yamldir", str(top), "--modulepath", modules]
+    plain += ["--hiera_config", f"{repository}/hiera.yaml", "--log_level", "err"]
+    plain += ["--manifest", f"{repository}/manifests"]
+    words = ["octocatalog-diff", "-n", node, "--catalog-only", "-t", "main"]
+    words += ["--fact-file", str(file), "--basedir", str(repository)]
+    words += ["--hiera-config", "hiera.yaml", "--puppet-binary", "/usr/bin/puppet"]
+    for _ in range(pairs):
+        measured("puppet catalog compile", partial(quiet, plain))
+        if shutil.which("octocatalog-diff"):
+            measured("octocatalog-diff --catalog-only", partial(quiet, words))
+        cpu = measured(
+            f"{compiled} catalogs", partial(compile_all, repository, captures, wiring, compiled)
+        )
+        print(f"  {cpu / compiled:.3f} s of CPU for each catalog", flush=True)
 
 
 def quiet(words: list[str]) -> None:
@@ -285,7 +294,7 @@ def quiet(words: list[str]) -> None:
     subprocess.run(words, check=True, capture_output=True, env=env)
 
 
-def compile_some(repository: Path, captures: Path, wiring: PreviewWiring, count: int) -> None:
+def compile_all(repository: Path, captures: Path, wiring: PreviewWiring, count: int) -> None:
     """Compile catalogs into an empty cache."""
     with tempfile.TemporaryDirectory() as scratch:
         fill(repository, captures, wiring, Path(scratch) / "cache", count, substitute=False)
@@ -334,7 +343,9 @@ def main() -> None:
         wiring = PreviewWiring(
             NodeWiring(str(top / "root")), lambda own, key: compile_engine(own, mark_key=key)
         )
-        compare_cpu(repository, captures, wiring, given.pairs)
+        for compiled in (20, 100):
+            (top / str(compiled)).mkdir()
+            compare_cpu(top / str(compiled), wiring, given.pairs, compiled, unshared=given.unshared)
         begun = time.perf_counter()
         cpu = measured(
             f"first fill of {given.sample} nodes",
