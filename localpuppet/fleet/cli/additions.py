@@ -19,16 +19,9 @@ from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.choosing import RejectedResource
+    from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.records import RunDirectory
-
-from localpuppet.fleet.exports.collecting import read_collect_policy
-from localpuppet.fleet.exports.recording import CollectorRecord
-from localpuppet.fleet.inventory.admission import read_claims
-from localpuppet.fleet.trust.policy_file import read_policy
-from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
 
 # Exported resources that `status` names, of those that a run left out.
 SHOWN = 3
@@ -39,14 +32,21 @@ def warnings(node: NodeWiring) -> list[str]:
     return [*_claims(node), *_collects(node), *_reacts(node)]
 
 
-def would_collect(node: NodeWiring) -> list[CollectorRecord]:
+def would_collect(node: NodeWiring) -> "list[CollectorRecord]":
     """Return what the collectors of the newest run would get now, without a look at the bus."""
+    from localpuppet.fleet.wiring.exports import ExportsWiring
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.settings import fleet_settings
+
     if not fleet_settings(node).bus.named:
         return []
     return ExportsWiring(node).would_take(FleetWiring(node).name)
 
 
 def _claims(node: NodeWiring) -> list[str]:
+    from localpuppet.fleet.inventory.admission import read_claims
+    from localpuppet.fleet.wiring.settings import fleet_settings, peers
+
     policy = peers(node).inventory.policy
     if read_claims(policy) is None and fleet_settings(node).bus.engine != "sqlite":
         return [f"there is no {policy}: each node may claim any role and address"]
@@ -54,12 +54,18 @@ def _claims(node: NodeWiring) -> list[str]:
 
 
 def _collects(node: NodeWiring) -> list[str]:
+    from localpuppet.fleet.exports.collecting import read_collect_policy
+    from localpuppet.fleet.wiring.settings import peers
+
     path = peers(node).collect_policy
     policy = read_collect_policy(path)
     return [f"{path}: {warning}" for warning in policy.warnings()]
 
 
 def _reacts(node: NodeWiring) -> list[str]:
+    from localpuppet.fleet.trust.policy_file import read_policy
+    from localpuppet.fleet.wiring.settings import fleet_settings, peers
+
     path = peers(node).policy
     policy = read_policy(path) if fleet_settings(node).agent.react else None
     if policy is None or policy.may_allow("react"):
