@@ -258,23 +258,6 @@ def start_row(root: Path, pairs: int, verb: str) -> str:
     return f"| {verb} | {ours:.0f} ms | {python:.0f} ms | {ours - python:+.0f} ms |"
 
 
-def rollback_row(root: Path, pairs: int) -> str:
-    """Return the table's line for going back and forth between two releases."""
-    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
-    command = str(VENV / "localpuppet")
-    shutil.copytree(root / "modules/foo/tags/r1", root / "modules/foo/tags/r2")
-    for tag in ("r1", "r2"):
-        (root / "input.yaml").write_text(f"app: foo/tags/{tag}\nclasses: [foo]\n")
-        timed([command, "apply"], env, (0,))
-    left, right = alternate(
-        pairs,
-        lambda: timed([command, "rollback"], env, (0,)),
-        lambda: timed([PYTHON, "-c", "pass"], env, (0,)),
-    )
-    ours, python = middle(left) * 1000, middle(right) * 1000
-    return f"| rollback | {ours:.0f} ms | {python:.0f} ms | {ours - python:+.0f} ms |"
-
-
 def profile(root: Path) -> str:
     """Return where the time before Puppet's start goes: the dearest imports of an apply."""
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
@@ -334,7 +317,6 @@ def main() -> None:
         for verb in ("status", "enc", "--version"):
             print(start_row(trivial, max(pairs, 21), verb), flush=True)
         print(f"\n{profile(trivial)}")
-        print(f"\n{rollback_row(trivial, max(pairs, 21))}")
 
 
 if __name__ == "__main__":

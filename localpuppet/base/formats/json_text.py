@@ -9,6 +9,12 @@ from dataclasses import dataclass
 
 # Returns a value as JSON in ASCII, without optional spaces.
 compact = json.JSONEncoder(separators=(",", ":")).encode
+_sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def canonical(value: object) -> bytes:
+    """Return a value as the JSON that is digested: ASCII, sorted keys, no optional spaces."""
+    return _sorted_keys(value).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)

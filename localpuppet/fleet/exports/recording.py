@@ -16,6 +16,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.fleet.exports.choosing import CollectorResult, RejectedResource, TakenResource
@@ -161,8 +162,7 @@ def digest_of_choice(choice: CollectorResult) -> str:
         [resource.node, resource.resource.title, dict(resource.resource.parameters)]
         for resource in choice.taken
     ]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
-    return hashlib.sha256(canonical).hexdigest()
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def parts_of_choice(choice: CollectorResult) -> dict[str, dict[str, str]]:

@@ -21,6 +21,7 @@ from functools import partial
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.packed import TooMuchError, unpacked
 from localpuppet.base.formats.strict_json import loads_again, parse_object
@@ -268,8 +269,7 @@ class InventoryEntry:
         """Return the entry with the digest of its content."""
         content = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
         content["queries"] = [query.text for query in self.queries]
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
-        return replace(self, digest=hashlib.sha256(canonical).hexdigest())
+        return replace(self, digest=hashlib.sha256(canonical(content)).hexdigest())
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign: packed JSON.

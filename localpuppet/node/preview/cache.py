@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.preview.cache_file import (
@@ -30,7 +31,7 @@ from localpuppet.node.preview.cache_file import (
     today,
     unpack,
 )
-from localpuppet.node.preview.catalog_items import DIGEST_BYTES, packed
+from localpuppet.node.preview.catalog_items import DIGEST_BYTES
 from localpuppet.node.preview.catalog_store import CatalogStore, add_blob, checksum, read_blob
 from localpuppet.node.preview.eviction import evict
 from localpuppet.node.preview.ports import CompileFailure
@@ -284,7 +285,7 @@ class PreviewCache(TreeStates):
 
     def put(self, tree: str, states: States) -> None:
         """Remember the states of a tree."""
-        data = pack(packed({**states}))
+        data = pack(canonical({**states}))
         with suppress(DamagedEntryError), self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO trees (digest, states, day, checksum) VALUES (?, ?, ?, ?)",
@@ -307,14 +308,14 @@ def _insert(
         if any(short in name for name in (*part.states, *part.listings)):
             own.append(form)
         else:
-            shared.append(add_blob(connection, packed(form)))
+            shared.append(add_blob(connection, canonical(form)))
     failure = compiled.failure
     parts = [
-        *(reads.values, add_blob(connection, packed(field_values(reads.node))).hex()),
+        *(reads.values, add_blob(connection, canonical(field_values(reads.node))).hex()),
         *(add_blob(connection, b"".join(sorted(shared))).hex(), own),
         field_values(failure) if failure else None,
     ]
-    body = pack(packed(parts))
+    body = pack(canonical(parts))
     node = compiled.node
     sum_ = checksum(node.encode(), compiled.source, catalog, body)
     connection.execute("DELETE FROM entries WHERE node = ? AND checksum = ?", (node, sum_))
@@ -332,7 +333,7 @@ def _insert(
 
 def _part_form(connection: sqlite3.Connection, part: ReadPart) -> dict[str, Json]:
     """Return the JSON form of a part; its keys, which more parts share, by their digest."""
-    keys = None if part.keys is None else add_blob(connection, packed([*part.keys])).hex()
+    keys = None if part.keys is None else add_blob(connection, canonical([*part.keys])).hex()
     return {**field_values(part), "keys": keys}
 
 

@@ -9,11 +9,11 @@
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
@@ -60,7 +60,7 @@ class CatalogHead:
         """Return the bytes that are the node's own, and those that nodes may share."""
         sources = {title: [*paths] for title, paths in self.sources.items()}
         shared = [[*self.classes], [*self.types], sources]
-        return packed([self.certname, self.environment]), packed(shared)
+        return canonical([self.certname, self.environment]), canonical(shared)
 
     @classmethod
     def parse(cls, own: bytes, shared: bytes) -> "CatalogHead":
@@ -88,14 +88,14 @@ def items_of(catalog: CanonicalCatalog) -> Iterator[bytes]:
             [edge.source_type, edge.source_title, edge.relationship]
         )
     for resource in catalog.resources:
-        yield packed(
+        yield canonical(
             [
                 *(resource.type, resource.title, resource.exported, resource.file, resource.line),
                 *([*resource.tags], resource.parameters, leading.pop(resource.reference, [])),
             ]
         )
     for (kind, title), ends in leading.items():  # to a resource that the catalog lacks
-        yield packed([kind, title, None, None, None, [], {}, ends])
+        yield canonical([kind, title, None, None, None, [], {}, ends])
 
 
 def catalog_of(head: CatalogHead, items: Iterable[bytes]) -> CanonicalCatalog:
@@ -166,11 +166,6 @@ def catalog_digest(own: bytes, shared: bytes, items: Sequence[bytes]) -> bytes:
         items: The digests of its items, in any order.
     """
     return digest(b"".join(chain((digest(own), shared), sorted(items))))
-
-
-def packed(value: object) -> bytes:
-    """Return a value as bytes; equal values have equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _served(source: Json) -> Iterator[str]:

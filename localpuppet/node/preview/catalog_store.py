@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.node.preview.cache_file import CacheFile, DamagedEntryError, pack, unpack
 from localpuppet.node.preview.catalog_items import (
@@ -19,7 +20,6 @@ from localpuppet.node.preview.catalog_items import (
     catalog_of,
     digest,
     items_of,
-    packed,
     with_ends,
 )
 from localpuppet.node.puppet.catalog import CanonicalCatalog
@@ -67,7 +67,7 @@ class CatalogStore:
                 own.append(item.decode())
             else:
                 shared.append(number)
-        inside = packed([own_head.decode(), *own])
+        inside = canonical([own_head.decode(), *own])
         connection.execute(
             "INSERT INTO catalogs (digest, own, head, shared) VALUES (?, ?, ?, ?)",
             (name, pack(inside), head, _delta(shared)),

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.machine.files import disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
-from localpuppet.node.preview.catalog_items import digest, packed
+from localpuppet.node.preview.catalog_items import digest
 from localpuppet.node.preview.release_index import TreeStates, tree_metadata, tree_states
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.releases.git.checkout import check_out
@@ -241,7 +242,7 @@ class Checkouts:
             shutil.copytree(self.work_tree, new, symlinks=True, ignore=self._is_no_code)
             new.chmod(0o700)
             states = tree_states(new)
-            key = digest(packed({**states})).hex()
+            key = digest(canonical({**states})).hex()
             place = places / key
             if place.is_dir():
                 remove_tree(place)

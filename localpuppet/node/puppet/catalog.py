@@ -21,7 +21,6 @@ Example: `CanonicalCatalog.parse(catalog.to_bytes(), where="catalog") == catalog
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.puppet.command import in_release
@@ -187,7 +187,7 @@ class CanonicalCatalog:
             "resources": [field_values(resource) for resource in self.resources],
             "edges": [field_values(edge) for edge in self.edges],
         }
-        data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+        data = canonical(document)
         if len(data) > MAX_BYTES:
             raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
         return data

@@ -17,6 +17,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 
@@ -164,8 +165,7 @@ def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[PropertyChange]:
             names = [str(resource["resource_type"]), str(resource["title"])]
             names.append(str(event.get("property") or ""))
             values = [event.get("previous_value"), event.get("desired_value")]
-            text = json.dumps([names, values], sort_keys=True, separators=(",", ":"))
-            mark = hmac.digest(key, text.encode(), hashlib.sha256).hex()[:MARK_DIGITS]
+            mark = hmac.digest(key, canonical([names, values]), hashlib.sha256).hex()[:MARK_DIGITS]
             kind, title, name = (one_line(item)[:MAX_NAME] for item in names)
             yield PropertyChange(type=kind, title=title, property=name, mark=mark)
 

@@ -9,7 +9,6 @@
 Example: `Evaluation(reader).answer(select).rows`.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -47,7 +46,6 @@ from localpuppet.fleet.inventory.query.tree import (
 from localpuppet.fleet.inventory.reading import InventoryReader
 
 T = TypeVar("T")
-_sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # The limit of rows that wait until all are counted; more are read a second time.
 MAX_PAGE = 1000
 # The number of rows beyond a limit that are held before they are sorted and cut.
@@ -298,8 +296,3 @@ class _Counted:
 def _cut(select: Select, rows: list[T]) -> list[T]:
     end = None if select.limit is None else select.offset + select.limit
     return rows[select.offset : end]
-
-
-def canonical(value: object) -> bytes:
-    """Return the canonical bytes of a value, for a digest."""
-    return _sorted_keys(value).encode("ascii")

@@ -14,13 +14,19 @@ from itertools import groupby
 from operator import itemgetter
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.json_text import JsonText, compact, elements, members
+from localpuppet.base.formats.json_text import (
+    JsonText,
+    canonical,
+    compact,
+    elements,
+    members,
+)
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.index import SERVER
 from localpuppet.fleet.inventory.query.budget import AnswerBudget
 from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
-from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryAnswer, canonical
+from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryAnswer
 from localpuppet.fleet.inventory.query.fact_filter import FactFilter
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of

@@ -11,8 +11,8 @@ Example: `parts_of(["a"], [("a", {"ipaddress": "10.0.0.1"})])` is `{"a": {"ipadd
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.evaluating import canonical
 
 # Each node's values: label → digest.
 Parts = Mapping[str, Mapping[str, str]]

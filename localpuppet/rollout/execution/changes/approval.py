@@ -6,11 +6,11 @@
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.node.puppet.changes import PredictedChanges, parse_salt
 
@@ -69,5 +69,4 @@ def digest_of(
         "tags": list(tags),
         "nodes": {node: predicted.to_dict() for node, predicted in nodes.items()},
     }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(canonical(content)).hexdigest()

@@ -6,11 +6,11 @@
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.base.formats.json_text import canonical
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 
 DIGITS = 16  # of a difference's digest: an operator compares it by eye
@@ -37,8 +37,7 @@ class UnapprovedChange:
     @property
     def digest(self) -> str:
         """The digest that an operator names to approve the difference, hexadecimal."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+        return hashlib.sha256(canonical(self.to_dict())).hexdigest()[:DIGITS]
 
     @property
     def reason(self) -> str:
