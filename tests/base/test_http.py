@@ -71,7 +71,7 @@ def chunked(size: int) -> Answer:
     ],
     ids=["status", "header", "body", "chunk"],
 )
-def test_a_server_that_sends_byte_after_byte_is_left_at_the_deadline(
+def test_an_exchange_with_a_server_that_sends_byte_after_byte_ends_at_the_deadline(
     tmp_path: Path, start: bytes
 ) -> None:
     with pages(tmp_path, slow=lambda handler: handler.drip(start)) as server:
@@ -128,7 +128,7 @@ def test_a_name_server_that_does_not_answer_ends_at_the_deadline() -> None:
     over.set()
 
 
-def test_one_deadline_holds_for_several_exchanges(tmp_path: Path) -> None:
+def test_one_deadline_covers_several_exchanges(tmp_path: Path) -> None:
     with pages(tmp_path, a=body(b"a")) as server:
         deadline = Deadline(LONG)
         assert fetch(server, "a", deadline=deadline) == (200, b"a")
@@ -138,7 +138,7 @@ def test_one_deadline_holds_for_several_exchanges(tmp_path: Path) -> None:
         assert len(server.requests) == 1
 
 
-def test_silence_may_have_a_shorter_limit(tmp_path: Path) -> None:
+def test_an_unresponsive_server_may_have_a_shorter_limit(tmp_path: Path) -> None:
     def silent(handler: PageHandler) -> None:
         handler.pages.over.wait(LONG)
 
@@ -160,7 +160,7 @@ def test_another_thread_can_end_an_exchange(tmp_path: Path) -> None:
         fetch(server, "silent", deadline=deadline)
 
 
-def test_the_next_address_is_tried(tmp_path: Path) -> None:
+def test_an_exchange_tries_the_next_address_of_a_host(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         closed = free.getsockname()
     with pages(tmp_path, a=body(b"a")) as server:
@@ -207,7 +207,7 @@ def test_a_stated_length_is_refused_before_the_body_arrives(tmp_path: Path) -> N
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nhalf", "IncompleteRead"),
     ],
 )
-def test_half_a_body_is_refused(tmp_path: Path, answer: bytes, problem: str) -> None:
+def test_an_incomplete_body_is_refused(tmp_path: Path, answer: bytes, problem: str) -> None:
     def write(handler: PageHandler) -> None:
         handler.wfile.write(answer)
 
@@ -218,14 +218,14 @@ def test_half_a_body_is_refused(tmp_path: Path, answer: bytes, problem: str) -> 
 # Redirects.
 
 
-def test_a_redirect_is_an_answer_unless_the_request_permits_it(tmp_path: Path) -> None:
+def test_a_redirect_is_followed_only_if_the_request_permits_it(tmp_path: Path) -> None:
     with pages(tmp_path, b=body(b"b")) as server:
         server.redirect("/a", "/b")
         assert fetch(server, "a") == (302, b"")
         assert fetch(server, "a", redirects=1) == (200, b"b")
 
 
-def test_a_token_goes_to_its_origin_alone(tmp_path: Path) -> None:
+def test_a_token_is_sent_only_to_its_origin(tmp_path: Path) -> None:
     with pages(tmp_path / "one", c=body(b"c")) as one, pages(tmp_path / "two") as two:
         both = tmp_path / "both.pem"
         both.write_bytes(b"".join(ca.read_bytes() for ca in (one.ca, two.ca) if ca))
@@ -252,7 +252,7 @@ def test_a_token_goes_to_its_origin_alone(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_redirect_leads_to_an_https_url(tmp_path: Path, place: str, plain: bool) -> None:
+def test_a_redirect_must_lead_to_an_https_url(tmp_path: Path, place: str, plain: bool) -> None:
     with pages(tmp_path) as server:
         server.redirect("/a", place)
         with pytest.raises(HttpError, match="redirects to a URL that is not https") as refused:
@@ -260,7 +260,7 @@ def test_a_redirect_leads_to_an_https_url(tmp_path: Path, place: str, plain: boo
     assert "s3cret" not in str(refused.value)
 
 
-def test_redirects_are_counted(tmp_path: Path) -> None:
+def test_the_number_of_redirects_is_limited(tmp_path: Path) -> None:
     with pages(tmp_path) as server:
         server.redirect("/a", "/a")
         with pytest.raises(HttpError, match="redirects more than 3 times"):
@@ -312,7 +312,9 @@ def test_plain_http_uses_no_proxy(tmp_path: Path, environment: pytest.MonkeyPatc
 # Authorities, and URLs.
 
 
-def test_a_server_of_an_unknown_authority_is_never_asked(tmp_path: Path) -> None:
+def test_a_server_with_a_certificate_of_an_unknown_authority_gets_no_request(
+    tmp_path: Path,
+) -> None:
     with pages(tmp_path, a=body(b"a")) as server:
         with pytest.raises(HttpError, match="certificate verify failed: "):
             fetch(server, "a", route=HttpRoute())
@@ -331,7 +333,7 @@ def test_a_server_of_an_unknown_authority_is_never_asked(tmp_path: Path) -> None
         ("https://web01.example.com/ä", "written as %XX"),
     ],
 )
-def test_urls_that_are_refused(url: str, message: str) -> None:
+def test_refused_urls(url: str, message: str) -> None:
     with (
         pytest.raises(InvalidInputError, match=message) as refused,
         HttpClient(HttpRoute()).open(HttpRequest(url=url), Deadline(LONG)),

@@ -1,4 +1,4 @@
-"""The quick reader of our own YAML: it agrees with the strict one, or leaves the text to it."""
+"""The quick reader of localpuppet's own YAML agrees with the strict one, or leaves text to it."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ modules:
 
 
 class Nothing(Documents):
-    """Must not be asked."""
+    """Fail if the test uses the strict reader."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -46,7 +46,7 @@ def lock(**more: str) -> str:
     return "\n".join([head, "version: 1", "modules:", "  ntp:", *lines]) + "\n"
 
 
-def test_our_own_form_needs_no_yaml_reader() -> None:
+def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
     found = parse_manifest(MANIFEST.encode(), documents=Nothing(), where="m", allow_file=False)
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
     assert found.modules["ntp"].fields["tag"] == "v1"
@@ -67,12 +67,12 @@ def test_our_own_form_needs_no_yaml_reader() -> None:
         ("version: 1\nmodules: []\n", "must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_told_by_the_strict_reader(text: str, what: str) -> None:
+def test_the_strict_reader_reports_errors(text: str, what: str) -> None:
     with pytest.raises(InvalidInputError, match=what):
         parse_lock(text.encode(), documents=Documents(None), where="l", allow_file=False)
 
 
-def test_another_form_of_the_same_is_read_as_before(tmp_path: Path) -> None:
+def test_the_strict_reader_reads_the_same_document_in_another_form(tmp_path: Path) -> None:
     text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
     found = parse_manifest(text.encode(), documents=Documents(None), where="m", allow_file=False)
     assert found.modules["ntp"].fields["tag"] == "v1"
@@ -88,7 +88,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_what_it_reads_the_strict_reader_reads_alike(lines: list[tuple[str, str]]) -> None:
+def test_both_readers_return_equal_values(lines: list[tuple[str, str]]) -> None:
     text = "".join(f"{indent}{rest}\n" for indent, rest in lines)
     mine = canonical_yaml.read(text)
     try:

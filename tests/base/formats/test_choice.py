@@ -1,4 +1,4 @@
-"""Words out of those that there are."""
+"""Words from a fixed list of choices."""
 
 import re
 from enum import StrEnum
@@ -14,9 +14,9 @@ class Way(StrEnum):
     BY_LAND = "by land"
 
 
-def test_a_word_is_one_of_those_that_there_are_or_they_are_named() -> None:
+def test_an_unknown_word_is_refused_with_the_list_of_choices() -> None:
     assert parse_choice(Way, "by sea", what="a way") is Way.BY_SEA
-    for hint, said in (("", ""), ("look at a map", "; look at a map")):
-        shown = f"'{'x' * 60}' is not a way (use one of by sea, by land{said})"
+    for hint, cure in (("", ""), ("look at a map", "; look at a map")):
+        shown = f"'{'x' * 60}' is not a way (use one of by sea, by land{cure})"
         with pytest.raises(InvalidInputError, match=f"{re.escape(shown)}$"):
             parse_choice(Way, "x" * 1000, what="a way", hint=hint)

@@ -1,4 +1,4 @@
-"""Dataclasses that say with each field how it is read from JSON."""
+"""Dataclasses that define for each field how it is read from JSON."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -32,12 +32,12 @@ def read(raw: dict[str, Json]) -> Letter:
     return Letter.read(Fields(raw, where="letter"))
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_a_written_record_reads_back_as_equal() -> None:
     letter = Letter(kick=Kick(node=WEB, tags=("a", "b"), hops=1, only_noop=True))
     assert read(letter.to_dict()) == letter
 
 
-def test_a_default_is_written_only_where_it_always_is() -> None:
+def test_a_default_is_written_only_if_its_field_is_always_written() -> None:
     written = Letter(kick=Kick(node=WEB)).to_dict()
     assert written == {"schema": 3, "kick": {"node": "web.example.com", "hops": 0}}
     assert read(written).kick.tags == ()
@@ -54,6 +54,8 @@ def test_a_default_is_written_only_where_it_always_is() -> None:
         ({"kick": {"node": WEB}}, "letter: "),
     ],
 )
-def test_another_form_is_an_error_with_its_place(raw: dict[str, Json], problem: str) -> None:
+def test_an_invalid_field_is_an_error_that_names_its_path(
+    raw: dict[str, Json], problem: str
+) -> None:
     with pytest.raises(InvalidInputError, match=f"^{problem}"):
         read(raw)

@@ -1,4 +1,4 @@
-"""Packed bytes of strangers: whole, or refused before they are large."""
+"""Compressed bytes from other machines: complete, or refused before they become large."""
 
 import zlib
 
@@ -7,14 +7,14 @@ import pytest
 from localpuppet.base.formats.packed import TooMuchError, unpacked
 
 
-def test_what_was_packed_comes_out_up_to_the_bound() -> None:
+def test_bytes_are_unpacked_up_to_the_limit() -> None:
     assert unpacked(zlib.compress(b"x" * 100), most=100) == b"x" * 100
     with pytest.raises(TooMuchError, match="more than 99 bytes come out of"):
         unpacked(zlib.compress(b"x" * 100 + b"y" * 2**20), most=99)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "problem"),
     [
         (b"", "not one whole zlib stream"),
         (b"rubbish", "not packed with zlib"),
@@ -22,6 +22,6 @@ def test_what_was_packed_comes_out_up_to_the_bound() -> None:
         (zlib.compress(b"x") + b"more", "not one whole zlib stream"),
     ],
 )
-def test_what_is_not_one_whole_stream_is_refused(data: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_anything_but_one_complete_stream_is_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
         unpacked(data, most=100)

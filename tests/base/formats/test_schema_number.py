@@ -1,4 +1,4 @@
-"""The number of a record's form: another one is named, and none, too."""
+"""The schema number of a record: an error names another number or a missing one."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from localpuppet.base.formats.values import Json
         ({"schema": True}, "has no schema number; this version reads 1"),
     ],
 )
-def test_another_number_is_named_for_records_and_messages(
+def test_an_error_names_an_unknown_schema_number_of_a_record_or_message(
     raw: dict[str, Json], problem: str
 ) -> None:
     with pytest.raises(StateError) as state:
@@ -30,12 +30,12 @@ def test_another_number_is_named_for_records_and_messages(
     assert str(invalid.value) == f"request: {problem}"
 
 
-def test_the_fields_of_a_record_are_those_besides_its_number() -> None:
+def test_the_fields_of_a_record_exclude_its_schema_number() -> None:
     Fields({"schema": 3}, where="").schema(3)
     assert without_schema({"schema": 3, "a": 1}, 3) == {"a": 1}
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), InvalidInputError("c")])
-def test_a_field_of_another_form_is_damage(error: Exception) -> None:
+def test_an_invalid_field_is_reported_as_damage(error: Exception) -> None:
     with pytest.raises(StateError, match=r"^file: is damaged: "), damage_errors("file"):
         raise error

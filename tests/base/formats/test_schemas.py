@@ -1,4 +1,4 @@
-"""Schemas: one message for a document that does not fit, at a price that does not grow with it."""
+"""Schemas: one short message for an invalid document, at a cost that does not grow with it."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("document", WRONG)
-def test_a_document_that_is_wrong_everywhere(document: str) -> None:
+def test_a_document_with_many_errors_gets_one_short_message(document: str) -> None:
     done = limited(
         "from localpuppet.base.errors import InvalidInputError\n"
         "from localpuppet.base.formats import schemas\n"
@@ -35,14 +35,14 @@ def test_a_document_that_is_wrong_everywhere(document: str) -> None:
     assert done.out.startswith("input.yaml: ")
 
 
-def test_what_is_wrong_is_told_before_what_is_missing() -> None:
+def test_an_unknown_key_is_reported_before_a_missing_one() -> None:
     with pytest.raises(InvalidInputError, match="unknown key 'Classes'"):
         schemas.check({"Classes": {}}, schema="input", where="input.yaml")
     with pytest.raises(InvalidInputError, match="the key 'app' is missing"):
         schemas.check({"classes": {}}, schema="input", where="input.yaml")
 
 
-def test_of_several_errors_the_same_is_told_each_time() -> None:
+def test_the_reported_error_does_not_depend_on_the_order_of_keys() -> None:
     document: dict[str, Json] = {"app": 1, "layers": 2, "classes": 3}
     for body in (document, dict(reversed(document.items()))):
         with pytest.raises(InvalidInputError, match=r"input\.yaml: app: must be a string"):

@@ -1,4 +1,4 @@
-"""JSON that others sent: how deep it may be is for us to say, not for the parser."""
+"""JSON from other machines: localpuppet limits its depth, not the parser."""
 
 import json
 
@@ -16,11 +16,11 @@ def nested(levels: int, *, shape: str = "[]") -> str:
 
 
 @pytest.mark.parametrize("shape", ["[]", "{}"])
-def test_the_limit_is_ours(shape: str) -> None:
+def test_localpuppet_limits_the_depth_below_the_limit_of_the_parser(shape: str) -> None:
     deepest = nested(MAX_DEPTH, shape=shape).encode()
     assert parse_object(deepest, where="x", limit=10**6) == json.loads(deepest)
     assert loads(deepest) == json.loads(deepest)
-    # The parser itself takes this: so it is not the one that refuses.
+    # The parser itself accepts this depth, so localpuppet's own limit refuses it.
     deeper = nested(MAX_DEPTH + 1, shape=shape)
     assert json.loads(deeper)
     with pytest.raises(InvalidInputError, match=f"x: is nested too deep: more than {MAX_DEPTH}"):
@@ -41,14 +41,16 @@ def test_the_limit_is_ours(shape: str) -> None:
         json.dumps({"é\u2028": ["[", {"]": "}"}]}, ensure_ascii=False),
     ],
 )
-def test_brackets_in_strings_and_in_a_row_are_not_depth(text: str) -> None:
+def test_brackets_in_strings_or_side_by_side_add_no_depth(text: str) -> None:
     assert loads(text.encode()) == loads(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("escaped", ["", "\\n"])
 @pytest.mark.parametrize("shift", range(-9, 3))
-def test_a_long_text_hides_no_depth_wherever_its_quotes_stand(shift: int, escaped: str) -> None:
-    """Documents without an escape are looked at in parts of 64 KiB, those with one otherwise."""
+def test_depth_is_counted_in_a_long_text_at_any_offset_of_its_quotes(
+    shift: int, escaped: str
+) -> None:
+    """The check reads documents without an escape in parts of 64 KiB, others differently."""
     text = f'{{"a": "{"[" * (65536 + shift)}{escaped}", "b": %s}}'
     fine = text % ('"' + "]" * 70_000 + '"')
     assert loads(fine) == json.loads(fine)
@@ -57,7 +59,7 @@ def test_a_long_text_hides_no_depth_wherever_its_quotes_stand(shift: int, escape
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a', b'"\\', b"\xff", b"nul", b"\x00[\x00]"])
-def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
+def test_invalid_json_raises_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         loads(data)
 
@@ -65,7 +67,7 @@ def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
 HOSTILE = {
     "brackets": "b'[' * 1_000_000",
     "objects": "b'{\"a\":' * 200_000",
-    # A reader that looks for the end of a string from each quote needs minutes for this.
+    # A reader that searches for the end of a string from each quote needs minutes for this.
     "quotes": "b'\"' + b'\\\\\\\\\\\"' * 330_000",
     "empty strings": "b'\"\"' * 500_000",
     "backslashes": "b'\"' + b'\\\\\\\\' * 500_001",
@@ -73,7 +75,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_nesting_costs_little(name: str) -> None:
+def test_hostile_nesting_is_refused_with_little_cpu_time(name: str) -> None:
     program = (
         "from localpuppet.base.formats.strict_json import loads\n"
         f"data = {HOSTILE[name]}\n"

@@ -1,4 +1,4 @@
-"""Strict YAML: what is taken, what is refused, and the line that the message names."""
+"""Strict YAML: accepted texts, refused texts, and the line that a message names."""
 
 import pytest
 
@@ -29,7 +29,7 @@ from localpuppet.base.formats.strict_yaml import parse
         ("# nothing\n", None),
     ],
 )
-def test_taken(text: str, value: object) -> None:
+def test_accepted_texts(text: str, value: object) -> None:
     assert parse(text.encode(), where="f") == value
 
 
@@ -81,17 +81,17 @@ def test_plain_scalars_on_which_readers_disagree_are_refused(text: str) -> None:
         ("? " + "k" * 300 + "\n: 1", "longer than 255"),
     ],
 )
-def test_refused(text: str, message: str) -> None:
+def test_refused_texts_and_their_lines(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         parse(text.encode(), where="f")
 
 
-def test_depth_50_is_taken() -> None:
+def test_depth_50_is_accepted() -> None:
     value = parse(("a: " + "[" * 49 + "]" * 49).encode(), where="f")
     assert isinstance(value, dict)
 
 
-def test_symbol_keys_are_taken_where_puppet_takes_them() -> None:
+def test_symbol_keys_are_accepted_only_where_puppet_accepts_them() -> None:
     assert parse(b":classes: {a: 1}", where="f", symbol_keys=True) == {"classes": {"a": 1}}
     with pytest.raises(InvalidInputError):
         parse(b":classes: {a: 1}", where="f")
@@ -117,12 +117,12 @@ def test_symbol_keys_are_taken_where_puppet_takes_them() -> None:
         "root:$6$hunter2:0123456: [",
     ],
 )
-def test_values_are_not_repeated(text: str) -> None:
-    """A file that is checked may hold a password where none belongs."""
+def test_messages_do_not_repeat_values(text: str) -> None:
+    """The file under check may have a password in a wrong position."""
     with pytest.raises(InvalidInputError) as caught:
         parse(text.encode(), where="f")
-    said = str(caught.value)
+    message = str(caught.value)
     for secret in ("hunter2", "0123456", "1234567", "1_234", "1.0e", "2024", "yEs"):
-        assert secret not in said
+        assert secret not in message
     if text.startswith(("password", "token")):
-        assert text.partition(":")[0] in said, "the key is named"
+        assert text.partition(":")[0] in message, "the message names the key"

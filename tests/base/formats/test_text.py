@@ -1,4 +1,4 @@
-"""Texts that are cut at a limit."""
+"""Texts that localpuppet shortens to a limit."""
 
 import pytest
 
@@ -14,6 +14,6 @@ def test_a_line_has_at_most_its_limit(text: str, line: str) -> None:
     assert len(shortened(text * 1000, 4)) == 4
 
 
-def test_repeated_lines_are_shown_once_with_their_number() -> None:
+def test_repeated_lines_are_shown_once_with_their_count() -> None:
     lines = ["a", *["Error: Facter: x"] * 18, "", "", "b", "a"]
     assert [*folded(lines)] == ["a", "Error: Facter: x (×18)", "", "b", "a"]

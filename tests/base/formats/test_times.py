@@ -1,11 +1,11 @@
-"""What is a time in a record, whoever wrote it."""
+"""Timestamps in records of any author."""
 
 import pytest
 
 from localpuppet.base.formats.times import checked_time, parse_time
 
 
-def test_a_time_is_taken_as_it_stands_there() -> None:
+def test_a_timestamp_keeps_its_text() -> None:
     text = "2026-11-22T13:00:00+02:00"
     assert checked_time(text) == text
     assert parse_time(text) == parse_time("2026-11-22T11:00:00Z")
@@ -20,6 +20,6 @@ def test_a_time_is_taken_as_it_stands_there() -> None:
         "9999-12-31T23:59:59-14:00",
     ],
 )
-def test_what_cannot_be_shown_in_utc_is_not_a_time(text: str) -> None:
+def test_a_timestamp_without_a_utc_equivalent_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"isoformat|zone|years"):
         checked_time(text)

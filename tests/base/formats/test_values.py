@@ -1,4 +1,4 @@
-"""The fields of a dataclass by name, and the check of their types."""
+"""Field values of a dataclass by name, and the check of their types."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ class Sample:
     about: Mapping[str, Any] | None = field(default_factory=dict)
 
 
-def test_fields_have_their_names_and_tuples_are_lists() -> None:
+def test_field_values_have_field_names_and_lists_for_tuples() -> None:
     about = {"a": [1]}
     found = field_values(Sample(about=about, names=("b",)))
     assert list(found) == ["text", "count", "seconds", "flag", "colour", "names", "about"]
@@ -54,6 +54,6 @@ def test_values_of_their_types_pass(changes: dict[str, Any]) -> None:
         {"about": []},
     ],
 )
-def test_a_value_of_another_type_is_named(changes: dict[str, Any]) -> None:
+def test_an_error_names_the_field_with_the_wrong_type(changes: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"{next(iter(changes))} has the wrong type"):
         check_field_types(replace(Sample(), **changes))

@@ -1,4 +1,4 @@
-"""Programs within bounds: what one says is kept as far as it may, and what goes beyond ends it."""
+"""Programs with limits: localpuppet keeps output up to a limit and ends a program beyond it."""
 
 import os
 import signal
@@ -20,14 +20,14 @@ def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"
     return run(argv, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), bounds=bounds, stdin=stdin)
 
 
-def test_a_program_reads_what_it_is_given_and_is_told_from_its_errors() -> None:
+def test_a_program_reads_its_input_and_its_output_is_separate_from_its_errors() -> None:
     text = b"x" * (MEGABYTE - 2)
     done = shell("cat; pwd; echo sorry >&2; exit 3", stdin=text)
     assert (done.code, done.flooded, done.in_time) == (3, False, True)
     assert (done.out, done.err) == (text + b"/\n", b"sorry\n")
 
 
-def test_whatever_is_said_without_an_end_is_not_kept() -> None:
+def test_endless_output_is_kept_only_up_to_its_limit() -> None:
     done = shell("exec yes")
     assert done.flooded
     assert len(done.out) == WIDE.output + 1
@@ -36,14 +36,14 @@ def test_whatever_is_said_without_an_end_is_not_kept() -> None:
     assert len(done.err) <= WIDE.errors + 1
 
 
-def test_who_does_not_end_is_ended() -> None:
+def test_a_program_is_killed_at_its_time_limit() -> None:
     done = shell("exec sleep 600", bounds=replace(WIDE, seconds=0.1))
     assert (done.code, done.in_time) == (-signal.SIGKILL, False)
     done = shell("exec sleep 600 >&- 2>&-", bounds=replace(WIDE, seconds=0.1))
     assert (done.code, done.in_time) == (-signal.SIGKILL, False)
 
 
-def test_programs_that_a_program_started_end_with_it() -> None:
+def test_child_programs_end_with_the_program_that_started_them() -> None:
     done = shell("sleep 600 & echo $!; exec yes")
     assert done.flooded
     assert_ends(int(done.out.split(b"\n")[0]))
@@ -57,13 +57,13 @@ def assert_ends(pid: int) -> None:
     wait_until(lambda: not process.identify(pid).started, lambda: f"{pid} is still running")
 
 
-def test_no_file_becomes_larger_than_it_may(tmp_path: Path) -> None:
+def test_a_program_writes_no_file_above_its_size_limit(tmp_path: Path) -> None:
     file = tmp_path / "file"
     done = shell('exec cat /dev/zero >"$0"', str(file), bounds=replace(WIDE, file=MEGABYTE))
     assert done.code == -signal.SIGXFSZ
     assert done.in_time
 
 
-def test_a_program_that_is_not_there_is_said_not_to_be() -> None:
+def test_a_missing_program_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         run(["/no/such/program"], env={}, cwd=Path("/"), bounds=WIDE)

@@ -1,4 +1,4 @@
-"""Small databases: how long their files are open."""
+"""Small databases: how long their files stay open."""
 
 import gc
 import sqlite3
@@ -35,7 +35,7 @@ def database(path: Path) -> Database:
     return made
 
 
-def test_a_file_is_closed_when_it_is_said_and_opened_when_it_is_used(path: Path) -> None:
+def test_close_closes_the_file_and_the_next_use_opens_it(path: Path) -> None:
     made = database(path)
     assert opened(path)
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_a_file_is_closed_when_it_is_said_and_opened_when_it_is_used(path: Path)
     made.close()
 
 
-def test_a_file_is_closed_with_the_object_that_has_it(path: Path) -> None:
+def test_the_file_is_closed_when_its_object_is_deleted(path: Path) -> None:
     made = database(path)
     assert opened(path)
     del made
@@ -55,7 +55,9 @@ def test_a_file_is_closed_with_the_object_that_has_it(path: Path) -> None:
     assert not opened(path)
 
 
-def test_another_process_that_ends_leaves_the_log_of_two_that_this_one_has(path: Path) -> None:
+def test_the_log_survives_the_end_of_another_process_while_this_one_has_two_connections(
+    path: Path,
+) -> None:
     first, second = database(path), database(path)
     subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True, stdout=subprocess.DEVNULL)
     log = path.with_name(f"{path.name}-wal")
@@ -69,7 +71,7 @@ def test_another_process_that_ends_leaves_the_log_of_two_that_this_one_has(path:
         made.close()
 
 
-def test_a_file_that_is_made_is_there_with_what_is_in_it_or_not_there(path: Path) -> None:
+def test_make_creates_a_file_with_its_first_rows_or_no_file(path: Path) -> None:
     made = Database(
         path, Format(tables="CREATE TABLE a (b)", version=1), damaged="", only_made=True
     )
@@ -81,15 +83,15 @@ def test_a_file_that_is_made_is_there_with_what_is_in_it_or_not_there(path: Path
     assert made.make(_insert)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     assert path.stat().st_mode & 0o777 == 0o600
-    assert not made.make(_insert), "what is there stays"
+    assert not made.make(_insert), "an existing file is kept"
     again = database(path)
     with again.snapshot() as connection:
         assert connection.execute("SELECT b FROM a").fetchall() == [(7,), (1,)]
     again.close()
 
 
-def test_what_a_file_that_was_moved_away_left_beside_it_is_no_part_of_a_new_one(path: Path) -> None:
-    """Its process was killed: what it wrote last is in the log, and SQLite would go on there."""
+def test_a_new_file_ignores_the_log_of_a_file_that_was_moved_away(path: Path) -> None:
+    """SIGKILL left the last writes in the log, and SQLite would apply them to the new file."""
     code = (
         "import os, sys; from pathlib import Path; "
         "from tests.base.machine.test_database import database; "
@@ -106,8 +108,8 @@ def test_what_a_file_that_was_moved_away_left_beside_it_is_no_part_of_a_new_one(
     made.close()
 
 
-def test_who_opens_a_file_first_that_was_made_does_not_wait_for_who_reads_it(path: Path) -> None:
-    """A rollout that begins while a page looks at it: nothing is left to be changed in the file."""
+def test_the_first_writer_of_a_made_file_does_not_wait_for_a_reader(path: Path) -> None:
+    """A rollout starts while the dashboard reads the file: no set-up is left that needs a lock."""
     made = Database(path, Format(tables="CREATE TABLE IF NOT EXISTS a (b)", version=1), damaged="")
     assert made.make(_insert)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:

@@ -1,4 +1,4 @@
-"""Which extra has a missing module; tests/test_node_alone.py is where modules are missing."""
+"""The extra that brings a missing module; tests/test_node_alone.py runs without the modules."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from localpuppet.base.machine.extras import explain_missing
         ("dns.resolver", "srv"),
     ],
 )
-def test_a_missing_module_is_explained_by_the_first_extra_that_has_it(
+def test_the_error_for_a_missing_module_names_the_first_extra_that_has_it(
     module: str, extra: str
 ) -> None:
     error = ModuleNotFoundError(f"No module named {module!r}", name=module)
@@ -28,5 +28,5 @@ def test_a_missing_module_is_explained_by_the_first_extra_that_has_it(
 
 
 @pytest.mark.parametrize("name", ["yaml", "localpuppet.fleet.nothing", "", None])
-def test_another_missing_module_stays_a_bug(name: str | None) -> None:
+def test_no_extra_explains_the_absence_of_any_other_module(name: str | None) -> None:
     assert explain_missing(ModuleNotFoundError("x", name=name), where="localpuppet") is None

@@ -1,4 +1,4 @@
-"""Files that users write: what is refused before a byte is believed."""
+"""Files that users write: localpuppet refuses unsafe ones before it uses their content."""
 
 import errno
 import os
@@ -64,7 +64,7 @@ SPOILED = [
 
 @pytest.mark.parametrize("file", ["ca", "certificate", "key"])
 @pytest.mark.parametrize(("spoil", "message"), SPOILED)
-def test_what_the_bus_trusts_is_read_as_settings_are(
+def test_the_tls_files_of_the_bus_are_refused_as_settings_are(
     authority: Authority, file: str, spoil: Callable[[Path], None], message: str
 ) -> None:
     own = authority.node("web01.example.com")
@@ -77,7 +77,7 @@ def test_what_the_bus_trusts_is_read_as_settings_are(
 
 
 @pytest.mark.parametrize(("spoil", "message"), SPOILED)
-def test_https_ca_is_read_as_settings_are(
+def test_the_file_of_https_ca_is_refused_as_settings_are(
     authority: Authority, spoil: Callable[[Path], None], message: str
 ) -> None:
     spoil(authority.path)
@@ -87,7 +87,7 @@ def test_https_ca_is_read_as_settings_are(
     assert str(caught.value).startswith(f"{authority.path}: ")
 
 
-def test_a_file_for_tls_that_holds_something_else_is_named(authority: Authority) -> None:
+def test_an_error_names_a_tls_file_with_other_content(authority: Authority) -> None:
     own = authority.node("web01.example.com")
     other = authority.node("web02.example.com")
     with pytest.raises(InvalidInputError, match=r"web01\.example\.com\.pem: cannot be used for"):
@@ -97,7 +97,7 @@ def test_a_file_for_tls_that_holds_something_else_is_named(authority: Authority)
         tls_context(authority.path, None, None)
 
 
-def test_what_was_looked_at_is_what_is_used(authority: Authority) -> None:
+def test_the_file_that_was_checked_is_the_file_that_is_used(authority: Authority) -> None:
     path = authority.path
     with open_anchor(path) as file:
         path.unlink()
@@ -105,7 +105,9 @@ def test_what_was_looked_at_is_what_is_used(authority: Authority) -> None:
         assert file.read() == Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
 
 
-def test_an_optional_file_is_there_or_it_is_not(tmp_path: Path) -> None:
+def test_an_optional_file_exists_or_is_missing_and_anything_else_is_an_error(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "hiera.yaml"
     assert not is_file(path)
     path.write_text("")
@@ -125,14 +127,14 @@ def test_an_optional_file_is_there_or_it_is_not(tmp_path: Path) -> None:
         is_file(path)
 
 
-def test_an_optional_file_in_a_directory_that_is_a_dangling_link(tmp_path: Path) -> None:
+def test_an_optional_file_below_a_dangling_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "manifests").symlink_to("nowhere")
     with pytest.raises(InvalidInputError, match="manifests: is a broken link"):
         is_file(tmp_path / "manifests" / "default.pp")
     assert not is_file(tmp_path / "none" / "default.pp")
 
 
-def test_what_a_dead_writer_left_is_found_and_nothing_else(tmp_path: Path) -> None:
+def test_only_half_written_copies_of_a_file_are_listed(tmp_path: Path) -> None:
     others = ("tags.json", ".tags.json", ".tags.json.1.0123456789ab", ".tagsXjson.0123456789ab")
     left = tmp_path / ".tags.json.0123456789ab"
     for other in (left, *(tmp_path / name for name in others)):
@@ -140,7 +142,7 @@ def test_what_a_dead_writer_left_is_found_and_nothing_else(tmp_path: Path) -> No
     assert half_written(tmp_path / "tags.json") == [left]
 
 
-def test_a_copy_for_a_user_follows_no_link_that_waits_for_it(tmp_path: Path) -> None:
+def test_a_copy_into_a_users_directory_follows_no_planted_link(tmp_path: Path) -> None:
     mine = tmp_path / "root's"
     mine.write_text("root's own")
     directory = tmp_path / "another user's"
@@ -190,7 +192,7 @@ def test_an_input_error_becomes_an_invalid_input_error_with_path(tmp_path: Path)
     assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory"
 
 
-def test_names_are_listed_of_directories_only(tmp_path: Path) -> None:
+def test_only_a_directory_lists_names(tmp_path: Path) -> None:
     file = tmp_path / "file"
     assert list_names(file) == []
     file.touch()

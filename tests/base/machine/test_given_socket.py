@@ -1,4 +1,4 @@
-"""A socket that the service manager made: a server that ends leaves its file."""
+"""A socket that the service manager made: a server that ends keeps its file."""
 
 import asyncio
 import socket
@@ -13,9 +13,9 @@ async def test_the_file_of_a_given_socket_outlives_its_server(tmp_path: Path) ->
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as given:
         given.bind(str(path))
         given.listen()
-        for turn in (b"1\n", b"2\n"):
+        for request in (b"1\n", b"2\n"):
             server = await listen_to(given.dup(), _echo, users=())
-            assert [line async for line in _first(path, turn)] == [turn]
+            assert [line async for line in _first(path, request)] == [request]
             server.close()
             await asyncio.wait_for(server.wait_closed(), 10)
             assert path.exists(), "the next server of the unit listens there"

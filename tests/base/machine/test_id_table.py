@@ -1,4 +1,4 @@
-"""The table of ids: how many whose, what is forgotten, and at what price."""
+"""The table of ids: counts by owner, expiry, and the cost of each call."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def ids(connection: sqlite3.Connection) -> list[str]:
     return [row[0] for row in connection.execute("SELECT id FROM seen ORDER BY id")]
 
 
-def test_counts_follow_what_is_there(connection: sqlite3.Connection) -> None:
+def test_counts_match_the_stored_rows(connection: sqlite3.Connection) -> None:
     table = IdTable(always=1)
     for owner, name in ("a1", "a2", "b1", "a2"):
         table.add(connection, owner, name, NOW)
@@ -36,7 +36,7 @@ def test_counts_follow_what_is_there(connection: sqlite3.Connection) -> None:
     assert connection.execute("SELECT count(*) FROM owners").fetchone() == (0,)
 
 
-def test_an_id_is_kept_until_the_later_of_its_ends(connection: sqlite3.Connection) -> None:
+def test_an_id_is_kept_until_its_latest_expiry(connection: sqlite3.Connection) -> None:
     table = IdTable(always=0)
     for until in (NOW + 5, NOW + 9, NOW + 1):
         table.add(connection, "a", "1", until)
@@ -51,8 +51,8 @@ def test_no_call_reads_the_whole_table(connection: sqlite3.Connection) -> None:
     rows = ((f"o{n % 7}", str(n), NOW + n % 100) for n in range(20_000))
     connection.executemany("INSERT INTO seen VALUES (?, ?, ?)", rows)
     connection.execute("INSERT INTO owners SELECT owner, count(*) FROM seen GROUP BY owner")
-    said: list[str] = []
-    connection.set_trace_callback(said.append)
+    traced: list[str] = []
+    connection.set_trace_callback(traced.append)
     table.has(connection, "o1", "1")
     table.add(connection, "o1", "new", NOW)
     table.of(connection, "o1")
@@ -60,7 +60,7 @@ def test_no_call_reads_the_whole_table(connection: sqlite3.Connection) -> None:
     table.forget(connection, NOW + 50, more=1)
     table.forget_all(connection, NOW + 50)
     connection.set_trace_callback(None)
-    statements = [text for text in said if not text.startswith("--")]
+    statements = [text for text in traced if not text.startswith("--")]
     assert len(statements) > 8
     for text in statements:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}")]

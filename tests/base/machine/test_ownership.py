@@ -1,4 +1,4 @@
-"""Which files root trusts: what another user could write is refused."""
+"""Files that root trusts: localpuppet refuses a file that another user could write."""
 
 import os
 import pwd
@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.ownership import refuse_foreign
 from tests.rigs.node import REPOSITORY
 
-ALICE = pwd.getpwnam("daemon")  # has a group of her own
+ALICE = pwd.getpwnam("daemon")  # has a private group
 SHARED = pwd.getpwnam("sync")  # shares the group nogroup with other users
 CHECK = "import sys; from pathlib import Path; from localpuppet.base.machine.ownership import *\n"
 CHECK += "refuse_foreign(Path(sys.argv[1]))"
@@ -45,7 +45,7 @@ def refusal(
     return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
 
 
-def test_a_group_with_one_member_may_write_as_that_member_may(file: Path) -> None:
+def test_a_private_group_may_write_where_its_only_member_may(file: Path) -> None:
     os.chown(file, ALICE.pw_uid, ALICE.pw_gid)
     assert refusal(file, sudo=ALICE) == ""
     assert "is writable by others" in refusal(file)
@@ -53,7 +53,7 @@ def test_a_group_with_one_member_may_write_as_that_member_may(file: Path) -> Non
     assert "is writable by others" in refusal(file)
 
 
-def test_a_group_that_others_share_is_refused(file: Path) -> None:
+def test_a_file_that_a_shared_group_may_write_is_refused(file: Path) -> None:
     os.chown(file, SHARED.pw_uid, SHARED.pw_gid)
     assert f"mode 0664, owner uid {SHARED.pw_uid}, gid 65534" in refusal(file, sudo=SHARED)
     file.chmod(0o644)
@@ -67,7 +67,7 @@ def test_a_group_that_others_share_is_refused(file: Path) -> None:
         ("passwd", "mallory:x:4711:1::/:/bin/sh\n"),
     ],
 )
-def test_a_private_group_with_another_member_is_refused(file: Path, name: str, line: str) -> None:
+def test_a_private_group_with_a_second_member_is_refused(file: Path, name: str, line: str) -> None:
     os.chown(file, ALICE.pw_uid, ALICE.pw_gid)
     refused = refusal(file, sudo=ALICE, accounts={name: line})
     assert "is writable by others" in refused
@@ -77,7 +77,9 @@ def test_a_private_group_with_another_member_is_refused(file: Path, name: str, l
     ("name", "line"),
     [("group", "root:x:0:games\n"), ("passwd", "operator:x:11:0::/:/bin/sh\n")],
 )
-def test_roots_group_counts_while_root_is_alone_in_it(file: Path, name: str, line: str) -> None:
+def test_the_group_of_root_is_trusted_while_root_is_its_only_member(
+    file: Path, name: str, line: str
+) -> None:
     assert refusal(file) == ""
     assert "is writable by others" in refusal(file, accounts={name: line})
 
@@ -91,5 +93,5 @@ def test_a_file_with_an_access_control_list_is_refused(file: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o664
     with pytest.raises(InvalidInputError, match=r"has an access control list.*setfacl -b"):
         refuse_foreign(file)
-    file.chmod(0o644)  # takes the right to write from everyone in the list
+    file.chmod(0o644)  # removes the write permission of all users in the list
     refuse_foreign(file)

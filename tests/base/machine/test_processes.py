@@ -1,4 +1,4 @@
-"""The contract of `Processes`: over the processes of this machine, and over the double."""
+"""The contract of `Processes`, for the processes of this machine and for the double."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.doubles.ports import FakeChild, FakeProcesses, Started
 from tests.rigs.waiting import wait_until
 
 FLOOD = 300_000
-# What each program does, as a script of the shell and as a life that a test has written.
+# Each program as a shell script and as a child of the double.
 PROGRAMS: dict[str, tuple[str, Callable[[], FakeChild]]] = {
     "exits 0": ("exit 0", FakeChild),
     "exits 3": ("exit 3", lambda: FakeChild(ended=ProcessEnd(code=3, signal=None))),
@@ -34,7 +34,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[], FakeChild]]] = {
         f"head -c {FLOOD} /dev/zero",
         lambda: FakeChild([bytes(FLOOD)]),
     ),
-    "goes on": ("echo ready; exec sleep 600", lambda: FakeChild([b"ready\n"], lasts=None)),
+    "keeps running": ("echo ready; exec sleep 600", lambda: FakeChild([b"ready\n"], lasts=None)),
     "ignores TERM": (
         "trap '' TERM; echo ready; exec sleep 600",
         lambda: FakeChild([b"ready\n"], lasts=None, dies_of=[signal.SIGKILL]),
@@ -110,18 +110,20 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def over(child: Child) -> ProcessEnd:
-    """Wait for the end of a child; return how it was."""
-    ended: ProcessEnd = wait_until(lambda: child.wait(0.02), lambda: f"{child.identity} goes on")
+    """Wait until a child ends, and return its end."""
+    ended: ProcessEnd = wait_until(
+        lambda: child.wait(0.02), lambda: f"{child.identity} is still running"
+    )
     return ended
 
 
 def ready(child: Child) -> None:
-    """Wait until a child has said that it is ready."""
-    wait_until(lambda: child.read() == b"ready\n", lambda: f"{child.identity} says nothing")
+    """Wait until a child reports that it is ready."""
+    wait_until(lambda: child.read() == b"ready\n", lambda: f"{child.identity} has written nothing")
 
 
 class TestProcesses:
-    """What everything above the port may rely on."""
+    """The behaviour that callers of the port rely on."""
 
     @pytest.mark.parametrize(
         ("program", "ended"),
@@ -136,15 +138,15 @@ class TestProcesses:
     ) -> None:
         child = bench.start(program)
         assert over(child) == ended
-        assert child.wait(0) == ended, "it is asked as often as one likes"
+        assert child.wait(0) == ended, "a repeated question gets the same answer"
 
-    def test_what_a_child_writes_is_read_once_and_also_after_its_end(self, bench: Bench) -> None:
+    def test_the_output_of_a_child_is_read_once_and_also_after_its_end(self, bench: Bench) -> None:
         child = bench.start("speaks")
         assert over(child) == ProcessEnd(code=2, signal=None)
         assert b"".join(iter(child.read, b"")) == b"one\ntwo\n"
         assert child.read() == b""
 
-    def test_a_flood_is_read_in_pieces_and_nothing_of_it_is_lost(self, bench: Bench) -> None:
+    def test_large_output_is_read_in_pieces_without_loss(self, bench: Bench) -> None:
         child = bench.start("floods")
         pieces: list[bytes] = []
 
@@ -152,29 +154,27 @@ class TestProcesses:
             pieces.append(child.read())
             return sum(map(len, pieces)) >= FLOOD
 
-        wait_until(take, lambda: f"only {sum(map(len, pieces))} bytes came")
+        wait_until(take, lambda: f"only {sum(map(len, pieces))} bytes arrived")
         assert sum(map(len, pieces)) == FLOOD
         assert max(map(len, pieces)) < FLOOD
-        assert child.wait(0) is None, "a child is not held up by a reader who is slow"
+        assert child.wait(0) is None, "a slow reader does not block a child"
 
-    def test_what_is_skipped_is_not_read(self, bench: Bench) -> None:
+    def test_skipped_output_is_not_read(self, bench: Bench) -> None:
         child = bench.start("speaks")
         over(child)
         child.skip()
         assert child.read() == b""
 
-    def test_a_child_that_goes_on_has_no_end_and_lives(self, bench: Bench) -> None:
-        child = bench.start("goes on")
+    def test_a_running_child_has_no_end_and_is_alive(self, bench: Bench) -> None:
+        child = bench.start("keeps running")
         ready(child)
         assert child.wait(0.01) is None
         assert bench.processes.alive(child.identity)
         assert child.identity in bench.processes.family(child.identity)
 
     @pytest.mark.parametrize("kill", [False, True])
-    def test_a_child_that_is_asked_to_end_or_killed_ends_by_that_signal(
-        self, bench: Bench, kill: bool
-    ) -> None:
-        child = bench.start("goes on")
+    def test_end_sends_a_child_sigterm_or_sigkill(self, bench: Bench, kill: bool) -> None:
+        child = bench.start("keeps running")
         ready(child)
         child.end(kill=kill)
         number = signal.SIGKILL if kill else signal.SIGTERM
@@ -182,7 +182,7 @@ class TestProcesses:
         assert not bench.processes.alive(child.identity)
         assert bench.processes.family(child.identity) == []
 
-    def test_a_child_that_does_not_listen_goes_on_until_it_is_killed(self, bench: Bench) -> None:
+    def test_a_child_that_ignores_sigterm_runs_until_it_is_killed(self, bench: Bench) -> None:
         child = bench.start("ignores TERM")
         ready(child)
         child.end(kill=False)
@@ -191,17 +191,15 @@ class TestProcesses:
         child.end(kill=True)
         assert over(child) == ProcessEnd(code=None, signal=signal.SIGKILL)
 
-    def test_ending_a_child_that_has_ended_changes_nothing(self, bench: Bench) -> None:
+    def test_end_does_nothing_to_a_child_that_has_ended(self, bench: Bench) -> None:
         child = bench.start("exits 3")
         ended = over(child)
         child.end(kill=False)
         child.end(kill=True)
         assert child.wait(0) == ended
 
-    def test_a_child_keeps_the_lock_that_it_inherited_as_long_as_it_lives(
-        self, bench: Bench
-    ) -> None:
-        child = bench.start("goes on")
+    def test_a_child_keeps_its_inherited_lock_until_it_ends(self, bench: Bench) -> None:
+        child = bench.start("keeps running")
         ready(child)
         assert Flock.take(bench.lock_file) is None
         child.end(kill=True)
@@ -210,16 +208,16 @@ class TestProcesses:
         assert lock is not None
         lock.release()
 
-    def test_a_program_that_is_not_there_cannot_be_started(self, bench: Bench) -> None:
+    def test_a_missing_program_cannot_be_started(self, bench: Bench) -> None:
         with pytest.raises(StateError, match=r"/nonexistent: cannot be started"):
             bench.start("/nonexistent")
         lock = Flock.take(bench.lock_file)
-        assert lock is not None, "nothing has inherited it"
+        assert lock is not None, "no child inherited the lock"
         lock.release()
         with pytest.raises(StateError, match=r"/nonexistent: cannot be started"):
             bench.processes.capture(["/nonexistent"], env={}, timeout=60, limit=1000)
 
-    def test_a_process_is_told_from_every_other(self, bench: Bench) -> None:
+    def test_a_process_is_distinguished_from_all_others(self, bench: Bench) -> None:
         processes, me = bench.processes, bench.processes.me()
         assert processes.me() == me
         assert processes.alive(me)
@@ -232,8 +230,8 @@ class TestProcesses:
             assert not processes.alive(other)
             assert processes.family(other) == []
 
-    def test_a_signal_reaches_that_very_process_and_no_other(self, bench: Bench) -> None:
-        child = bench.start("goes on")
+    def test_a_signal_reaches_only_the_identified_process(self, bench: Bench) -> None:
+        child = bench.start("keeps running")
         ready(child)
         earlier = replace(child.identity, started=child.identity.started - 1)
         bench.processes.signal([earlier, NOBODY], signal.SIGKILL)
@@ -242,7 +240,7 @@ class TestProcesses:
         assert over(child) == ProcessEnd(code=None, signal=signal.SIGTERM)
         bench.processes.signal([child.identity], signal.SIGKILL)
 
-    def test_a_process_has_a_command_line_until_it_is_gone(self, bench: Bench) -> None:
+    def test_a_process_has_a_command_line_until_it_ends(self, bench: Bench) -> None:
         child = bench.start("ignores TERM")
         ready(child)
         assert len(bench.processes.command_line(child.identity.pid)) > 0
@@ -250,18 +248,20 @@ class TestProcesses:
         over(child)
         assert list(bench.processes.command_line(child.identity.pid)) == []
 
-    def test_a_command_is_run_to_its_end_and_its_output_returned(self, bench: Bench) -> None:
+    def test_capture_runs_a_command_and_returns_its_output(self, bench: Bench) -> None:
         output = bench.processes.capture(
             bench.argv("speaks"), env={"PATH": "/bin"}, timeout=60, limit=1000
         )
         assert output is not None
         assert (output.ended, output.stdout) == (ProcessEnd(code=2, signal=None), b"one\ntwo\n")
 
-    def test_a_command_that_does_not_end_in_time_is_no_answer(self, bench: Bench) -> None:
+    def test_capture_returns_nothing_after_its_timeout(self, bench: Bench) -> None:
         argv, env = bench.argv("ignores TERM"), {"PATH": os.environ["PATH"]}
         assert bench.processes.capture(argv, env=env, timeout=0.1, limit=1000) is None
 
-    def test_a_command_that_says_too_much_is_seen_to_have_done_so(self, bench: Bench) -> None:
+    def test_capture_returns_one_byte_more_than_the_limit_for_too_much_output(
+        self, bench: Bench
+    ) -> None:
         output = bench.processes.capture(
             bench.argv("floods and exits"),
             env={"PATH": os.environ["PATH"]},
@@ -271,7 +271,7 @@ class TestProcesses:
         assert output is not None
         assert len(output.stdout) == 1001
 
-    def test_nobody_has_asked_us_to_stop(self, bench: Bench) -> None:
+    def test_a_new_process_has_no_cancellations(self, bench: Bench) -> None:
         assert bench.processes.cancellations() == 0
 
 
@@ -283,7 +283,7 @@ def system(tmp_path: Path) -> Iterator[SystemBench]:
 
 
 def run(system: SystemBench, script: str, **env: str) -> str:
-    """Run a script as Puppet is run; return what it wrote."""
+    """Run a script as localpuppet runs Puppet, and return its output."""
     with Path(os.devnull).open("rb") as nothing:
         child = system.processes.start(
             ["/bin/sh", "-c", script],
@@ -297,24 +297,24 @@ def run(system: SystemBench, script: str, **env: str) -> str:
     return b"".join(iter(child.read, b"")).decode()
 
 
-def test_a_child_has_its_environment_its_directory_and_nothing_to_read(
+def test_a_child_has_only_the_given_environment_its_directory_and_no_input(
     system: SystemBench,
 ) -> None:
-    said = run(
+    output = run(
         system, "pwd; cat; echo $LOCALPUPPET_RUN; env | grep -c HOME=; :", LOCALPUPPET_RUN="1"
     )
-    assert said.split() == ["/usr", "1", "0"]
+    assert output.split() == ["/usr", "1", "0"]
     assert "HOME" in os.environ
 
 
-def test_a_child_leads_a_process_group_of_its_own_and_its_errors_are_read(
+def test_a_child_leads_its_process_group_and_its_errors_are_read(
     system: SystemBench,
 ) -> None:
     pid, group = run(system, "echo $$ >&2; cut -d' ' -f5 /proc/self/stat").split()
     assert pid == group != str(os.getpgrp())
 
 
-def test_a_killed_child_takes_what_left_its_group_with_it(system: SystemBench) -> None:
+def test_kill_ends_descendants_that_left_the_process_group(system: SystemBench) -> None:
     script = "setsid sh -c 'echo $$; exec sleep 600' & wait"
     lock = Flock.take(system.lock_file)
     assert lock is not None
@@ -332,13 +332,11 @@ def test_a_killed_child_takes_what_left_its_group_with_it(system: SystemBench) -
     assert left in system.processes.family(child.identity)
     child.end(kill=True)
     over(child)
-    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} goes on")
+    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} is still running")
     os.close(lock.fd)
 
 
-def test_a_command_that_is_given_up_leaves_nothing_behind(
-    system: SystemBench, tmp_path: Path
-) -> None:
+def test_a_command_past_its_timeout_leaves_no_process(system: SystemBench, tmp_path: Path) -> None:
     script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
     argv, env = ["/bin/sh", "-c", script], {"PATH": os.environ["PATH"]}
     patience = 0.1
@@ -346,15 +344,19 @@ def test_a_command_that_is_given_up_leaves_nothing_behind(
         patience *= 2  # a busy machine may need longer to start it
         assert system.processes.capture(argv, env=env, timeout=patience, limit=1000) is None
     left = SystemProcesses().identify(int((tmp_path / "pid").read_text()))
-    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} goes on")
+    wait_until(lambda: not system.processes.alive(left), lambda: f"{left} is still running")
 
 
-def test_the_lock_is_inherited_by_that_child_and_by_no_later_one(system: SystemBench) -> None:
+def test_only_the_child_that_is_started_with_a_lock_inherits_it(system: SystemBench) -> None:
     lock = Flock.take(system.lock_file)
     assert lock is not None
     system.children.append(
         system.processes.start(
-            system.argv("goes on"), env={}, cwd=Path("/"), keep=lock.fd, group="localpuppet-test"
+            system.argv("keeps running"),
+            env={},
+            cwd=Path("/"),
+            keep=lock.fd,
+            group="localpuppet-test",
         )
     )
     assert not os.get_inheritable(lock.fd)

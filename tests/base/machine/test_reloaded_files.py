@@ -1,4 +1,4 @@
-"""What is made from files, and made again."""
+"""Values that localpuppet builds from files, and builds again when a file changes."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.reloaded_files import ReloadedFiles
 
 
-def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path) -> None:
+def test_a_value_is_built_again_only_when_a_file_has_changed(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("a")
     other.write_text("b")
@@ -25,7 +25,7 @@ def test_it_is_made_again_when_a_file_has_changed_and_not_before(tmp_path: Path)
     assert made == ["ab", "achanged"]
 
 
-def test_what_stood_for_files_that_are_gone_does_not_count(tmp_path: Path) -> None:
+def test_a_value_of_a_removed_file_is_not_used(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("a")
     found = ReloadedFiles([file], file.read_text)
@@ -35,7 +35,7 @@ def test_what_stood_for_files_that_are_gone_does_not_count(tmp_path: Path) -> No
         found()
 
 
-def test_what_was_refused_is_tried_again(tmp_path: Path) -> None:
+def test_a_build_that_failed_is_tried_again(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("12")
     answers = iter([ValueError("half written"), None])

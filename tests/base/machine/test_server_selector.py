@@ -1,4 +1,4 @@
-"""New connections to real sockets of this machine; what firewalls do is in tests/scenarios."""
+"""New connections to real sockets of this machine; tests/scenarios covers firewalls."""
 
 import asyncio
 import socket
@@ -9,34 +9,34 @@ from tests.rigs.servers import free_port
 NOT_OURS = ("255.255.255.255", 9)  # the kernel refuses to connect there
 
 
-async def test_who_listens_answers_also_when_it_serves_nobody() -> None:
+async def test_a_listening_server_answers_even_if_it_accepts_no_connection() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as hangs:
         port = hangs.getsockname()[1]
         assert await ServerSelector([("127.0.0.1", port)], timeout=30).answers()
         assert await ServerSelector([NOT_OURS, ("localhost", port)], timeout=30).answers()
 
 
-async def test_a_port_where_nobody_listens_is_an_answer_of_its_machine() -> None:
+async def test_a_refused_connection_is_an_answer_of_the_machine() -> None:
     assert await ServerSelector([("127.0.0.1", free_port())], timeout=30).answers()
 
 
-async def test_an_error_of_our_own_machine_is_none() -> None:
+async def test_an_error_of_this_machine_is_not_an_answer() -> None:
     assert not await ServerSelector([NOT_OURS], timeout=30).answers()
 
 
-async def test_silence_is_none_and_ends() -> None:
+async def test_an_unresponsive_server_is_not_an_answer_and_the_wait_ends() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         where = full.getsockname()
         waiting = [socket.socket() for _ in range(4)]
-        for one in waiting:  # the queue of those that wait is full: further ones hear nothing
-            one.setblocking(False)
-            one.connect_ex(where)
+        for client in waiting:  # the queue is full, so further clients get no answer
+            client.setblocking(False)
+            client.connect_ex(where)
         assert not await ServerSelector([where], timeout=0.3).answers()
-        for one in waiting:
-            one.close()
+        for client in waiting:
+            client.close()
 
 
-async def test_a_name_that_is_not_resolved_any_more_is_where_it_was() -> None:
+async def test_a_name_keeps_its_last_address_while_it_cannot_be_resolved() -> None:
     fails = False
 
     async def look_up(host: str, port: int) -> list[Address]:
@@ -51,7 +51,7 @@ async def test_a_name_that_is_not_resolved_any_more_is_where_it_was() -> None:
         assert not await ServerSelector([where], timeout=30, look_up=look_up).answers()
 
 
-async def test_a_resolver_that_hangs_takes_no_more_than_the_time_of_a_look() -> None:
+async def test_a_resolver_that_hangs_is_left_at_the_timeout_and_not_called_twice() -> None:
     lookups = 0
 
     async def hangs(host: str, port: int) -> list[Address]:
@@ -63,4 +63,4 @@ async def test_a_resolver_that_hangs_takes_no_more_than_the_time_of_a_look() -> 
     ours = ServerSelector([("localhost", 9)], timeout=0.05, look_up=hangs)
     assert not await ours.answers()
     assert not await ours.answers()
-    assert lookups == 1  # the one that hangs is waited for
+    assert lookups == 1  # the second call waits for the one that hangs
