@@ -1,8 +1,8 @@
-"""What every test may ask for: a node, and a loop for coroutines; base and node need nothing else.
+"""Fixtures of every test: a node, and an event loop for coroutines. Base and node need no others.
 
 Puppet is probed once per test session, whose processes share the answer and compiled Ruby; each
 node gets the answer with its own paths in it.
-Coroutine tests run in a loop of their own.
+Each coroutine test runs in a separate event loop.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure() -> None:
-    """Hear what a terminal's user can press, as our children shall: `nohup` and `&` ignore it."""
+    """Restore the signals of a terminal's keys for child processes: `nohup` and `&` ignore them."""
     for number, usual in (
         (signal.SIGHUP, signal.SIG_DFL),
         (signal.SIGINT, signal.default_int_handler),
@@ -37,7 +37,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test: one loop a test, so that nothing of it outlives it."""
+    """Run a coroutine test in a separate loop, so that none of its tasks outlives it."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
@@ -53,14 +53,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Ask Puppet once; return what is kept of it with @ROOT@ for the root."""
+    """Ask Puppet once, and return the stored answers with @ROOT@ for the root."""
     directory = tmp_path_factory.getbasetemp()
     return share_puppet(directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory)
 
 
 @pytest.fixture
 def node(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
-    """A node with the sample modules and nothing running at the end."""
+    """A node with the sample modules, whose processes end with the test."""
     made = make_node(tmp_path, puppet_probe)
     yield made
     made.end()

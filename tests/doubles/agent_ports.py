@@ -7,7 +7,7 @@ from localpuppet.fleet.leases.book import LeaseRecord
 
 
 class FakeBook:
-    """Leases that are noted, in memory."""
+    """Lease records in memory."""
 
     def __init__(self) -> None:
         self.noted: dict[str, LeaseRecord] = {}
@@ -23,13 +23,13 @@ class FakeBook:
 
 
 class FakeRunner:
-    """Runs that begin when the agent says and end when the test says."""
+    """Runs that the agent starts and the test ends."""
 
     def __init__(self) -> None:
         self.orders: asyncio.Queue[RunOrder] = asyncio.Queue()
         self.ends: asyncio.Queue[RunCompletion | Exception] = asyncio.Queue()
         self.on = False
-        self.ended_by_us = 0
+        self.ended_by_agent = 0
 
     async def run(self, order: RunOrder) -> RunCompletion:
         assert not self.on, "never two at once"
@@ -44,7 +44,7 @@ class FakeRunner:
             self.on = False
 
     def end(self) -> None:
-        self.ended_by_us += 1
+        self.ended_by_agent += 1
         if self.on:
             end = RunCompletion(
                 result=RequestedRunResult.OVER, outcome="interrupted", reason="it was asked to end"

@@ -1,4 +1,4 @@
-"""Nodes that answer requests in chunks from what they keep, and may change what they send."""
+"""Nodes that answer requests in chunks from their keepers, and may change a reply."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 
 class ChunkKeeper(Protocol):
-    """What a node keeps."""
+    """The data of a node that requests ask for."""
 
     def reply(self, args: ChunkArguments) -> dict[str, Json]: ...
 
@@ -23,9 +23,9 @@ class AnsweringNodes(RequestClient):
     """A client whose nodes are in this process.
 
     Attributes:
-        keeper: Returns what a node keeps; `None` if it does not answer.
-        asked: What was asked.
-        change: Returns what a node sends instead: a result, or an error.
+        keeper: Returns the keeper of a node; `None` if the node does not answer.
+        asked: The arguments of all requests.
+        change: Returns what a node sends in place of its reply: a result, or an error.
     """
 
     def __init__(self, action: str, keeper: Callable[[NodeName], ChunkKeeper | None]) -> None:

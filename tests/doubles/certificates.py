@@ -1,4 +1,4 @@
-"""A certificate authority as Puppet Server makes one: a root, an intermediate, lists of both."""
+"""A CA as Puppet Server makes it: root and intermediate, each with a revocation list."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 @lru_cache(maxsize=8)
 def rsa_key(number: int = 0, bits: int = 2048) -> rsa.RSAPrivateKey:
-    """Return an RSA key; the same for the same number, since each takes its time."""
+    """Return the RSA key of a number; making a key is slow, so each is made once."""
     return rsa.generate_private_key(65537, bits)
 
 
@@ -129,7 +129,7 @@ class Ca:
         dns: Sequence[str] = (),
         also: Sequence[x509.GeneralName] = (),
     ) -> Issued:
-        """Return a certificate as Puppet Server issues it, but for what the test wants."""
+        """Return a certificate as Puppet Server issues it, with the changes of the test."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         builder = x509.CertificateBuilder()
         if dns or also:

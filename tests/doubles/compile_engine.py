@@ -1,4 +1,4 @@
-"""A compile engine whose programs are Python functions: what they read is recorded."""
+"""A compile engine whose programs are Python functions; it records what they read."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -65,7 +65,7 @@ class RecordedRelease:
         except yaml.YAMLError as error:
             raise ProgramError(str(error)) from error
         if not isinstance(values, dict):
-            raise ProgramError(f"{file} is no mapping")
+            raise ProgramError(f"{file} is not a mapping")
         value: Json = values.get(key)
         return value
 

@@ -1,4 +1,4 @@
-"""Real keys for tests: signers, and what verifies them."""
+"""Real keys for tests: signers and verifiers."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ WEB01 = SignerName.parse("web01.example.com")
 
 @dataclass
 class Person:
-    """Somebody with a key."""
+    """A person with a key."""
 
     name: SignerName
     key: Ed25519PrivateKey
@@ -41,8 +41,8 @@ def certified(issued: Issued, name: str) -> MessageSigner:
 
 def trusting(directory: Path, *people: Person) -> TrustedKeys:
     trusted = TrustedKeys(directory)
-    for found in people:
-        trusted.pin(found.name, found.key.public_key())
+    for person_ in people:
+        trusted.pin(person_.name, person_.key.public_key())
     return trusted
 
 
@@ -59,7 +59,7 @@ def decode(data: bytes) -> bytes:
 
 
 def forge(key: Ed25519PrivateKey, header: dict[str, Any] | bytes, payload: bytes = b"{}") -> bytes:
-    """Return a message with any header at all, and a signature that holds over it."""
+    """Return a message with any header, and a valid signature of it."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     body = encode(raw) + b"." + encode(payload)
     return body + b"." + encode(key.sign(body))

@@ -10,7 +10,7 @@ from localpuppet.fleet.inventory.reading import Equal, ResourceOffer
 
 
 class MemoryInventory:
-    """Entries in a list: an `InventoryReader` that leaves nothing out.
+    """Entries in a list: an `InventoryReader` that returns all of them.
 
     Args:
         entries: The entries, sorted by the node's name.
@@ -67,7 +67,7 @@ class NoBaggage:
 
 
 class NoCompanion:
-    """A `Companion` that keeps nothing; `dropped` are the nodes that went."""
+    """A `Companion` that keeps no data; `dropped` lists the nodes that left."""
 
     def __init__(self) -> None:
         self.dropped: list[str] = []

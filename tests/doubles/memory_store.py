@@ -1,4 +1,4 @@
-"""A `KeyValue` in memory, for what is above the port; the contract is run over it, too."""
+"""A `KeyValue` in memory, for code above the port; it passes the port's contract test, too."""
 
 import asyncio
 import math
@@ -19,12 +19,12 @@ class _Kept:
 
 @dataclass
 class MemoryStore:
-    """What several clients share.
+    """The data that several clients share.
 
     Attributes:
-        now: Tells when values expire.
-        away: Nobody is reached: every call raises, every watch ends with an error.
-        warnings: What a client says of the server when it has connected.
+        now: Returns the time, by which values expire.
+        away: The store is unreachable: every call raises, every watch ends with an error.
+        warnings: The warnings of a client about the server after it has connected.
     """
 
     now: Callable[[], float] = time.monotonic
@@ -59,7 +59,7 @@ class MemoryStore:
         self.wake()
 
     def wake(self) -> None:
-        """Have watchers look: something changed, or the store went away."""
+        """Wake the watchers: a value changed, or the store became unreachable."""
         for event in self.watchers:
             event.set()
 
@@ -160,7 +160,7 @@ class MemoryKeyValue(CheckedStore):
         self.store.wake()
 
     async def _reach(self) -> None:
-        await asyncio.sleep(0)  # others get their turn, as with a real one
+        await asyncio.sleep(0)  # other tasks run meanwhile, as with a real store
         if self.closed:
             raise UnavailableError("is closed", where="bus memory")
         if self.store.away:

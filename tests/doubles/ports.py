@@ -15,7 +15,7 @@ EXIT_0 = ProcessEnd(code=0, signal=None)
 
 
 class FakeClock:
-    """A clock that stands still until it is moved."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
@@ -32,7 +32,7 @@ class FakeClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """How a child was started."""
+    """The arguments with which a child was started."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -42,14 +42,14 @@ class Started:
 
 
 class FakeChild:
-    """A child whose life a test has written.
+    """A child whose output and end a test defines.
 
-    Like a real one it has the descriptor that it inherited for as long as it lives.
+    Like a real child, it keeps the inherited descriptor until it ends.
 
     Args:
-        output: What it writes, a piece at each look.
-        ended: How it ends by itself.
-        lasts: After how many seconds; `None` for never.
+        output: What it writes, a piece for each read.
+        ended: Its end without a signal.
+        lasts: The seconds until that end; `None` for never.
         dies_of: The signals that end it.
     """
 
@@ -74,7 +74,7 @@ class FakeChild:
         self._begun = 0.0
 
     def begin(self, identity: ProcessId, keep: int, clock: "FakeClock") -> None:
-        """Begin to live."""
+        """Start."""
         self.identity = identity
         self._clock = clock
         self._begun = clock.monotonic()
@@ -85,7 +85,7 @@ class FakeChild:
         return self._end is None
 
     def die(self, ended: ProcessEnd) -> None:
-        """End, whatever was written of its life."""
+        """End now."""
         if self._end is None:
             self._end = ended
             os.close(self._kept)
@@ -110,7 +110,7 @@ class FakeChild:
         self.take(signal.SIGKILL if kill else signal.SIGTERM)
 
     def take(self, number: int) -> None:
-        """Take a signal."""
+        """Receive a signal."""
         self.signals.append(number)
         if number in self._dies_of:
             self.die(ProcessEnd(code=None, signal=number))
@@ -120,14 +120,14 @@ class FakeChild:
 
 
 class FakeProcesses:
-    """Processes that are said to live, and children whose lives a test has written.
+    """Processes that a test lists as alive, and children whose behaviour a test defines.
 
     Attributes:
-        programs: What starting a program comes to, by its path; others cannot be started.
-        started: How each child was started.
-        children: Them.
-        myself: Who we are.
-        cancelled: How often we were asked to stop.
+        programs: Returns the child of a program, by its path; others cannot be started.
+        started: The arguments with which each child was started.
+        children: The children.
+        myself: This process.
+        cancelled: How often this process was asked to stop.
     """
 
     def __init__(
@@ -195,13 +195,13 @@ class FakeProcesses:
         return self.cancelled
 
     def close(self) -> None:
-        """End every child that still lives."""
+        """End every child that is still alive."""
         for child in self.children:
             child.die(ProcessEnd(code=None, signal=signal.SIGKILL))
 
 
 class FakeObserver:
-    """Keeps what a run tells whoever watches it."""
+    """Records what a run reports to its observer."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
@@ -223,7 +223,7 @@ class FakeObserver:
 
 
 class FakeLog:
-    """Keeps what is said."""
+    """Records log lines."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []

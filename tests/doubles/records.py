@@ -8,7 +8,7 @@ from localpuppet.fleet.inventory.query.tree import Entity
 
 
 class MemoryRecords:
-    """Rows in lists: a `RecordSource` that leaves nothing out.
+    """Rows in lists: a `RecordSource` that returns all of them.
 
     Args:
         listed: The rows by entity.

@@ -1,6 +1,6 @@
 """A `Repository` in memory: servers with tags, and the mirror of one machine.
 
-The contract in `tests/node/releases/git/test_repository.py` is run over it, too.
+It passes the contract test in `tests/node/releases/git/test_repository.py`, too.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class _Published:
-    """What a server has at a tag."""
+    """The content of a tag on a server."""
 
     found: TagObject
     files: Files
@@ -30,13 +30,13 @@ class _Published:
 
 @dataclass
 class FakeServers:
-    """Git servers: what is published there.
+    """Git servers and their published tags.
 
     Attributes:
         away: URLs of repositories that cannot be reached.
         broken: URLs of repositories that send an object that git rejects.
-        published: What is there, by URL and tag.
-        countersigned: Who signed which tag object beside its maker, by URL and tag.
+        published: The content of each tag, by URL and tag.
+        countersigned: Further signers and the tag object that each signed, by URL and tag.
     """
 
     away: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class FakeServers:
     countersigned: dict[Ref, list[tuple[str, str]]] = field(default_factory=dict)
 
     def countersign(self, url: str, tag: str, signer: str) -> None:
-        """Sign what is published at a tag, beside its own signature."""
+        """Add a signature to the tag object of a tag, beside the signature of its maker."""
         pair = (signer, self.published[url, tag].found.id)
         self.countersigned.setdefault((url, tag), []).append(pair)
 
@@ -59,7 +59,7 @@ class FakeServers:
         signer: str = "",
         time: int = 1_795_000_000,
     ) -> TagObject:
-        """Commit files and tag the commit; a tag that is there is moved."""
+        """Commit files and tag the commit; an existing tag moves."""
         tree = _id("tree", *(f"{name}\0".encode() + data for name, data in sorted(files.items())))
         commit = _id("commit", url.encode(), tree.encode(), str(time).encode())
         ref = _id("tag", tag.encode(), commit.encode()) if annotated else commit
@@ -79,15 +79,15 @@ class FakeServers:
 
 
 class FakeRepository:
-    """What one machine has of the servers.
+    """The mirror of one machine.
 
     Args:
         servers: The servers.
 
     Attributes:
-        asked: URL and tag of everything that was asked of a server, in order.
+        asked: URL and tag of each question to a server, in order.
         written: Ids of the trees that were written.
-        swept: How often rubbish was asked for.
+        swept: How often localpuppet listed rubbish.
     """
 
     def __init__(self, servers: FakeServers) -> None:
@@ -233,7 +233,7 @@ def _signer(name: str) -> TagSigner:
 
 
 def _id(kind: str, *parts: bytes) -> str:
-    """Return what stands for an object's id: 40 hex digits of its content."""
+    """Return 40 hex digits of a digest of the content, in place of an object's id."""
     lengths = [str(len(part)).encode() for part in parts]
     whole = b"\0".join([kind.encode(), *lengths, *parts])
     return hashlib.sha256(whole).hexdigest()[:40]

@@ -1,18 +1,18 @@
-"""An event loop whose clock does not wait: time goes on when nothing else is to be done."""
+"""An event loop with a simulated clock: time passes when no task is ready."""
 
 import asyncio
 import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-# Simulated seconds in which everything is over.
+# Simulated seconds after which a test fails.
 LONGEST = 100_000.0
 
 _Result = TypeVar("_Result")
 
 
 class _Selector(selectors.SelectSelector):
-    """Lets time pass instead of waiting for it."""
+    """Advances the time instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -21,14 +21,14 @@ class _Selector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "nothing will ever happen any more"
+            assert timeout is not None, "no task will ever be ready again"
             self.now += max(timeout, 0.0)
-            assert self.now < LONGEST, "nothing comes to an end any more"
+            assert self.now < LONGEST, "the simulated work does not end"
         return ready
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """The loop."""
+    """An event loop with the simulated clock."""
 
     def __init__(self) -> None:
         self._simulated = _Selector()

@@ -1,4 +1,4 @@
-"""Our Puppet modules on a bench of their own."""
+"""localpuppet's Puppet modules with a Puppet for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +14,13 @@ from tests.rigs.node import compiled_pack
 
 @pytest.fixture(scope="session")
 def puppet_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Puppet's library without what other packages have put into it."""
+    """Puppet's library without the files that other packages add to it."""
     return copy_puppet(tmp_path_factory.mktemp("puppet"))
 
 
 @pytest.fixture
 def bench(tmp_path: Path, puppet_probe: str) -> Iterator[Bench]:
-    """Puppet with our modules, and no agent until the test listens."""
+    """Puppet with localpuppet's modules; no agent answers until the test starts one."""
     lean = LeanStart(
         flags=LEAN_FLAGS[-1],
         file=shared_file("lean_start.rb"),

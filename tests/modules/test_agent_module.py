@@ -17,20 +17,20 @@ def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
     agent = bench.listen(answer)
     done = bench.apply(
         """
-        if leader('mine', 30) == 'web01.example.com' { notice('it is us') }
-        if leader('nobody') =~ Boolean[false] { notice('it is nobody') }
+        if leader('mine', 30) == 'web01.example.com' { notice('this node leads') }
+        if leader('vacant') =~ Boolean[false] { notice('no node leads') }
         """
     )
     assert done.code == 0, done.text
-    assert "it is us" in done.text
-    assert "it is nobody" in done.text
+    assert "this node leads" in done.text
+    assert "no node leads" in done.text
     assert agent.questions == [
         {"verb": "leader", "name": "mine", "ttl": 30, "take": True, "run": None},
-        {"verb": "leader", "name": "nobody", "ttl": 60, "take": True, "run": None},
+        {"verb": "leader", "name": "vacant", "ttl": 60, "take": True, "run": None},
     ]
 
 
-def test_a_leader_that_is_not_known_compiles_no_catalog(bench: Bench) -> None:
+def test_puppet_compiles_no_catalog_if_the_leader_is_unknown(bench: Bench) -> None:
     done = bench.apply("notify { \"${leader('db')}\": }", LOCALPUPPET_COMMAND="no-such")
     assert done.code == 1
     assert len(done.errors) == 1
@@ -41,7 +41,7 @@ def test_a_leader_that_is_not_known_compiles_no_catalog(bench: Bench) -> None:
     assert "the agent's answer to leader('db') is not a node name" in done.errors[0]
 
 
-def test_a_catalog_that_is_only_compiled_takes_no_lease(bench: Bench) -> None:
+def test_compiling_a_catalog_takes_no_lease(bench: Bench) -> None:
     agent = bench.listen()
     site = bench.directory / "site.pp"
     site.write_text("node default { notify { leader('db'): } }")
@@ -61,7 +61,7 @@ def test_a_catalog_that_is_only_compiled_takes_no_lease(bench: Bench) -> None:
     assert [question["take"] for question in agent.questions] == [False]
 
 
-def test_a_lock_is_held_from_its_place_to_the_end_of_the_catalog(bench: Bench) -> None:
+def test_puppet_holds_a_lock_from_its_resource_to_the_end_of_the_catalog(bench: Bench) -> None:
     ran = bench.directory / "ran"
     seen: list[tuple[str, str, bool]] = []
 
@@ -91,7 +91,7 @@ def test_a_lock_is_held_from_its_place_to_the_end_of_the_catalog(bench: Bench) -
     assert agent.questions[3] == {"verb": "unlock", "name": "first", "run": "run-1"}
 
 
-def test_holding_a_lock_is_no_change(bench: Bench) -> None:
+def test_a_lock_resource_reports_no_change(bench: Bench) -> None:
     agent = bench.listen()
     done = bench.apply("cluster_lock { 'x': } ~> trigger { 't': hosts => ['a'] }")
     assert done.code == 0, done.text
@@ -99,7 +99,9 @@ def test_holding_a_lock_is_no_change(bench: Bench) -> None:
     assert [question["verb"] for question in agent.questions] == ["lock", "unlock"]
 
 
-def test_a_lock_that_cannot_be_had_fails_what_needs_it(bench: Bench) -> None:
+def test_if_a_lock_is_refused_its_resource_fails_and_its_dependents_are_skipped(
+    bench: Bench,
+) -> None:
     def answer(question: Question) -> Answer:
         if question["verb"] == "lock" and question["name"] == "held":
             return {"ok": False, "error": "held: web02.example.com has it, waited 1 s"}
@@ -126,11 +128,11 @@ def test_a_lock_that_cannot_be_had_fails_what_needs_it(bench: Bench) -> None:
     assert done.resource("Cluster_lock[held]")["failed"]
     assert done.resource("Notify[needs it]")["skipped"]
     assert done.resource("Notify[another]")["changed"]
-    # Where the answer got lost we may have it; where it was refused we have not.
+    # If the answer was lost, Puppet may have the lock; if it was refused, Puppet has no lock.
     assert [question["name"] for question in agent.asked("unlock")] == ["lost", "unclear"]
 
 
-def test_a_lock_is_given_back_when_puppet_is_ended(bench: Bench) -> None:
+def test_puppet_releases_its_lock_on_sigterm(bench: Bench) -> None:
     agent = bench.listen()
     puppet = bench.start(
         f"""
@@ -149,7 +151,7 @@ def test_a_lock_is_given_back_when_puppet_is_ended(bench: Bench) -> None:
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    """Wait until a file is there or the process has ended."""
+    """Wait until a file exists or the process has ended."""
     while not path.exists() and process.poll() is None:
         try:
             process.wait(0.05)
@@ -157,7 +159,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
             continue
 
 
-def test_what_is_no_lock_is_refused(bench: Bench) -> None:
+def test_an_invalid_lock_is_refused(bench: Bench) -> None:
     done = bench.apply("cluster_lock { 'x/y': }")
     assert done.code == 1
     assert "must be up to 100 letters, digits and '_ . -'" in done.text
@@ -167,7 +169,7 @@ def test_what_is_no_lock_is_refused(bench: Bench) -> None:
 
 
 def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
-    """Return the class with everything in the test's own directory."""
+    """Return the class with all its files in the directory of the test."""
     command = bench.program("lp", 'echo "[Unit]"; echo "# $*"')
     (bench.directory / "units").mkdir(exist_ok=True)
     parameters = ",\n".join(
@@ -176,7 +178,7 @@ def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
             f"unit_directory => '{bench.directory}/units'",
             f"command => '{command}'",
             f"manage_service => {json.dumps(services)}",
-            # The users of the machine that runs the tests are not ours to make.
+            # A test must not create users on the machine that runs it.
             *(() if services else ("manage_user => false",)),
             *more,
         )
@@ -184,7 +186,7 @@ def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
     return f"class {{ 'localpuppet::agent':\n{parameters}\n}}"
 
 
-def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None:
+def test_the_agent_class_installs_configuration_and_units(bench: Bench) -> None:
     config = bench.directory / "agent.yaml"
     units = bench.directory / "units"
     done = bench.apply(agent_class(bench), "--show_diff")
@@ -231,7 +233,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
     assert list(units.iterdir()) == []
 
 
-def test_the_services_fit_the_form(bench: Bench) -> None:
+def test_the_agent_class_manages_the_services_of_its_form(bench: Bench) -> None:
     done = bench.apply(agent_class(bench, services=True), "--noop")
     assert done.code == 0, done.text
     one = "Service[localpuppet-agent.service]"
@@ -254,28 +256,28 @@ def test_the_services_fit_the_form(bench: Bench) -> None:
         name for name, status in done.report["resource_statuses"].items() if status["events"]
     }
     assert {name for name in changes if name.startswith("Service")} == set(two)
-    # Whoever runs the tests may have that user already.
+    # The machine that runs the tests may have that user already.
     assert {"User[localpuppet]", "Group[localpuppet]"} <= set(done.report["resource_statuses"])
 
 
-def test_a_split_agent_with_a_bus_in_a_file_compiles_no_catalog(bench: Bench) -> None:
+def test_a_split_agent_on_a_sqlite_bus_compiles_no_catalog(bench: Bench) -> None:
     done = bench.apply(agent_class(bench, "split => true", "group => 'root'"))
     assert done.code == 1
     assert "split cannot use bus 'sqlite' (set bus to 'nats' or 'etcd')" in done.errors[0]
     assert not (bench.directory / "agent.yaml").exists()
 
 
-def test_a_localpuppet_that_is_not_installed_is_said(bench: Bench) -> None:
+def test_an_error_names_a_missing_localpuppet_command(bench: Bench) -> None:
     code = agent_class(bench).replace(f"{bench.directory}/bin/lp", "/no/such")
     done = bench.apply(code)
     assert done.code == 1
     text = "/no/such units localpuppet-agent.service: cannot be run: No such file or directory"
     (error,) = done.errors
-    # Puppet 8 puts words of its own before ours.
+    # Puppet 8 puts a prefix before the message.
     assert error.removeprefix("Error: ").removeprefix("Failed to apply catalog: ") == text
 
 
-def test_the_watchers_class_is_the_agent_on_etcd(bench: Bench) -> None:
+def test_the_watcher_class_of_puppet_trigger_configures_the_agent_on_etcd(bench: Bench) -> None:
     agent_class(bench)
     data = {
         "localpuppet::agent::config": f"{bench.directory}/agent.yaml",
@@ -301,12 +303,12 @@ def test_the_watchers_class_is_the_agent_on_etcd(bench: Bench) -> None:
           etcdwatch_pwd    => '{old}',
         }}
         """
-    # Not applied: what it removes besides is in /etc/init.d of the machine that runs the tests.
+    # With --noop, because the class also removes files in /etc/init.d of this machine.
     done = bench.apply(code, *options, "--noop")
     assert done.code == 0, done.text
     assert sum("etcdctl_cmd is ignored" in line for line in done.lines) == 1
     assert sum("etcdwatch_pwd only says" in line for line in done.lines) == 1
-    # Puppet 8 says it in another way.
+    # Puppet 8 words the event differently.
     ways = ("current_value 'file', should be 'absent' (noop)", "removed (noop)")
     assert any(f"File[{old}]/ensure: {way}" in done.text for way in ways)
 

@@ -1,4 +1,4 @@
-"""What manifests of puppet-trigger name beside its type: a report processor, a class for etcd."""
+"""Parts of puppet-trigger that manifests use beside its type: report processor, etcd class."""
 
 import re
 import subprocess
@@ -39,7 +39,9 @@ def test_the_class_for_etcd_configures_a_server_that_starts(bench: Bench) -> Non
           tls       => {{ {files} }},
         }}
         """
-    done = bench.apply(code, "--tags", "file")  # neither packages nor services of this machine
+    done = bench.apply(
+        code, "--tags", "file"
+    )  # changes neither packages nor services of this machine
     assert done.code == 2, done.text
     ports = {"2379": str(free_port()), "2380": str(free_port())}
     text = re.sub(r":(2379|2380)", lambda port: f":{ports[port[1]]}", config.read_text())

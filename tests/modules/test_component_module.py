@@ -10,8 +10,8 @@ def noted(bench: Bench) -> list[dict[str, object]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_components_are_noted_and_nothing_is_changed(bench: Bench) -> None:
-    """Also one that a tag leaves out of this run: it is in the catalog all the same."""
+def test_puppet_records_components_and_reports_no_change(bench: Bench) -> None:
+    """Puppet also records a component that tags exclude from this run."""
     done = bench.apply(
         """
         application_component { 'Lamp::Mysql[app1]': produces => 'Sql[app1]', tag => 'db' }
@@ -37,7 +37,7 @@ def test_components_are_noted_and_nothing_is_changed(bench: Bench) -> None:
     ]
 
 
-def test_what_is_not_a_component_is_refused(bench: Bench) -> None:
+def test_an_invalid_component_is_refused(bench: Bench) -> None:
     done = bench.apply("application_component { 'Lamp::Mysql[app1]': produces => ['a', ' b'] }")
     assert done.code == 1
     assert "must be a string of 1 to 255 characters on one line" in done.text

@@ -1,4 +1,4 @@
-"""Exported resources, with the real Puppet: what a catalog offers, and what its collectors get."""
+"""Exported resources with the real Puppet: what a catalog exports and what collectors return."""
 
 import json
 import os
@@ -23,7 +23,7 @@ RUN = {"LOCALPUPPET_RUN": "20261120T140000.000000Z-00aa"}
 
 
 def agent(bench: Bench, *offers: Offer, policy: str = POLICY) -> Peer:
-    """Answer as the agent of a node does, which holds these offers."""
+    """Answer as the agent of a node with these offers does."""
     rules = CollectPolicy.parse(policy.encode(), where="collect.policy")
 
     def answer(question: Question) -> Answer:
@@ -55,14 +55,14 @@ def apply(bench: Bench, code: str, *options: str, **env: str) -> Applied:
 
 
 def exported(bench: Bench) -> Sequence[dict[str, Any]]:
-    """Return what the catalog left with its run."""
+    """Return the exports that the catalog left with its run."""
     found: list[dict[str, Any]] = json.loads(
         (bench.directory / "public" / "exports.json").read_text("utf-8")
     )["resources"]
     return found
 
 
-def test_what_a_catalog_exports_is_left_with_its_run(bench: Bench) -> None:
+def test_puppet_leaves_the_exports_of_a_catalog_with_its_run(bench: Bench) -> None:
     peer = agent(bench)
     done = apply(
         bench,
@@ -80,7 +80,7 @@ def test_what_a_catalog_exports_is_left_with_its_run(bench: Bench) -> None:
         **RUN,
     )
     assert done.code == 2, done.text
-    assert "vhost" not in done.text  # what is exported is not applied
+    assert "vhost" not in done.text  # Puppet does not apply an exported resource
     assert done.resource("Notify[virtual]")["changed"]
     file, vhost = sorted(exported(bench), key=lambda one: str(one["type"]))
     assert (vhost["type"], vhost["title"]) == ("Vhost", "größe.example.com")
@@ -96,7 +96,7 @@ def test_what_a_catalog_exports_is_left_with_its_run(bench: Bench) -> None:
     assert peer.asked("export") == [{"verb": "export", "run": RUN["LOCALPUPPET_RUN"]}]
 
 
-def test_a_command_that_is_pasted_publishes_nothing_and_needs_nobody(bench: Bench) -> None:
+def test_puppet_without_a_run_publishes_no_exports_and_needs_no_agent(bench: Bench) -> None:
     done = apply(bench, "@@notify { 'x': }", LOCALPUPPET_COMMAND="no-such")
     assert done.code == 0, done.text
     assert not (bench.directory / "public" / "exports.json").exists()
@@ -113,7 +113,7 @@ def test_a_command_that_is_pasted_publishes_nothing_and_needs_nobody(bench: Benc
         ("{ '__ptype' => 'Sensitive' }", "its message has a key that cannot be exported"),
     ],
 )
-def test_what_is_not_data_is_refused_with_its_resource(
+def test_an_error_names_the_exported_resource_with_a_value_that_is_not_data(
     bench: Bench, value: str, reason: str
 ) -> None:
     agent(bench)
@@ -122,18 +122,18 @@ def test_what_is_not_data_is_refused_with_its_resource(
     assert f"Notify[x] cannot be exported (site.pp:2): {reason}" in done.text.replace(
         f"{bench.directory}/", ""
     )
-    assert "Notify[before]" not in done.text  # nothing was applied
+    assert "Notify[before]" not in done.text  # Puppet applied no resource
     assert "secret-x" not in done.text
 
 
-def test_the_agents_no_stops_the_run_before_anything_is_applied(bench: Bench) -> None:
+def test_if_the_agent_refuses_the_exports_puppet_applies_no_resource(bench: Bench) -> None:
     bench.listen(lambda _: {"ok": False, "error": "exports: are too many"})
     done = apply(bench, "notify { 'before': } @@notify { 'x': }", **RUN)
     assert (done.code, "exports: are too many" in done.errors[0]) == (1, True), done.text
     assert "Notify[before]" not in done.text
 
 
-def test_collectors_get_what_they_ask_for(bench: Bench) -> None:
+def test_collectors_return_matching_resources(bench: Bench) -> None:
     peer = agent(
         bench,
         offer("web01", "Notify", "one", "web", message="a"),
@@ -159,16 +159,16 @@ def test_collectors_get_what_they_ask_for(bench: Bench) -> None:
         """,
     )
     assert done.code == 2, done.text
-    told = [line for line in done.lines if "/message: defined" in line]
+    defined = [line for line in done.lines if "/message: defined" in line]
     for part in ("Notify[one]", "Notify[two]", "Notify[three]", "Notify[vhost v1 8080]"):
-        assert any(part in line for line in told), part
+        assert any(part in line for line in defined), part
     assert "'overridden'" in done.text
-    assert sum("Notify[own]" in line for line in told) == 1
+    assert sum("Notify[own]" in line for line in defined) == 1
     assert "never" not in done.text
-    order = [line.partition("Notify[")[2].partition("]")[0] for line in told]
+    order = [line.partition("Notify[")[2].partition("]")[0] for line in defined]
     assert order.index("first") < order.index("one")
     assert order.index("vhost v1 8080") < order.index("last")
-    # Puppet evaluates collectors again and again; each is asked once.
+    # Puppet evaluates collectors repeatedly, but asks the agent once for each.
     asked = [json.dumps([one["type"], one["filter"]]) for one in peer.asked("collect")]
     assert sorted(asked) == sorted(set(asked))
 
@@ -197,8 +197,8 @@ def test_fragments_of_many_nodes_become_one_file(bench: Bench) -> None:
         assert f"10 {target} w{n}" in done.text
 
 
-def test_a_guarded_resource_is_called_by_its_title_alone(bench: Bench) -> None:
-    """A line is about titles, whatever else a type names its resources by."""
+def test_a_collected_resource_is_named_only_by_its_title(bench: Bench) -> None:
+    """A policy line covers titles, so other name parameters of a type do not count."""
     types = bench.directory / "modules" / "demo" / "lib" / "puppet" / "type"
     types.mkdir(parents=True)
     (types / "demo_host.rb").write_text(
@@ -228,8 +228,10 @@ def test_a_guarded_resource_is_called_by_its_title_alone(bench: Bench) -> None:
         f"{MODULES}:{types.parents[3]}",
     )
     assert done.code == 0, done.text
-    told = [line for line in done.lines if "does not count" in line]
-    assert told == ["Warning: Demo_host[evil] of evil.example.com: its host_name does not count"]
+    warnings = [line for line in done.lines if "does not count" in line]
+    assert warnings == [
+        "Warning: Demo_host[evil] of evil.example.com: its host_name does not count"
+    ]
     assert "sort rsa" in done.text
 
 
@@ -254,7 +256,7 @@ def test_a_collector_compares_with_a_hash(bench: Bench) -> None:
     assert peer.asked("collect")[0]["filter"] == ["opts", "==", opts]
 
 
-def test_binary_values_and_texts_arrive_as_they_were(bench: Bench) -> None:
+def test_binary_values_and_texts_arrive_unchanged(bench: Bench) -> None:
     target = bench.directory / "collected"
     binary = {"__ptype": "Binary", "__pvalue": "/wA="}
     agent(
@@ -285,7 +287,7 @@ def test_binary_values_and_texts_arrive_as_they_were(bench: Bench) -> None:
         ),
     ],
 )
-def test_one_title_of_two_is_an_error_that_names_both(
+def test_an_error_names_both_declarations_of_one_title(
     bench: Bench, code: str, parts: list[str]
 ) -> None:
     agent(bench, offer("a", "Notify", "same", "a"), offer("b", "Notify", "same", "b"))
@@ -295,12 +297,12 @@ def test_one_title_of_two_is_an_error_that_names_both(
         assert part in done.text
 
 
-def test_nobody_is_asked_for_a_catalog_without_collectors(bench: Bench) -> None:
+def test_a_catalog_without_collectors_needs_no_agent(bench: Bench) -> None:
     done = apply(bench, "notify { 'x': }", LOCALPUPPET_COMMAND="no-such", **RUN)
     assert done.code == 2, done.text
 
 
-def test_a_collector_without_an_answer_compiles_no_catalog(bench: Bench) -> None:
+def test_puppet_compiles_no_catalog_if_a_collector_gets_no_answer(bench: Bench) -> None:
     done = apply(bench, "Notify <<| |>>", LOCALPUPPET_COMMAND="no-such")
     assert (done.code, "no-such: cannot be run" in done.text) == (1, True)
     bench.listen(lambda _: {"ok": True})
@@ -309,21 +311,21 @@ def test_a_collector_without_an_answer_compiles_no_catalog(bench: Bench) -> None
 
 
 @pytest.mark.puppet
-def test_the_default_roots_agent_does_not_answer_for_another_root() -> None:
+def test_the_agent_of_the_default_root_does_not_answer_for_another_root() -> None:
     ruby = "require 'puppet'; require ARGV.first; PuppetX::Localpuppet::Agent.call('collect', {})"
-    door = MODULES / "localpuppet" / "lib" / "puppet_x" / "localpuppet" / "agent"
+    library = MODULES / "localpuppet" / "lib" / "puppet_x" / "localpuppet" / "agent"
     path = {"PATH": os.environ["PATH"], "LOCALPUPPET_COMMAND": "no-such"}
     for root, reason in (
         ({}, "no agent listens on /run/localpuppet/agent.sock"),
         ({"LOCALPUPPET_ROOT": "/other"}, "LOCALPUPPET_SOCKET is not set"),
     ):
         done = subprocess.run(
-            ["ruby", "-e", ruby, door], env={**path, **root}, capture_output=True, check=False
+            ["ruby", "-e", ruby, library], env={**path, **root}, capture_output=True, check=False
         )
         assert f"cannot be run: No such file or directory, and {reason}" in done.stderr.decode()
 
 
-def test_a_server_that_is_applied_does_nothing(bench: Bench) -> None:
+def test_applying_a_server_resource_changes_nothing(bench: Bench) -> None:
     agent(bench, offer("web01", "Server", "web", hostname="web01", ports=[80, 443]))
     done = apply(bench, "server { 'mine': fqdn => 'x', ipaddress => '10.0.0.1' } Server <<| |>>")
     assert done.code == 0, done.text

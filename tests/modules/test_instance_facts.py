@@ -1,4 +1,4 @@
-"""Our fact file in a real Puppet: it adds what nobody else says, whatever the file tells it."""
+"""localpuppet's fact file in a real Puppet: it adds only facts that no other source sets."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,8 @@ def handed(bench: Bench, facts: dict[str, str]) -> str:
     return str(path)
 
 
-def test_facter_a_module_and_a_site_outweigh_it(bench: Bench) -> None:
-    """The names were refused before; were they not, this still holds."""
+def test_facts_of_facter_modules_and_the_site_take_precedence(bench: Bench) -> None:
+    """localpuppet refuses such names earlier; the precedence is a second defence."""
     library = bench.directory / "site/other/lib/facter"
     library.mkdir(parents=True)
     (library / "tier.rb").write_text("Facter.add('tier') { setcode { 'module' } }")
@@ -35,10 +35,10 @@ def test_facter_a_module_and_a_site_outweigh_it(bench: Bench) -> None:
     assert "tier=module" in done.text
     assert "zone_of_site=external" in done.text
     assert "role=wéb" in done.text
-    assert "password=evil" in done.text  # a name that nobody else has
+    assert "password=evil" in done.text  # no other source sets this fact
 
 
-def test_without_a_file_it_adds_nothing(bench: Bench) -> None:
+def test_without_a_file_no_fact_is_added(bench: Bench) -> None:
     for named in ("", str(Path("/nonexistent"))):
         done = bench.apply(CODE, LOCALPUPPET_INSTANCE_FACTS=named)
         assert "role=\n" in done.text + "\n"

@@ -13,14 +13,14 @@ CHANGE = "exec { '/bin/true': }"
 
 
 def noted(bench: Bench) -> list[dict[str, object]]:
-    """Return what was noted for the inventory."""
+    """Return the kicks that Puppet recorded for the inventory."""
     file = bench.directory / "public" / "kicks.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -> None:
+def test_puppet_sends_only_refreshed_kicks_and_records_all(bench: Bench) -> None:
     def answer(question: Question) -> Answer:
-        if question["name"] == "nobody":
+        if question["name"] == "matchless":
             return {"ok": True, "receivers": [], "deferred": False, "sent": [], "dropped": []}
         drop = {"node": "lb02", "reason": "its name is in\nthe path"}
         to = ["lb01", "lb02"]
@@ -31,7 +31,7 @@ def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -
         """
         kick { 'silent': query => 'Class[Dns]' }
         notify { 'a': } ~> kick { 'both': roles => ['haproxy', 'dns', 'dns'], tag => 'blue' }
-        -> notify { 'b': } ~> kick { 'nobody': roles => 'nosuch', ttl => 60 }
+        -> notify { 'b': } ~> kick { 'matchless': roles => 'nosuch', ttl => 60 }
         """,
         LOCALPUPPET_RUN="run-1",
     )
@@ -47,11 +47,13 @@ def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -
     }
     assert agent.questions == [
         both,
-        {**both, "name": "nobody", "roles": ["nosuch"], "tags": [], "ttl": 60},
+        {**both, "name": "matchless", "roles": ["nosuch"], "tags": [], "ttl": 60},
     ]
     assert f"Notice: {MAIN}/Kick[both]: kicks lb01 after this run" in done.lines
     assert f"Notice: {MAIN}/Kick[both]: not sent to lb02: its name is in the path" in done.lines
-    assert f"Notice: {MAIN}/Kick[nobody]: no other node is found, so nobody is kicked" in done.lines
+    assert (
+        f"Notice: {MAIN}/Kick[matchless]: no other node matches, so no kick is sent" in done.lines
+    )
     assert done.was_left_alone("Kick[silent]")
     assert noted(bench) == [
         {"schema": 1, "roles": [], "query": "Class[Dns]"},
@@ -60,7 +62,7 @@ def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -
     ]
 
 
-def test_a_kick_that_could_not_be_asked_for_has_failed(bench: Bench) -> None:
+def test_a_kick_fails_if_the_agent_refuses_it(bench: Bench) -> None:
     bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})
     done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
     assert done.code == 6, done.text
@@ -68,14 +70,14 @@ def test_a_kick_that_could_not_be_asked_for_has_failed(bench: Bench) -> None:
     assert [line for line in done.errors if "could not query the nodes to run" in line]
 
 
-def test_an_answer_that_leaves_a_node_out_is_a_failure(bench: Bench) -> None:
+def test_a_kick_fails_if_the_answer_omits_a_node(bench: Bench) -> None:
     bench.listen(lambda _: {"ok": True, "receivers": ["a", "b"], "sent": ["a"], "dropped": []})
     done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
     assert done.code == 6, done.text
     assert "did not say whether it sent to b" in done.text
 
 
-def test_noop_kicks_nobody(bench: Bench) -> None:
+def test_puppet_sends_no_kick_in_noop_mode(bench: Bench) -> None:
     agent = bench.listen()
     done = bench.apply(
         f"""
@@ -87,7 +89,7 @@ def test_noop_kicks_nobody(bench: Bench) -> None:
         LOCALPUPPET_KICK="always",
     )
     assert (done.code, agent.questions) == (0, []), done.text
-    assert not noted(bench)  # nobody reads a note where there is no supervisor
+    assert not noted(bench)  # without a supervisor no process reads the records
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_noop_kicks_nobody(bench: Bench) -> None:
         ("roles => 'a', ttl => 3601,", "must be between 1 and 3600"),
     ],
 )
-def test_what_is_refused_is_refused_before_anything_is_applied(
+def test_invalid_parameters_are_refused_before_puppet_applies_a_resource(
     bench: Bench, parameters: str, error: str
 ) -> None:
     done = bench.apply(f"kick {{ 'x': {parameters} }}")
@@ -114,7 +116,7 @@ def report(bench: Bench, code: str, **env: str) -> Applied:
     return bench.apply(code, "--verbose", *WITH_REPORT, **env)
 
 
-def test_the_predecessors_notify_kicks_once_when_something_changed(bench: Bench) -> None:
+def test_the_notify_of_the_predecessor_sends_one_kick_after_a_change(bench: Bench) -> None:
     agent = bench.listen()
     done = report(
         bench,
@@ -142,17 +144,19 @@ def test_the_predecessors_notify_kicks_once_when_something_changed(bench: Bench)
     assert [one["roles"] for one in noted(bench)] == [["haproxy"], ["haproxy", "dns"], ["web"]]
 
 
-def test_a_notify_alone_kicks_only_where_the_site_wants_it_so(bench: Bench) -> None:
+def test_without_another_change_a_notify_sends_a_kick_only_if_the_site_enables_it(
+    bench: Bench,
+) -> None:
     agent = bench.listen()
     code = "notify { 'kick -> haproxy': } notify { 'hello': }"
     done = report(bench, code)
-    assert "Info: nothing else changed, so nobody is kicked" in done.lines
+    assert "Info: nothing else changed, so no kick is sent" in done.lines
     assert agent.questions == []
     report(bench, code, LOCALPUPPET_KICK="always")
     assert [question["roles"] for question in agent.questions] == [["haproxy"]]
 
 
-def test_a_kick_of_the_report_that_fails_is_an_error_and_stops_no_other_report(
+def test_a_failed_kick_of_the_report_processor_is_an_error_and_other_reports_are_sent(
     bench: Bench,
 ) -> None:
     bench.listen(lambda _: {"ok": False, "error": "kick: could not query the nodes to run"})

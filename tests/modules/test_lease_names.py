@@ -1,4 +1,4 @@
-"""Names of leases: Puppet takes those that the agent takes, and refuses the others by itself."""
+"""Names of leases: Puppet accepts the same names as the agent, and refuses others itself."""
 
 import pytest
 
@@ -10,7 +10,7 @@ GOOD = ["db", "_x", "9", "a.b-c_D", "x" * 100]
 BAD = ["a@b", "a:b", "-x", ".x", "x" * 101]
 
 
-def test_names_that_both_take(bench: Bench) -> None:
+def test_puppet_and_agent_accept_the_same_names(bench: Bench) -> None:
     agent = bench.listen()
     for name in GOOD:
         assert parse_lease_name(name) == name
@@ -23,7 +23,7 @@ def test_names_that_both_take(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_names_that_both_refuse(bench: Bench, name: str) -> None:
+def test_puppet_and_agent_refuse_the_same_names(bench: Bench, name: str) -> None:
     agent = bench.listen()
     with pytest.raises(InvalidInputError):
         parse_lease_name(name)

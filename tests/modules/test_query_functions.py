@@ -1,4 +1,4 @@
-"""The functions that ask about nodes, with the real Puppet."""
+"""The functions that query nodes, with the real Puppet."""
 
 import json
 from pathlib import Path
@@ -15,13 +15,13 @@ from tests.rigs.bench import Bench
 
 
 def answering(question: Asked) -> Answer:
-    """Answer as the agent does, from the small fleet."""
+    """Answer as the agent does, from the inventory of the small fleet."""
     asked = FunctionCall.of(question["function"], question["arguments"])
     reply = asked.answer(MemoryInventory(FLEET))
     return {"ok": True, "answer": reply.result, "warnings": list(reply.warnings)}
 
 
-def test_the_manifests_of_the_predecessors_get_what_they_got(bench: Bench) -> None:
+def test_manifests_of_the_predecessors_get_the_same_answers(bench: Bench) -> None:
     agent = bench.listen(answering)
     done = bench.apply(
         """
@@ -58,8 +58,10 @@ server <%= $node["hostname"] %> <%= $node["ipaddress"] %>:8080 check inter 2000
     }
 
 
-def test_each_function_has_our_own_name_too(bench: Bench, puppet_alone: Path) -> None:
-    """Puppet runs alone: puppet-terminus-puppetdb brings a `puppetdb_query` that would win."""
+def test_each_function_also_has_a_name_in_the_localpuppet_namespace(
+    bench: Bench, puppet_alone: Path
+) -> None:
+    """The isolated Puppet has no puppet-terminus-puppetdb, whose `puppetdb_query` would win."""
     agent = bench.listen(answering)
     code = """
         $a = localpuppet::servers_with_role('web')
@@ -99,7 +101,9 @@ def test_each_function_has_our_own_name_too(bench: Bench, puppet_alone: Path) ->
         ("query_nodes('Package[x]')", "resources of type Package are not supported"),
     ],
 )
-def test_what_is_refused_compiles_no_catalog(bench: Bench, code: str, error: str) -> None:
+def test_puppet_compiles_no_catalog_if_the_agent_refuses_a_query(
+    bench: Bench, code: str, error: str
+) -> None:
     def answer(asked: Asked) -> Answer:
         try:
             return answering(asked)
@@ -112,7 +116,7 @@ def test_what_is_refused_compiles_no_catalog(bench: Bench, code: str, error: str
     assert error in done.errors[0]
 
 
-def test_a_question_without_an_answer_compiles_no_catalog(bench: Bench) -> None:
+def test_puppet_compiles_no_catalog_if_a_query_gets_no_answer(bench: Bench) -> None:
     code = "$x = server_with_role('web', 'localhost')"
     done = bench.apply(code, LOCALPUPPET_COMMAND="no-such")
     assert done.code == 1
@@ -133,7 +137,7 @@ def test_a_question_without_an_answer_compiles_no_catalog(bench: Bench) -> None:
         assert error in done.errors[0]
 
 
-def test_a_secret_is_not_asked_for(bench: Bench) -> None:
+def test_puppet_sends_no_query_with_a_sensitive_value(bench: Bench) -> None:
     agent = bench.listen(answering)
     done = bench.apply("$x = query_nodes(Sensitive('role=web'))")
     assert done.code == 1
@@ -141,7 +145,7 @@ def test_a_secret_is_not_asked_for(bench: Bench) -> None:
     assert agent.questions == []
 
 
-def test_an_answer_may_be_larger_than_one_of_a_trigger(bench: Bench) -> None:
+def test_an_answer_to_a_query_may_be_larger_than_one_to_a_trigger(bench: Bench) -> None:
     names = [f"n{number}.example.com" for number in range(100_000)]
     bench.listen(lambda _: {"ok": True, "answer": names, "warnings": []})
     done = bench.apply("notice(query_nodes('').size)")

@@ -1,4 +1,4 @@
-"""The type `trigger` with the real Puppet: the agent is asked what the manifest says."""
+"""The type `trigger` with the real Puppet: Puppet sends the agent what the manifest declares."""
 
 import json
 import shlex
@@ -18,7 +18,7 @@ DEFAULTS: Question = {
 }
 
 
-def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
+def test_puppet_sends_only_refreshed_triggers(bench: Bench) -> None:
     def answer(question: Question) -> Answer:
         if question["name"] != "drops":
             return agree(question)
@@ -26,14 +26,14 @@ def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
         return {"ok": True, "sent": ["lb02.example.com"], "dropped": [drop]}
 
     agent = bench.listen(answer)
-    bench.program("etcdctl", "exit 1")  # made the predecessor complain of two default providers
+    bench.program("etcdctl", "exit 1")  # with it, the predecessor warned of two default providers
     done = bench.apply(
         """
         trigger { 'silent': hosts => ['lb01.example.com'] }
         notify { 'a': }
         ~> trigger { 'plain': hosts => ['lb01.example.com', 'lb02.example.com'] }
         -> notify { 'b': }
-        ~> trigger { 'all said':
+        ~> trigger { 'all set':
           hosts     => 'LB01.Example.com.',
           ttl       => 60,
           keyprefix => '/other',
@@ -43,7 +43,7 @@ def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
         }
         -> notify { 'c': } ~> trigger { 'on nats': hosts => ['a', 'A.'], provider => nats }
         -> notify { 'd': } ~> trigger { 'drops': hosts => ['lb01.example.com', 'lb02.example.com'] }
-        -> notify { 'e': } ~> trigger { 'nobody': }
+        -> notify { 'e': } ~> trigger { 'no hosts': }
         -> notify { 'f': } ~> trigger { 'nothing': hosts => ['a'], provider => dummy }
         """,
         LOCALPUPPET_RUN="run-1",
@@ -56,7 +56,7 @@ def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
         {**plain, "name": "plain", "hosts": lbs},
         {
             **plain,
-            "name": "all said",
+            "name": "all set",
             "hosts": ["lb01.example.com"],
             "ttl": 60,
             "keyprefix": "/other",
@@ -69,7 +69,7 @@ def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
     ]
     main = "Notice: /Stage[main]/Main/Trigger"
     assert f"{main}[drops]: not sent to lb01.example.com: its name is in the path" in done.lines
-    assert f"{main}[nobody]: no hosts, so nothing was sent" in done.lines
+    assert f"{main}[no hosts]: no hosts, so nothing was sent" in done.lines
     assert f"{main}[nothing]: provider dummy: nothing was sent (to a)" in done.lines
     sent = done.resource("Trigger[plain]")
     assert (sent["changed"], sent["failed"]) == (True, False)
@@ -77,7 +77,7 @@ def test_a_refreshed_trigger_is_sent_and_no_other(bench: Bench) -> None:
     assert done.was_left_alone("Trigger[silent]")
 
 
-def test_noop_asks_the_agent_for_nothing_that_changes_something(bench: Bench) -> None:
+def test_puppet_asks_the_agent_for_no_change_in_noop_mode(bench: Bench) -> None:
     agent = bench.listen()
     done = bench.apply(
         """
@@ -137,25 +137,25 @@ REFUSED = [
         )
     ],
 ]
-# Puppet stops at the first bad parameter of a catalog, and takes two seconds to start: so the
-# types are asked directly, all in one process.
+# Puppet stops at the first bad parameter of a catalog, and takes two seconds to start. So the test
+# creates the types directly, all in one process.
 ASK = f"""
 require 'puppet'
 require 'json'
 Dir['{MODULES}/*/lib'].each {{ |lib| $LOAD_PATH << lib }}
 Puppet.initialize_settings(['--confdir', 'conf', '--vardir', 'var'])
 cases = JSON.parse($stdin.read)
-said = cases.map do |parameters|
+problems = cases.map do |parameters|
   Puppet::Type.type(:trigger).new({{ 'name' => 'x' }}.merge(parameters))
   nil
 rescue Puppet::Error => e
   e.message
 end
-puts JSON.generate(said)
+puts JSON.generate(problems)
 """
 
 
-def test_what_is_no_trigger_is_refused_in_one_line(bench: Bench) -> None:
+def test_an_invalid_trigger_is_refused_in_one_line(bench: Bench) -> None:
     done = subprocess.run(
         ["ruby", "-e", ASK],
         cwd=bench.directory,
@@ -165,22 +165,22 @@ def test_what_is_no_trigger_is_refused_in_one_line(bench: Bench) -> None:
         timeout=60,
         check=True,
     )
-    for (parameters, text), said in zip(
+    for (parameters, text), problem in zip(
         REFUSED, json.loads(done.stdout.splitlines()[-1]), strict=True
     ):
-        assert said is not None, parameters
-        assert said.endswith(text), (parameters, said)
-        assert said.isprintable(), said
+        assert problem is not None, parameters
+        assert problem.endswith(text), (parameters, problem)
+        assert problem.isprintable(), problem
 
 
-def test_puppet_says_it_as_the_predecessor_did(bench: Bench) -> None:
+def test_puppet_reports_an_invalid_parameter_as_with_the_predecessor(bench: Bench) -> None:
     done = bench.apply("trigger { 'x': keyttl => 'long' }")
     assert done.code == 1
     assert "Parameter keyttl failed on Trigger[x]: must be an integer" in done.text
 
 
-def test_a_trigger_that_was_refused_fails_its_resource_in_one_line(bench: Bench) -> None:
-    bench.listen(lambda _: {"ok": False, "error": "bus: away\x1b[31m\nreally (start etcd)"})
+def test_if_the_agent_refuses_a_trigger_its_resource_fails_with_one_line(bench: Bench) -> None:
+    bench.listen(lambda _: {"ok": False, "error": "bus: down\x1b[31m\nreally (start etcd)"})
     done = bench.apply(
         """
         notify { 'a': }
@@ -189,18 +189,20 @@ def test_a_trigger_that_was_refused_fails_its_resource_in_one_line(bench: Bench)
         """
     )
     assert done.code == 6, done.text
-    said = "Failed to call refresh: bus: away [31m really (start etcd)"
-    assert done.errors == [f"Error: /Stage[main]/Main/Trigger[x]: {said}"]
+    problem = "Failed to call refresh: bus: down [31m really (start etcd)"
+    assert done.errors == [f"Error: /Stage[main]/Main/Trigger[x]: {problem}"]
     status = done.resource("Trigger[x]")
     assert (status["failed"], status["failed_to_restart"]) == (True, True)
     assert [(event["status"], event["message"]) for event in status["events"]] == [
-        ("failure", said)
+        ("failure", problem)
     ]
     assert done.report["status"] == "failed"
     assert done.resource("Notify[after]")["skipped"]
 
 
-def test_an_agent_that_is_not_well_is_an_error_within_the_deadline(bench: Bench) -> None:
+def test_an_invalid_or_missing_answer_of_the_agent_is_an_error_within_the_deadline(
+    bench: Bench,
+) -> None:
     answers: dict[str, Answer] = {
         "hangs": None,
         "closes": "",
@@ -223,7 +225,7 @@ def test_an_agent_that_is_not_well_is_an_error_within_the_deadline(bench: Bench)
     assert done.code == 6
     socket = str(bench.peers[-1].path)
     unclear = "(do the agent and the Puppet modules have one version?)"
-    unknown = f"{socket}: the answer is not what we know {unclear}"
+    unknown = f"{socket}: the answer has an unknown form {unclear}"
     silent = f"{socket}: the connection was closed without an answer {unclear}"
     texts = {
         "hangs": f"{socket}: the agent did not answer within 1 s (see its log; is it overloaded?)",
@@ -243,7 +245,7 @@ def test_an_agent_that_is_not_well_is_an_error_within_the_deadline(bench: Bench)
         assert [error for error in done.errors if f"[{name}]" in error] == [line]
 
 
-def test_where_nobody_listens_the_executable_is_asked(bench: Bench) -> None:
+def test_if_no_agent_listens_puppet_asks_the_executable(bench: Bench) -> None:
     bench.program(
         "localpuppet",
         'env > env; printf "%s\\n" "$@" > arguments; cat > question\n'
@@ -300,7 +302,7 @@ def test_an_executable_that_fails_is_an_error(bench: Bench) -> None:
 
 
 def test_an_executable_in_a_directory_with_a_space(bench: Bench) -> None:
-    place = bench.directory / "our programs"
+    place = bench.directory / "more programs"
     place.mkdir()
     (place / "localpuppet").symlink_to(
         bench.program("answers", """echo '{"ok": true, "sent": ["a"], "dropped": []}'""")
@@ -312,7 +314,7 @@ def test_an_executable_in_a_directory_with_a_space(bench: Bench) -> None:
     assert "LOCALPUPPET_COMMAND: has a quote without its other half" in done.text
 
 
-def test_neither_an_agent_nor_an_executable_is_an_error(bench: Bench) -> None:
+def test_it_is_an_error_if_there_is_neither_an_agent_nor_an_executable(bench: Bench) -> None:
     done = bench.apply(
         "notify { 'a': } ~> trigger { 'x': hosts => ['a'] }", LOCALPUPPET_COMMAND="no-such"
     )
@@ -324,11 +326,11 @@ def test_neither_an_agent_nor_an_executable_is_an_error(bench: Bench) -> None:
     ]
 
 
-def test_any_command_with_a_host_in_it_is_a_provider(bench: Bench) -> None:
+def test_any_command_with_a_host_argument_can_be_the_provider(bench: Bench) -> None:
     out = bench.directory / "argv"
-    # One argument a line, so that a shell's work would be seen.
+    # One argument a line, so that the test would notice a shell.
     bench.program("kick", f'printf "%s\\n" "$@" >> {out}; echo "--$SECRET" >> {out}; exec 2>&1')
-    bench.program("part", '[ "$1" != b ] || { echo "b is\taway" >&2; exit 3; }')
+    bench.program("part", '[ "$1" != b ] || { echo "b is\tdown" >&2; exit 3; }')
     bench.program("slow", "sleep 600")
     done = bench.apply(
         """
@@ -357,12 +359,12 @@ def test_any_command_with_a_host_in_it_is_a_provider(bench: Bench) -> None:
     assert sorted(done.errors) == [
         f"Error: /Stage[main]/Main/Trigger[missing]: {refresh} a: /no/such cannot be run:"
         " No such file or directory",
-        f"Error: /Stage[main]/Main/Trigger[part]: {refresh} b: exit code 3: b is away",
+        f"Error: /Stage[main]/Main/Trigger[part]: {refresh} b: exit code 3: b is down",
         f"Error: /Stage[main]/Main/Trigger[slow]: {refresh} a: slow did not end within 1 s",
     ]
 
 
-def test_the_module_localpuppet_is_missed_in_one_line(bench: Bench) -> None:
+def test_an_error_names_the_missing_module_localpuppet_in_one_line(bench: Bench) -> None:
     only = bench.directory / "only"
     only.mkdir()
     (only / "trigger").symlink_to(MODULES / "trigger")

@@ -33,7 +33,7 @@ SAMPLE = (
     "tests/fleet/bus/test_client_sockets.py",
     "tests/node/enc/test_https.py",
     "tests/base/machine",
-    "tests/modules/test_trigger_module.py::test_a_refreshed_trigger_is_sent_and_no_other",
+    "tests/modules/test_trigger_module.py::test_puppet_sends_only_refreshed_triggers",
     "tests/node/puppet/test_lean_start.py",
     "tests/platforms/test_package.py::test_it_brings_what_a_node_needs_and_nothing_else_changes",
 )

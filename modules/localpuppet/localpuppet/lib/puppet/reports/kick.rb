@@ -22,7 +22,7 @@ Puppet::Reports.register_report(:kick) do
     asked.each { |status| kicks.note('roles' => kicks.roles(status.title), 'query' => nil) }
     roles = asked.select(&:changed?).flat_map { |status| kicks.roles(status.title) }.uniq
     return if roles.empty?
-    return Puppet.info('nothing else changed, so nobody is kicked') unless kick_due?
+    return Puppet.info('nothing else changed, so no kick is sent') unless kick_due?
 
     kicks.kick(Puppet, { 'name' => 'report', 'roles' => roles, 'query' => nil, 'tags' => [], 'ttl' => nil })
   rescue ScriptError => e

@@ -158,8 +158,9 @@ module PuppetX
 
         raise Refused, Program.line(value['error'] || "#{where}: refused without a reason")
       rescue JSON::ParserError
-        said = line.scrub.strip.empty? ? 'the connection was closed without an answer' : 'the answer is not what we know'
-        raise Error, "#{where}: #{said} (do the agent and the Puppet modules have one version?)"
+        problem = 'the answer has an unknown form'
+        problem = 'the connection was closed without an answer' if line.scrub.strip.empty?
+        raise Error, "#{where}: #{problem} (do the agent and the Puppet modules have one version?)"
       end
     end
   end

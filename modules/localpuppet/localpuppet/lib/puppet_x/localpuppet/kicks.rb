@@ -23,7 +23,7 @@ module PuppetX
       def self.kick(log, kick, patience: PATIENCE)
         answer = Agent.call('kick', kick.merge('run' => Agent.run), patience: patience, limit: LIMIT)
         receivers = [answer['receivers']].flatten.compact
-        return log.notice('no other node is found, so nobody is kicked') if receivers.empty?
+        return log.notice('no other node matches, so no kick is sent') if receivers.empty?
 
         sent = Sent.to(log, receivers, answer)
         return if sent.empty?
