@@ -19,7 +19,7 @@ NAMED = sorted(
 
 
 @pytest.mark.parametrize(("module", "name"), NAMED, ids=lambda value: value)
-def test_a_call_path_leads_to_what_exists(module: str, name: str) -> None:
+def test_a_call_path_names_existing_functions(module: str, name: str) -> None:
     files = [path for path in ROOT.glob("localpuppet/**/*.py") if str(path).endswith(f"/{module}")]
     defined = {name for file in files for name in _names(ast.parse(file.read_text()), "")}
     assert name in defined, f"{module} has no {name}: correct the call path in docs/contribute/"

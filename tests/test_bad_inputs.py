@@ -1,7 +1,7 @@
-"""The corpus of bad inputs, each against the program as users call it, under a memory limit.
+"""The corpus of bad inputs: each runs through the command line under a memory limit.
 
-`tests/data/bad-inputs.yaml` says of each case whether it is accepted and what the message must
-name. Kinds and verbs that do not exist yet are left to the issues that bring them, by name.
+`tests/data/bad-inputs.yaml` defines for each case whether it is accepted and what the message must
+name. Kinds and verbs that do not exist yet are listed, and wait for the issues that add them.
 """
 
 import base64
@@ -20,7 +20,7 @@ from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
 
 CASES = yaml.safe_load((Path(__file__).parent / "data" / "bad-inputs.yaml").read_text())["cases"]
 KINDS = ("input_yaml", "manifest_yaml", "node_name", "enc_output", "cli")
-# Verbs of later issues: nothing of them exists that a case could be held against.
+# Verbs of later issues, which no command runs yet.
 LATER = {"cl-batch-zero": "orchestrate"}
 PWNED = Path("/tmp/localpuppet-pwned")  # the path that the corpus uses
 MEMORY = 200 * 1024 * 1024
@@ -35,7 +35,7 @@ def content(case: dict[str, Any]) -> bytes:
     if case.get("encoding") == "base64":
         return base64.b64decode(case["input"])
     if case.get("encoding") == "python":
-        return str(eval(case["input"])).encode()  # noqa: S307 - our own data file
+        return str(eval(case["input"])).encode()  # noqa: S307 - a file of this repository
     return str(case["input"]).encode()
 
 
@@ -164,7 +164,7 @@ def test_cli(node: Node, case: dict[str, Any]) -> None:
         assert done.code == 2
 
 
-def test_every_case_of_our_kinds_is_run_or_named() -> None:
+def test_every_case_of_the_listed_kinds_runs_or_is_named() -> None:
     mine = [case for case in CASES if case["kind"] in KINDS]
     assert len(mine) == 62
     for name, verb in LATER.items():

@@ -42,8 +42,8 @@ def test_code_table_and_upgrade_notes_agree() -> None:
     assert formats.check() == []
 
 
-def test_unmistakable_old_names_occur_nowhere() -> None:
-    """Of these names no other format and no sentence has a use."""
+def test_unambiguous_old_names_occur_nowhere() -> None:
+    """No other format and no sentence uses these names."""
     command = ["git", "grep", "-nF", *(part for name in GONE for part in ("-e", name)), "--"]
     paths = [
         "localpuppet",
@@ -63,7 +63,7 @@ def test_unmistakable_old_names_occur_nowhere() -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
-def test_each_format_has_its_own_name_and_each_reference_leads_to_keys() -> None:
+def test_each_format_has_a_unique_name_and_each_reference_leads_to_keys() -> None:
     listed = formats.read_formats()
     assert len({format_.name for format_ in listed}) == len(listed)
     references = [reference for format_ in listed for reference in format_.keys]
@@ -86,7 +86,7 @@ def test_each_format_has_its_own_name_and_each_reference_leads_to_keys() -> None
         ({"fate", "result"}, {"result"}, "fate is renamed to result, which was another key"),
     ],
 )
-def test_a_difference_between_code_and_table_is_named(
+def test_a_difference_between_code_and_table_is_reported(
     old: set[str], new: set[str], problem: str | None
 ) -> None:
     problems = formats.find_problems([RECORD], {"record": sorted(old)}, {"record": sorted(new)})
@@ -138,7 +138,7 @@ def test_added_and_removed_keys_are_listed() -> None:
         ),
     ],
 )
-def test_keys_are_read_from_code_that_does_not_run(
+def test_keys_are_read_from_code_without_running_it(
     tmp_path: Path, reference: str, code: str, keys: set[str]
 ) -> None:
     (tmp_path / "x.py").write_text(code)
@@ -169,7 +169,7 @@ def test_a_reference_to_code_that_moved_is_an_error(tmp_path: Path) -> None:
         ("def count():\n    return {'a': 1}\n", []),
     ],
 )
-def test_a_function_that_writes_keys_of_no_format_is_named(
+def test_a_function_that_writes_keys_of_no_format_is_reported(
     tmp_path: Path, code: str, functions: list[str]
 ) -> None:
     (tmp_path / "x.py").write_text(code)

@@ -1,4 +1,4 @@
-"""The program as it is installed: from a clone by its script, and from a wheel."""
+"""localpuppet as installed: from a clone with its script, and from a wheel."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def linked(node: Node) -> Path:
     return script
 
 
-def test_the_script_applies_what_lies_beside_it_as_the_original_did(
+def test_the_script_applies_the_input_file_beside_it_as_the_original_did(
     node: Node, linked: Path
 ) -> None:
     node.app("notify { 'hello': }")
@@ -51,7 +51,7 @@ def test_the_script_refuses_an_argument_that_the_original_ignored(linked: Path) 
     assert (done.returncode, b"unexpected extra argument (more)" in done.stderr) == (2, True)
 
 
-def test_the_script_takes_verbs_too(node: Node, linked: Path) -> None:
+def test_the_script_accepts_commands_too(node: Node, linked: Path) -> None:
     assert "foo/trunk" in out(*BARE, linked, "check")
     assert out(*BARE, linked, "--version").startswith("localpuppet, version")
 
@@ -68,7 +68,7 @@ def test_a_copied_script_does_not_shadow_the_package(node: Node) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_script_without_its_libraries_says_what_to_do(node: Node) -> None:
+def test_the_error_of_a_script_without_its_libraries_names_a_cure(node: Node) -> None:
     script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
     done = subprocess.run(
         ["/usr/bin/python3", "-I", script], capture_output=True, text=True, check=False, cwd="/"

@@ -1,4 +1,4 @@
-"""The last resort of the program: what nobody foresaw is one line, and says where it came up."""
+"""Unexpected errors: localpuppet prints one line with the place of the error."""
 
 import re
 
@@ -9,9 +9,11 @@ from localpuppet.rollout.execution.changes.approval import Approval
 from tests.rigs.node import Node
 
 
-def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     try:
-        Approval.from_dict({})  # a bug would be not to expect that
+        Approval.from_dict({})  # stands for a bug: no caller expects the error
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
@@ -20,13 +22,15 @@ def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[
     assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
 
 
-def test_what_came_up_elsewhere_has_no_place_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_of_other_code_has_no_place_in_localpuppet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert report_unexpected(KeyError("app02")) == 70
     assert "KeyError: 'app02' (LOCALPUPPET_TRACEBACK=1" in capsys.readouterr().err
 
 
-def test_running_out_of_threads_is_not_called_a_bug(node: Node) -> None:
-    """The stacks of threads are larger than the memory that the process may have."""
+def test_a_failure_to_start_a_thread_is_not_reported_as_a_bug(node: Node) -> None:
+    """The stack of a thread is larger than the memory limit of the process."""
     limits = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'
     node.settings(bus="sqlite")
     node.inside = ["/bin/sh", "-c", limits]

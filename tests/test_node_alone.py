@@ -1,4 +1,4 @@
-"""A node alone: a wheel without extras runs a node, and names the extra of what it lacks."""
+"""A wheel without extras runs a node, and errors name the extra of a missing part."""
 
 import os
 import re
@@ -24,7 +24,7 @@ print([name for names in EXTRAS.values() for name in names if find_spec(name)])
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The wheel without extras, where other users can read it; with pytest for the last test."""
+    """The wheel without extras, readable for other users, with pytest for the last test."""
     wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     directory = Path(tempfile.mkdtemp(prefix="localpuppet-alone-"))
     directory.chmod(0o755)

@@ -18,7 +18,7 @@ def problems(text: str, path: str = "docs/start/install.md") -> list[str]:
     return list(pages.find_problems(path, text, RULES))
 
 
-def test_a_long_sentence_is_named_with_its_line_and_length() -> None:
+def test_a_long_sentence_is_reported_with_its_line_and_length() -> None:
     (problem,) = problems("# Title\n\nShort one. This sentence has clearly six words.\n")
     assert problem.startswith("docs/start/install.md:3: sentence of 6 words, 5 allowed")
 
@@ -42,11 +42,11 @@ def test_cells_items_code_and_addresses_do_not_make_a_sentence_longer(text: str)
     assert problems(text) == []
 
 
-def test_a_sentence_is_counted_over_its_line_ends() -> None:
+def test_a_sentence_is_counted_across_line_ends() -> None:
     assert len(problems("one two three\nfour five six\n")) == 1
 
 
-def test_a_long_page_is_named() -> None:
+def test_a_long_page_is_reported() -> None:
     text = "One two three four.\n\n" * 6
     assert problems(text) == ["docs/start/install.md: page of 24 words, 20 allowed (split it)"]
     assert problems(text, "docs/contribute/architecture.md") == []

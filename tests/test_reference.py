@@ -53,7 +53,7 @@ def test_the_committed_pages_are_current() -> None:
     assert reference.find_outdated(reference.render_pages()) == []
 
 
-def test_a_setting_without_a_group_is_named() -> None:
+def test_a_setting_without_a_group_is_reported() -> None:
     assert reference.find_ungrouped(SCHEMA) == []
     properties = {**SCHEMA["properties"], "unlisted": {"type": "string"}}
     assert reference.find_ungrouped({**SCHEMA, "properties": properties}) == ["unlisted"]

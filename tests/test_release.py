@@ -80,7 +80,7 @@ def test_a_release_signs_notes_and_checksums_with_its_tag(project: Path, tmp_pat
     assert run("git", "verify-tag", "v0.1.0", cwd=project).returncode == 0
 
 
-def test_builds_that_differ_are_no_release(project: Path, tmp_path: Path) -> None:
+def test_a_release_is_refused_if_two_builds_differ(project: Path, tmp_path: Path) -> None:
     write_build(project, OTHER_BYTES)
     commit(project, "build: write other bytes")
     done = release(project, "0.1.0", str(tmp_path / "out"), "--tag")
@@ -109,7 +109,7 @@ def test_builds_that_differ_are_no_release(project: Path, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_release_refuses(
+def test_a_release_is_refused_with_a_reason(
     project: Path, tmp_path: Path, prepare: str, arguments: tuple[str, ...], message: str
 ) -> None:
     out = str(tmp_path / "out")
@@ -128,7 +128,7 @@ def test_a_release_refuses(
         (f"rollout: {'x' * 64}", 1),
     ],
 )
-def test_subjects_of_commits(project: Path, subject: str, code: int) -> None:
+def test_the_check_of_commit_subjects(project: Path, subject: str, code: int) -> None:
     commit(project, subject)
     assert run("scripts/commits", "HEAD~1..HEAD", cwd=project).returncode == code
 

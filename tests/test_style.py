@@ -21,7 +21,7 @@ def find(path: str, text: str, *allowed: str) -> list[tuple[str, int]]:
     return [(hit.kind, hit.line) for hit in style.find_hits(path, text, ANEW, list(allowed))]
 
 
-def test_a_paragraph_is_read_over_its_line_ends() -> None:
+def test_a_paragraph_is_read_across_line_ends() -> None:
     phrase = style.Phrase(pattern=re.compile(r"\bis said\b"), instead="reports")
     hits = list(style.find_hits("README.md", "# Title\n\nwhat is\nsaid here\n", [phrase], []))
     assert [(hit.kind, hit.line) for hit in hits] == [("markdown", 3)]
@@ -36,7 +36,7 @@ def test_code_in_a_page_does_not_count(text: str) -> None:
     ("path", "kind"),
     [("README.md", "markdown"), ("docs/adr/0001-x.md", "adr"), ("CHANGELOG.md", "changelog")],
 )
-def test_pages_records_and_the_changelog_are_kinds_of_their_own(path: str, kind: str) -> None:
+def test_pages_adrs_and_the_changelog_are_separate_kinds(path: str, kind: str) -> None:
     assert find(path, "built anew") == [(kind, 1)]
 
 
@@ -67,11 +67,11 @@ def test_markup_of_a_template_does_not_count() -> None:
     assert find("localpuppet/web/templates/x.html", text) == [("templates", 3)]
 
 
-def test_an_exception_is_passed_over() -> None:
+def test_an_exception_does_not_count() -> None:
     assert find("README.md", "built anew", "built anew") == []
 
 
-def test_who_at_the_start_is_a_hit_unless_it_asks() -> None:
+def test_who_at_the_start_of_a_sentence_counts_unless_it_is_a_question() -> None:
     configuration = tomllib.loads(style.CONFIGURATION.read_text())
     row = next(row for row in configuration["phrases"] if "Who" in row["pattern"])
     pattern = re.compile(row["pattern"], re.IGNORECASE)

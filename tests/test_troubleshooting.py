@@ -1,4 +1,4 @@
-"""The messages in the pages about troubleshooting are messages of the code."""
+"""The code has each message that the troubleshooting pages list."""
 
 import ast
 import re

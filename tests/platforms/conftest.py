@@ -1,4 +1,4 @@
-"""A machine with a real systemd, for each test that asks for one."""
+"""A machine with a real systemd for each test."""
 
 import os
 from collections.abc import Iterator
@@ -8,19 +8,19 @@ import pytest
 
 from tests.rigs.systemd import Machine, acquaint
 
-# Who tests on another Debian tests on that one alone.
+# A session on another Debian runs only the tests of that Debian.
 collect_ignore = ["test_debian13.py"] if "LOCALPUPPET_DEBIAN" in os.environ else []
 
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the first machine with a run learns of Puppet, for the machines after it."""
+    """The answers of Puppet to the first machine, for the machines after it."""
     return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture
 def machine(kept: Path) -> Iterator[Machine]:
-    """A machine that is on, with two nodes that trust each other, and no agent yet."""
+    """A booted machine with two nodes that trust each other and no agent."""
     made = Machine()
     try:
         made.boot()

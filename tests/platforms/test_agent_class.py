@@ -1,4 +1,4 @@
-"""Class `localpuppet::agent`, applied by the agent that it is about, with a real systemd."""
+"""Class `localpuppet::agent`, applied by the agent that it manages, with a real systemd."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE
 from tests.rigs.systemd import FORMS, ME, RUNS_PUPPET, UNITS, Machine, open_gate
 
-# Puppet goes no further until somebody opens the gate.
+# Puppet waits at this resource until the test opens the gate.
 GATE = """
 exec { '/bin/sh -c "read line < /run/gate; rm /run/gate"':
   onlyif  => '/usr/bin/test -p /run/gate',
@@ -19,7 +19,7 @@ exec { '/bin/sh -c "read line < /run/gate; rm /run/gate"':
 
 
 def start(machine: Machine, form: str, code: str = "") -> None:
-    """Have the class applied by hand, and the agent run."""
+    """Apply the class by hand, and wait until the agent runs."""
     machine.agent_class(code, split=form == "split")
     machine.node("apply")
     machine.until(lambda: all(state == "active" for state in machine.active(*FORMS[form])))
@@ -27,7 +27,7 @@ def start(machine: Machine, form: str, code: str = "") -> None:
 
 
 def converged(machine: Machine, form: str) -> None:
-    """Wait for a form, and see that it is whole, alone, and that nothing is left to do."""
+    """Wait for a form, and assert that it is complete, alone, and that a run changes nothing."""
     machine.until(lambda: all(state == "active" for state in machine.active(*FORMS[form])))
     machine.settled()
     (other,) = FORMS.keys() - {form}
@@ -45,7 +45,7 @@ def converged(machine: Machine, form: str) -> None:
     ("before", "after"),
     with_sample(product(FORMS, repeat=2), ("single", "split")),
 )
-def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
+def test_a_changed_form_or_setting_takes_effect_after_the_puppet_run_that_applies_it(
     machine: Machine, before: str, after: str
 ) -> None:
     start(machine, before, GATE)
@@ -68,13 +68,15 @@ def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
     ("form", "ensure"),
     with_sample(product(FORMS, ["stopped", "absent"]), ("single", "stopped"), ("split", "absent")),
 )
-def test_an_agent_can_end_itself(machine: Machine, form: str, ensure: str) -> None:
+def test_a_run_of_the_agent_can_stop_or_remove_the_agent(
+    machine: Machine, form: str, ensure: str
+) -> None:
     start(machine, form)
     machine.agent_class(split=form == "split", ensure=ensure)
     machine.peer("trigger", ME)
     machine.until(lambda: set(machine.active(*FORMS[form])) == {"inactive"})
     machine.settled()
-    there = [machine.exists(f"{UNITS}/{unit}") for unit in FORMS[form]]
-    assert set(there) == {ensure == "stopped"}
+    present = [machine.exists(f"{UNITS}/{unit}") for unit in FORMS[form]]
+    assert set(present) == {ensure == "stopped"}
     assert [record["outcome"] for record in machine.records()] == ["changed", "changed"]
     assert machine.run("systemctl", "--failed", "--no-legend").out == ""

@@ -21,7 +21,7 @@ except urllib.error.HTTPError as error:
 """
 
 
-def test_it_serves_the_users_on_the_list_without_a_right_on_this_machine(machine: Machine) -> None:
+def test_the_api_serves_listed_users_and_has_no_privilege_on_this_machine(machine: Machine) -> None:
     identity(machine, HOME, "api")
     text = DOCS.read_text()
     (commands,) = re.findall(rf"^```sh\n([^`]*{UNITS}/{UNIT}[^`]*)^```", text, re.MULTILINE)

@@ -1,7 +1,6 @@
-"""What differs on Debian 13, tested there: Puppet 8, Python 3.13's TLS and sockets, systemd 257.
+"""Tests of what differs on Debian 13: Puppet 8, Python 3.13's TLS and sockets, systemd 257.
 
-The suite runs a sample of it, and `scripts/slow` all. The rest of the suite runs there with
-`scripts/test-on debian13`.
+The suite runs a sample, and `scripts/slow` all. `scripts/test-on debian13` runs the whole suite.
 """
 
 import os
@@ -24,8 +23,8 @@ DIFFERS = (
     "tests/node/puppet",
     "tests/node/releases/forge/test_forge.py",
     "tests/fleet/trust",
-    "tests/platforms/test_services.py::test_it_is_ready_and_hears_and_ends",
-    "tests/platforms/test_package.py::test_it_brings_what_a_node_needs_and_nothing_else_changes",
+    "tests/platforms/test_services.py::test_the_services_start_run_triggers_and_log_with_name_and_priority",
+    "tests/platforms/test_package.py::test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged",
 )
 # One test file for each difference: Puppet 8 and Ruby 3.3, TLS, sockets, systemd, the package.
 SAMPLE = (
@@ -35,27 +34,27 @@ SAMPLE = (
     "tests/base/machine",
     "tests/modules/test_trigger_module.py::test_puppet_sends_only_refreshed_triggers",
     "tests/node/puppet/test_lean_start.py",
-    "tests/platforms/test_package.py::test_it_brings_what_a_node_needs_and_nothing_else_changes",
+    "tests/platforms/test_package.py::test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged",
 )
-# Seconds; an idle machine takes a tenth of it, and a third when it has to make that Debian first.
+# Seconds; an idle machine needs a tenth of it, or a third if it installs that Debian first.
 PATIENCE = 1800
-SHOWN = 8_000  # characters of what pytest says in there
+SHOWN = 8_000  # characters of pytest's output there
 
 
-def failed(said: str) -> list[str]:
-    """Return the lines of pytest that name what failed: a report may be cut behind them."""
-    return [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+def failed(output: str) -> list[str]:
+    """Return the lines of pytest that name failed tests, because a long report is cut."""
+    return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
 
 
 @pytest.mark.slow(seconds=300)
 @pytest.mark.parametrize("how_many", with_sample(["sample", "all"], "sample"))
-def test_what_differs_passes_there(how_many: str) -> None:
+def test_tests_of_what_differs_pass_on_debian_13(how_many: str) -> None:
     tests = SAMPLE if how_many == "sample" else [*DIFFERS, "--long"]
-    # pytest's own variables are about us, and not about the one that runs in there.
+    # pytest's variables describe this session, not the one on Debian 13.
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [REPOSITORY / "scripts" / "test-on", "debian13", "-q", "--color=no", *tests],
-        # The dashboard and PuppetDB's clients are not among them: a browser has 100 megabytes.
+        # No browser is needed, which has 100 megabytes: no test of the dashboard is among these.
         env={**outside, "JOBS": "2", "LOCALPUPPET_BROWSER": ""},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

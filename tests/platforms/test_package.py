@@ -1,4 +1,4 @@
-"""Our own Debian package under a real systemd: installed, upgraded and removed with a run on."""
+"""localpuppet's Debian package under a real systemd: installed, and changed during a run."""
 
 import re
 import subprocess
@@ -26,12 +26,12 @@ from tests.rigs.systemd import (
 BUILD = REPOSITORY / "tests" / "rigs" / "build.sh"
 FIRST, NEWER = "/root/first.deb", "/root/newer.deb"
 DPKG = {"upgraded": ("dpkg", "-i", NEWER), "removed": ("dpkg", "-r", "localpuppet")}
-OURS = "/usr/lib/localpuppet"
+LIBRARY = "/usr/lib/localpuppet"
 
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return two packages of this clone, by the path that they get in a machine."""
+    """Return two packages of this clone, by their path in a machine."""
     directory = tmp_path_factory.mktemp("packages")
     done = subprocess.run(
         [
@@ -56,7 +56,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def installed(machine: Machine, packages: dict[str, Path]) -> Iterator[Machine]:
-    """A machine whose localpuppet is the package's; the clone is not used there any more."""
+    """A machine whose localpuppet is from the package, not from the clone."""
     for path, deb in packages.items():
         machine.copy(deb, path)
     machine.run("rm", COMMAND)
@@ -71,7 +71,7 @@ def start(machine: Machine, form: str) -> None:
 
 
 def seen_through(machine: Machine, form: str, how: str) -> None:
-    """See that the run that was on has ended well, and that an agent runs on, or nothing."""
+    """Assert that the active run succeeded, and that afterwards an agent runs, or none."""
     machine.until(lambda: machine.records()[-1]["state"] == "finished")
     wanted = "active" if how == "upgraded" else "inactive"
     machine.until(lambda: set(machine.active(*FORMS[form])) == {wanted})
@@ -84,15 +84,17 @@ def seen_through(machine: Machine, form: str, how: str) -> None:
         assert "changed" in done.out
     else:
         machine.until(lambda: machine.show(RUNS_PUPPET[form], "LoadState") == "not-found")
-        assert not machine.exists(OURS)
+        assert not machine.exists(LIBRARY)
         assert machine.exists("/etc/puppet/localpuppet.yaml")
 
 
-def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine) -> None:
+def test_the_package_installs_all_that_a_node_needs_and_its_files_stay_unchanged(
+    installed: Machine,
+) -> None:
     machine = installed
     machine.app("file { '/run/passed': content => 'yes' }")
     done = machine.node("apply", "-v")
-    assert f"--external_nodes {OURS}/lib/" in done.out
+    assert f"--external_nodes {LIBRARY}/lib/" in done.out
     assert machine.read("/run/passed") == "yes"
     machine.run("mkdir", "/run/foreign")
     machine.write("/run/foreign/json.py", "raise SystemExit('code of another user')\n")
@@ -104,12 +106,17 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
         page = machine.run("zcat", f"/usr/share/man/man8/localpuppet-{verb}.8.gz").out
         assert re.search(rf"^\.B localpuppet {verb}$", page.replace("\\-", "-"), re.MULTILINE)
     machine.run("bash", "-n", "/usr/share/bash-completion/completions/localpuppet")
-    # What was used is as it was packed, and nothing came to it.
+    # The files are as they were packed, and the directory has no others.
     assert machine.run("dpkg", "-V", "localpuppet").out == ""
     machine.run("mkdir", "/var/lib/localpuppet-web", "/var/lib/localpuppet-puppetdb")
     machine.run("mkfifo", "/var/lib/localpuppet-web/lock")
     machine.run("timeout", "60", "dpkg", "-P", "localpuppet")
-    for path in (OURS, "/usr/bin/localpuppet", "/var/lib/localpuppet", "/var/lib/localpuppet-web"):
+    for path in (
+        LIBRARY,
+        "/usr/bin/localpuppet",
+        "/var/lib/localpuppet",
+        "/var/lib/localpuppet-web",
+    ):
         assert not machine.exists(path)
 
 
@@ -117,7 +124,9 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
     ("form", "how"),
     with_sample(product(FORMS, DPKG), ("split", "upgraded")),
 )
-def test_a_run_of_the_agent_ends_well(installed: Machine, form: str, how: str) -> None:
+def test_a_run_of_the_agent_succeeds_while_the_package_changes(
+    installed: Machine, form: str, how: str
+) -> None:
     machine = installed
     machine.app(GATE)
     start(machine, form)
@@ -131,7 +140,7 @@ def test_a_run_of_the_agent_ends_well(installed: Machine, form: str, how: str) -
 
 
 @pytest.mark.parametrize("how", with_sample(DPKG, "upgraded"))
-def test_a_run_of_the_agent_can_do_it_itself(installed: Machine, how: str) -> None:
+def test_a_run_of_the_agent_can_upgrade_or_remove_the_package(installed: Machine, how: str) -> None:
     machine = installed
     machine.app(
         f"exec {{ '{' '.join(DPKG[how])}': path => ['/usr/sbin', '/usr/bin', '/sbin', '/bin'] }}"
@@ -143,7 +152,7 @@ def test_a_run_of_the_agent_can_do_it_itself(installed: Machine, how: str) -> No
 
 
 @pytest.mark.parametrize("how", with_sample(DPKG, "removed"))
-def test_a_run_by_hand_ends_well(installed: Machine, how: str) -> None:
+def test_a_run_by_hand_succeeds_while_the_package_changes(installed: Machine, how: str) -> None:
     machine = installed
     machine.app(GATE)
     machine.run("mkfifo", "/run/gate")

@@ -1,4 +1,4 @@
-"""The services as the how-to installs them, under a real systemd, to their end by any means."""
+"""The services as the how-to installs them, under a real systemd, until each kind of end."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from tests.rigs.systemd import (
 
 NETWORK = SPLIT[2]
 DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "run-the-agent.md"
-# What the sandbox is to keep from whoever takes over the network side: word → what it tries.
+# Actions that the sandbox must prevent if an attacker takes over the network side: name → code.
 PROBES = {
     "read the node's key": "open(glob.glob('/etc/puppet/keys/*')[0])",
     "read the original of its credential": "open('/etc/puppet/bus.key')",
@@ -89,14 +89,16 @@ def installed(machine: Machine, form: str) -> None:
 
 
 @both_forms
-def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
+def test_the_services_start_run_triggers_and_log_with_name_and_priority(
+    machine: Machine, form: str
+) -> None:
     installed(machine, form)
     assert " changed" in machine.peer("trigger", ME, "--wait", "--wait-timeout", "90s").out
     for unit in FORMS[form]:
         assert machine.run("systemctl", "is-enabled", unit).out == "enabled\n"
     unit = RUNS_PUPPET[form]
     assert "waiting for triggers" in machine.show(unit, "StatusText")
-    # What is said has a name and a priority, and no name is ours that we do not have.
+    # Each log line has a priority and the name of its own unit.
     own = [entry for entry in machine.entries(unit) if entry["_SYSTEMD_UNIT"] == unit]
     assert {entry["SYSLOG_IDENTIFIER"] for entry in own} == {unit.removesuffix(".service")}
     assert {entry["PRIORITY"] for entry in own if "accepted a trigger" in entry["MESSAGE"]} == {"6"}
@@ -115,7 +117,7 @@ def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", with_sample(FORMS, "split"))
-def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
+def test_systemctl_stop_waits_until_the_run_has_ended(machine: Machine, form: str) -> None:
     installed(machine, form)
     at_the_gate(machine)
     machine.run("systemctl", "--no-block", "stop", *FORMS[form])
@@ -132,7 +134,9 @@ def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
         product(FORMS, ["killed", "stuck", "power"]), ("split", "killed"), ("single", "power")
     ),
 )
-def test_what_was_accepted_is_run_again(machine: Machine, form: str, how: str) -> None:
+def test_the_agent_runs_an_accepted_trigger_again_after_a_crash(
+    machine: Machine, form: str, how: str
+) -> None:
     installed(machine, form)
     unit = RUNS_PUPPET[form]
     if how == "stuck":
@@ -152,14 +156,14 @@ def test_what_was_accepted_is_run_again(machine: Machine, form: str, how: str) -
     machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
     machine.until(lambda: machine.records()[-1]["state"] == "finished")
     runs = machine.node("history", "--json").json["runs"]
-    # What /run held is gone with the power.
+    # The power failure removed the files below /run.
     again = "changed" if how == "power" else "unchanged"
     assert [run["outcome"] for run in runs] == [again, "interrupted"]
     if how == "stuck":
         assert "watchdog" in json.dumps(machine.entries(unit))
 
 
-def test_what_the_sandbox_keeps_from_the_network_side(machine: Machine) -> None:
+def test_the_sandbox_prevents_what_the_network_side_does_not_need(machine: Machine) -> None:
     machine.write("/etc/puppet/bus.key", "the key", "0600")
     machine.write("/opt/probe.py", PROBE)
     machine.write("/opt/probes.json", json.dumps(PROBES))
@@ -177,7 +181,7 @@ def test_what_the_sandbox_keeps_from_the_network_side(machine: Machine) -> None:
     assert " changed" in machine.peer("trigger", ME, "--wait", "--wait-timeout", "90s").out
 
 
-def test_a_network_side_that_fills_its_directory_stops_no_run(machine: Machine) -> None:
+def test_a_run_continues_while_the_network_side_fills_its_directory(machine: Machine) -> None:
     installed(machine, "split")
     machine.app("file { '/run/passed': content => 'yes' }")
     free = "df --output=avail -k /run /var | tail -n 2"
@@ -197,7 +201,7 @@ def test_a_network_side_that_fills_its_directory_stops_no_run(machine: Machine) 
     machine.until(lambda: len(machine.records()) == 2)
 
 
-def test_a_node_without_a_bus_runs_by_its_timer(machine: Machine) -> None:
+def test_the_timer_runs_a_node_without_a_bus(machine: Machine) -> None:
     machine.app("file { '/run/passed': content => 'yes' }")
     for unit in ("localpuppet.service", "localpuppet.timer"):
         machine.write(f"{UNITS}/{unit}", machine.node("units", unit).out)
@@ -211,7 +215,7 @@ def test_a_node_without_a_bus_runs_by_its_timer(machine: Machine) -> None:
     assert machine.show("localpuppet.service", "Result") == "success"
     own = machine.entries("localpuppet.service")
     assert "localpuppet" in {entry["SYSLOG_IDENTIFIER"] for entry in own}
-    # And again, half an hour after that: the timer has a next time.
+    # The timer has a next time, half an hour later.
     machine.until(
         lambda: machine.show("localpuppet.timer", "NextElapseUSecMonotonic") not in ("", "infinity")
     )

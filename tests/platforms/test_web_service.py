@@ -47,7 +47,7 @@ def certificates(machine: Machine) -> None:
 
 
 def with_libraries(name: str) -> str:
-    """Return settings of a unit: the machine sees the extra `web` in this clone's own .venv."""
+    """Return settings of a unit: the machine uses the extra `web` in this clone's .venv."""
     libraries = Path(starlette.__file__).parents[1].relative_to(REPOSITORY)
     unit = shared_file(f"units/{name}").read_text()
     (start,) = re.findall("^ExecStart=/usr/bin/env localpuppet (.*)$", unit, re.MULTILINE)
@@ -57,7 +57,7 @@ def with_libraries(name: str) -> str:
     )
 
 
-def test_it_serves_people_without_a_right_on_this_machine(machine: Machine) -> None:
+def test_the_dashboard_serves_people_and_has_no_privilege_on_this_machine(machine: Machine) -> None:
     certificates(machine)
     text = DOCS.read_text()
     (commands,) = re.findall(rf"^```sh\n([^`]*{UNITS}/{UNIT}[^`]*)^```", text, re.MULTILINE)
