@@ -1,4 +1,4 @@
-"""A fleet of real agents, with which the checker of histories is tried."""
+"""A fleet of real agents, for the tests of the history checker."""
 
 from tests.rigs.fleet_fixtures import fleet
 

@@ -1,8 +1,8 @@
 """A fleet of simulated nodes that trigger each other, for property tests.
 
-Each node has what survives a kill (inbox, remembered ids, a run that goes on without its agent)
-and what does not (the agent: its coalescer). The bus may lose, repeat, reorder and delay. Each
-thing that the agent does durably is a step of its own, with a place behind it to be killed at.
+Some parts of a node survive a kill: inbox, remembered ids, a run that continues without its agent.
+The agent with its coalescer does not. The bus may lose, repeat, reorder and delay messages. Each
+durable write of the agent is a separate step, after which a test may kill the agent.
 """
 
 import uuid
@@ -24,7 +24,7 @@ TTL = 180
 
 @dataclass
 class Run:
-    """A Puppet that is on, whether or not its agent still lives."""
+    """A running Puppet, with or without its agent."""
 
     id: str
     paths: tuple[Path, ...]
@@ -44,13 +44,13 @@ class Simulated:
     seen: dict[str, int] = field(default_factory=dict)
     run: Run | None = None
     agent: Coalescer | None = None
-    agent_has_run: bool = False  # whether `run` is one that this agent started
-    starting: Batch | None = None  # what the agent has decided to run, and not yet started
+    agent_has_run: bool = False  # whether this agent started `run`
+    starting: Batch | None = None  # the batch that the agent decided to run, but has not started
 
 
 @dataclass
 class Message:
-    """A trigger under way."""
+    """A trigger on its way."""
 
     to: NodeName
     payload: bytes
@@ -60,9 +60,9 @@ class Fleet:
     """Nodes, a bus between them, and the history of what happened.
 
     Args:
-        edges: For each node, whom its runs notify, by number.
-        coalescer: What the agents decide with.
-        path: How a run finds the path of what it sends.
+        edges: For each node, the numbers of the nodes that its runs notify.
+        coalescer: The class with which the agents decide.
+        path: Returns the path of the triggers that a run sends.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class Fleet:
     def clock(self, node: Simulated) -> float:
         return self.now + node.skew
 
-    # What happens to a node from outside.
+    # Events from outside a node.
 
     def origin(self, node: Simulated, kind: CauseKind) -> None:
-        """A timer, a person or a request wants a run."""
+        """A timer, a person or a request asks for a run."""
         if node.agent is None:
             return
         now = int(self.clock(node))
@@ -111,13 +111,13 @@ class Fleet:
         self._accept(node, cause, die=False)
 
     def deliver(self, message: Message, *, die: bool = False) -> None:
-        """The agent reads a message; `die`: it is killed as soon as that is on its disk."""
+        """The agent reads a message; with `die`, a kill follows as soon as it is on disk."""
         node = self.named(message.to)
         if node.agent is None:
             return
         now = self.clock(node)
-        # As the inbox does: an id is forgotten only when it is not one of the newest, too, so that
-        # a clock that goes ahead and back makes no message new.
+        # As in the inbox, an expired id is forgotten only if it is not one of the newest. So a
+        # clock that is set forward and back makes no message new.
         newest = sorted(node.seen.items(), key=lambda item: -item[1])[:ALWAYS]
         node.seen = dict(newest) | {key: until for key, until in node.seen.items() if now <= until}
         admission = Admission(
@@ -145,7 +145,7 @@ class Fleet:
         node.agent.accept(cause)
 
     def kill(self, node: Simulated, *, run_too: bool) -> None:
-        """The agent is gone, and with it all that it did not write down."""
+        """The agent ends, and its memory is lost."""
         if node.agent is not None:
             self.say(node, "killed")
         node.agent, node.agent_has_run, node.starting = None, False, None
@@ -155,14 +155,14 @@ class Fleet:
             node.run = None
 
     def restart(self, node: Simulated) -> None:
-        """The agent starts, and reads its disk."""
+        """The agent starts and reads its disk."""
         if node.agent is None:
             node.agent = self._coalescer.restore(node.inbox.values())
 
-    # What a node does.
+    # Actions of a node.
 
     def step(self, node: Simulated, *, die: bool = False) -> None:
-        """One turn of the agent's loop; `die`: see `_log`."""
+        """One step of the agent's loop; for `die`, see `_log`."""
         if node.agent is None:
             return
         step = node.agent.step(self.clock(node), held=node.hold)
@@ -174,12 +174,12 @@ class Fleet:
     def launch(
         self, node: Simulated, *, die: bool = False, busy: bool = False, refused: bool = False
     ) -> None:
-        """Start what the agent has decided to run: takes time, in which more may arrive.
+        """Start the run that the agent decided on; meanwhile, further causes may arrive.
 
         Args:
-            node: Whose.
+            node: The node.
             die: See `_log`.
-            busy: A run that somebody began by hand is on.
+            busy: A run that a person started by hand is active.
             refused: The run cannot be started (a broken input).
         """
         if node.agent is None or node.starting is None:
@@ -198,7 +198,7 @@ class Fleet:
     def _log(
         self, node: Simulated, drops: tuple[DroppedCause, ...], *, die: bool, **more: Any
     ) -> None:
-        """Log drops, then forget them; `die`: the agent is killed between the two."""
+        """Log drops, then forget them; with `die`, a kill comes between the two."""
         for drop in drops:
             self.say(node, "dropped", id=drop.id, reason=drop.reason, **more)
         if die:
@@ -208,7 +208,7 @@ class Fleet:
             del node.inbox[drop.id]
 
     def notify(self, node: Simulated) -> None:
-        """The run that is on sends its next trigger."""
+        """The active run sends its next trigger."""
         run = node.run
         if run is None or run.over or not run.unsent:
             return
@@ -231,7 +231,7 @@ class Fleet:
         self.bus.append(Message(to=receiver, payload=trigger.to_payload()))
 
     def end(self, node: Simulated) -> None:
-        """The run that is on ends; its agent, if it lives, has not noticed yet."""
+        """The active run ends; its agent, if it is alive, has not noticed yet."""
         if node.run is not None and not node.run.over:
             self._over(node)
             if not node.agent_has_run:
@@ -244,17 +244,17 @@ class Fleet:
         node.run.over = True
 
     def acknowledge(self, node: Simulated) -> None:
-        """The agent notices that its run is over, and writes that down."""
+        """The agent notices that its run has ended, and records that."""
         if node.agent is None or node.run is None or not (node.run.over and node.agent_has_run):
             return
         for cause in node.agent.ended():
             node.inbox.pop(cause, None)
         node.run, node.agent_has_run = None, False
 
-    # The end of all trouble.
+    # Recovery.
 
     def settle(self, rounds: int) -> bool:
-        """Let everything work, begin nothing new; return whether the fleet is quiet then."""
+        """Let every node work and send nothing new; return whether the fleet becomes quiet."""
         for node in self.nodes:
             node.hold, node.skew = None, 0
             self.restart(node)
@@ -265,7 +265,7 @@ class Fleet:
         return False
 
     def round(self) -> None:
-        """Deliver what is under way, and let each node work."""
+        """Deliver all messages, and let each node work."""
         arriving, self.bus = self.bus, []
         for message in arriving:
             self.deliver(message)
@@ -273,7 +273,7 @@ class Fleet:
             self.work(node)
 
     def work(self, node: Simulated) -> None:
-        """Let a node run to the end of what it has begun, and once more for what waits."""
+        """Let a node finish its run, and run once more for waiting causes."""
         for _ in range(2):
             while node.run is not None and not node.run.over and node.run.unsent:
                 self.notify(node)
@@ -283,5 +283,5 @@ class Fleet:
             self.launch(node)
 
     def quiet(self) -> bool:
-        """Return whether nothing is under way, waits or runs."""
+        """Return whether no message is on its way, and no cause waits or runs."""
         return not self.bus and not any(node.run or node.inbox for node in self.nodes)

@@ -1,23 +1,23 @@
-"""Decides whether what happened to triggers keeps what docs/explanation/triggers.md guarantees.
+"""Checks a history of triggers against the guarantees of docs/explanation/triggers.md.
 
-A history is a list of events, dictionaries, in the order in which they happened. Simulated fleets
+A history is a list of events, which are dictionaries, in the order of their times. Simulated fleets
 make one, and so do real agents whose logs and records a test reads. Every event has `at` (a number
-that does not fall within a node), `node` and `what`:
+that never decreases on a node), `node` and `what`:
 
 | what | and | |
 |---|---|---|
 | accepted | id, path, [expires] | a cause is in the node's inbox; `path` is `[]` for an origin |
-| taken | causes | the agent decides to start a run for these; may be left out |
-| started | run, causes | a run begins; `causes` is a list of ids, `None` where that is not known |
-| sent | run, to, path, [id, late] | a trigger leaves; `run` is `None` for one that is sent by hand,
-`path` where it is not known; `late`: its receiver may be away until its ttl is over |
-| refused | id | the line about a trigger that is not accepted |
-| ended | run | that run is over, however |
-| dropped | id, reason, [clock] | the one line about a cause that leads to no run; `clock`, where it
-expired, is the node's own time then, to be held against `expires` |
-| killed | | the agent is gone; its run may go on |
+| taken | causes | the agent decides to start a run for these; optional |
+| started | run, causes | a run starts; `causes` is a list of ids, or `None` if unknown |
+| sent | run, to, path, [id, late] | a trigger leaves; `run` is `None` if a person sent it, `path`
+if unknown; `late`: its receiver may be unreachable until the trigger expires |
+| refused | id | a log line: the node refused a trigger |
+| ended | run | that run has ended, with any result |
+| dropped | id, reason, [clock] | the only log line about a cause that leads to no run; `clock`, if
+it expired, is the node's time then, to compare with `expires` |
+| killed | | the agent ended; its run may continue |
 
-An `id` need only be unique for its node. Events of other kinds are passed over.
+An `id` is unique for its node only. The checker ignores events of other kinds.
 """
 
 from collections import Counter, defaultdict
@@ -30,12 +30,12 @@ Event = Mapping[str, Any]
 
 
 def check(events: Iterable[Event], *, settled: bool = True) -> list[str]:
-    """Return what is wrong, a line each; nothing when all is well.
+    """Return the violated guarantees, one line each.
 
     Args:
         events: The history.
-        settled: Whether the history goes on until nothing is left to do. If not, causes may still
-            wait and runs may still be on.
+        settled: Whether the history continues until nothing is left to do. If not, causes may still
+            wait and runs may be active.
     """
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -48,13 +48,13 @@ def check(events: Iterable[Event], *, settled: bool = True) -> list[str]:
 
 
 def check_arrivals(events: Iterable[Event]) -> list[str]:
-    """Return which triggers were sent and not answered for, a line each.
+    """Return the sent triggers that no receiver accepted or refused, one line each.
 
-    A receiver answers for a trigger by accepting or refusing it. The bus keeps one trigger of a
-    sender for a receiver, so that an answer to a later one counts for those before it.
+    The bus keeps one trigger of a sender for a receiver, so that the acceptance or refusal of a
+    later trigger counts for those before it.
 
     Args:
-        events: The history of all nodes; `sent` events that are to be judged have an `id`.
+        events: The history of all nodes; the check covers `sent` events with an `id`.
     """
     answered: set[tuple[str, str]] = set()
     sent: dict[tuple[str, str], list[Event]] = defaultdict(list)
@@ -81,7 +81,7 @@ class _Node:
         self._problems: list[str] = []
         self._paths: dict[str, tuple[str, ...]] = {}
         self._expires: dict[str, int | None] = {}
-        self._open: set[str] = set()  # runs that are on
+        self._open: set[str] = set()  # active runs
         self._run_paths: dict[str, set[tuple[str, ...]] | None] = {}
         self._starts: Counter[str] = Counter()
         self._drops: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class _Node:
         self._unserved: set[str] = set()
 
     def read(self, events: Sequence[Event]) -> list[str]:
-        """Return what is wrong with them."""
+        """Return the guarantees that they violate."""
         for event in events:
             handler = getattr(self, f"_on_{event['what']}", None)
             if handler is not None:
@@ -165,7 +165,7 @@ class _Node:
             self._kills[cause] += 1
 
     def _on_sent(self, event: Event) -> None:
-        """Judge one message: by these rules a chain has at most eight hops, and no mix adds one."""
+        """Check one message: by these rules a chain has at most eight hops, and no mix adds one."""
         if event["path"] is None:
             return
         node, run, to, path = event["node"], event["run"], event["to"], tuple(event["path"])

@@ -1,4 +1,4 @@
-"""The program with a bug of our choice in it, to see whether the history checker finds it.
+"""localpuppet with a planted bug, to test whether the history checker finds it.
 
 python -m tests.simulation.planted_agent BUG WORD...
 """
@@ -19,7 +19,7 @@ from localpuppet.main import main
 
 
 def nothing_on_the_disk() -> None:
-    """It says that it has accepted a cause, and writes nothing down."""
+    """The agent reports an accepted cause, but does not write it to disk."""
 
     def accept(_self: Inbox, _causes: Sequence[tuple[RunCause, int]]) -> None:
         return
@@ -28,7 +28,7 @@ def nothing_on_the_disk() -> None:
 
 
 def deaf_while_it_runs() -> None:
-    """It takes what comes during a run for part of that run."""
+    """The agent treats causes that arrive during a run as part of that run."""
     wait = Coalescer._wait
 
     def accept(self: Coalescer, cause: RunCause) -> None:
@@ -39,7 +39,7 @@ def deaf_while_it_runs() -> None:
 
 
 def no_listing() -> None:
-    """It hears what comes, and not what came while it was away."""
+    """The agent reads new messages, but none from before its start."""
     entries = key_value.entries
 
     def only_news(change: Change) -> Sequence[KeyValueEntry]:
@@ -49,7 +49,7 @@ def no_listing() -> None:
 
 
 def forgets_too_early() -> None:
-    """It forgets one cause of several when their run starts."""
+    """The agent forgets one of several causes when their run starts."""
     hear = Inbox.causes
 
     def causes(self: Inbox) -> list[RunCause]:
@@ -59,7 +59,7 @@ def forgets_too_early() -> None:
 
 
 def two_at_once() -> None:
-    """It starts a run while another is on."""
+    """The agent starts a run during another run."""
     from localpuppet.fleet.agent import command_runner, fork_runner
 
     class Free:
@@ -77,7 +77,7 @@ def two_at_once() -> None:
 
 
 def no_end_of_loops() -> None:
-    """It sends on to whoever is asked for, also along a path that was there already."""
+    """The agent sends to each receiver, even if the path already has the receiver."""
 
     def next_path(known: Iterable[Path], *, me: Any, receiver: Any) -> Path:
         _ = receiver

@@ -1,4 +1,4 @@
-"""Bugs of coalescing and of chains that somebody might write: the tests must find each."""
+"""Plausible bugs of coalescing and of chains: the tests must find each."""
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.triggers.cause import RunCause
@@ -13,7 +13,7 @@ from localpuppet.fleet.triggers.coalescing import (
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):
-    """Takes the run that is on for an answer."""
+    """Treats a new cause as one of the active run."""
 
     def accept(self, cause: RunCause) -> None:
         if self.running is not None:
@@ -23,7 +23,7 @@ class ForgetsWhatArrivesDuringARun(Coalescer):
 
 
 class RunsTwoAtOnce(Coalescer):
-    """Does not look whether a run is on."""
+    """Does not check for an active run."""
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
         if held is None and self.waiting is not None:
@@ -32,7 +32,7 @@ class RunsTwoAtOnce(Coalescer):
 
 
 class OneRunForEachCause(Coalescer):
-    """A queue, as the predecessor had one."""
+    """A queue, as in the predecessor."""
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
         waiting = self.waiting
@@ -48,7 +48,7 @@ class OneRunForEachCause(Coalescer):
 
 
 class ExpiresInSilence(Coalescer):
-    """Lets causes go on hold, and says nothing."""
+    """Drops causes during a hold without a log line."""
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
         step = super().step(now, held=held)
@@ -64,7 +64,7 @@ class DropsWhatItPutsBack(Coalescer):
 
 
 class ForgetsWhatCameMeanwhile(Coalescer):
-    """Puts causes back in the place of those that have come since."""
+    """Replaces the causes that arrived meanwhile by those that it puts back."""
 
     def put_back(self) -> None:
         self.waiting = None
@@ -84,7 +84,7 @@ class ExpiresAllAtOnce(Coalescer):
 
 
 class NeverSettles(Coalescer):
-    """Runs again for what was served."""
+    """Runs again for causes that had their run."""
 
     def ended(self) -> tuple[str, ...]:
         self.put_back()
@@ -92,7 +92,7 @@ class NeverSettles(Coalescer):
 
 
 class RestoresHalf(Coalescer):
-    """Remembers only the newest cause over a restart."""
+    """Restores only the newest cause after a restart."""
 
     @classmethod
     def restore(cls, causes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN206
@@ -100,17 +100,17 @@ class RestoresHalf(Coalescer):
 
 
 def always_fresh(paths: object, *, me: NodeName, receiver: NodeName) -> Path | Loop:
-    """Begins a chain anew with each message: a circle never stops."""
+    """Starts a new chain with each message, so that a circle never stops."""
     return (me,)
 
 
 def mixes(paths: tuple[Path, ...], *, me: NodeName, receiver: NodeName) -> Path | Loop:
-    """Takes any cause for a beginning as soon as one cause of the run is none in the path."""
+    """Starts a new chain if the run has several causes."""
     return next_path(paths, me=me, receiver=receiver) if len(paths) == 1 else (me,)
 
 
 def ignores_the_receiver(
     paths: tuple[Path, ...], *, me: NodeName, receiver: NodeName
 ) -> Path | Loop:
-    """Leaves it to the receiver to notice the loop."""
+    """Relies on the receiver to notice the loop."""
     return (*paths[0], me)

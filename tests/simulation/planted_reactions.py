@@ -1,4 +1,4 @@
-"""Bugs of reactions that somebody might write: the tests must find each."""
+"""Plausible bugs of reactions: the tests must find each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,34 +16,34 @@ Plant = pytest.MonkeyPatch
 
 
 def forgets_what_had_its_run(plant: Plant) -> None:
-    """Reacts again and again where the catalog fails."""
+    """Reacts repeatedly while the catalog fails."""
     dealt_with = WatchedQuery.dealt_with
 
-    def forgetful(self: WatchedQuery, told: Any, *, tried: bool) -> WatchedQuery:
-        return replace(dealt_with(self, told, tried=tried), answered_digests=())
+    def forgetful(self: WatchedQuery, newest: Any, *, tried: bool) -> WatchedQuery:
+        return replace(dealt_with(self, newest, tried=tried), answered_digests=())
 
     plant.setattr(WatchedQuery, "dealt_with", forgetful)
 
 
 def begins_a_chain_each_time(plant: Plant) -> None:
-    """Takes no notice of what led to a change: two nodes that react to each other never stop."""
+    """Ignores the chain that led to a change, so that two nodes react to each other endlessly."""
     plant.setattr(decision, "next_path", lambda _paths, *, me, receiver: (me,))
 
 
 def knows_no_limit(plant: Plant) -> None:
-    """Reacts as often as something changes."""
+    """Reacts to every change."""
     plant.setattr(decision, "node_waits_until", lambda _made, now: now)
     plant.setattr(decision, "peer_waits_until", lambda _made, _peer, now: now)
 
 
 def decides_during_a_run(plant: Plant) -> None:
-    """Does not wait for what the run that is on is told."""
+    """Does not wait for the answers that the active run gets."""
     catch_up = Reactor.catch_up
     plant.setattr(Reactor, "catch_up", lambda self: (catch_up(self)[0], False))
 
 
 def hands_over_before_it_remembers(plant: Plant) -> None:
-    """Is killed in between, and reacts again."""
+    """Hands a reaction over before it is saved, so that a kill in between repeats it."""
     remember = Reactor._remember
 
     def late(self: Reactor, state: ReactionState) -> None:
@@ -56,7 +56,7 @@ def hands_over_before_it_remembers(plant: Plant) -> None:
 
 
 def forgets_what_is_pending(plant: Plant) -> None:
-    """Is killed before it has handed over, and the next one does not."""
+    """Forgets a saved reaction that a kill prevented it from handing over."""
     load = Node.load
 
     def less(self: Node) -> ReactionState:
@@ -66,14 +66,14 @@ def forgets_what_is_pending(plant: Plant) -> None:
 
 
 def says_nothing(plant: Plant) -> None:
-    """Ends a loop without a word."""
+    """Stops a loop without a log line."""
     plant.setattr(
         reactor, "decide", lambda *words, **more: replace(decision.decide(*words, **more), lines=())
     )
 
 
-def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
-    """Loses what changed during the run."""
+def records_todays_answers_for_those_of_a_run(plant: Plant) -> None:
+    """Loses changes during the run."""
     after = ReactionState.after
 
     def wrong(self: ReactionState, run: FinishedRun) -> ReactionState:
@@ -97,7 +97,7 @@ def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
 
 
 def forgets_over_a_restart(plant: Plant) -> None:
-    """Keeps in memory only what had its run."""
+    """Keeps the answers that had their run in memory only."""
     save = Node.save
 
     def less(self: Node, state: ReactionState) -> None:
@@ -108,17 +108,17 @@ def forgets_over_a_restart(plant: Plant) -> None:
 
 
 def thinks_that_nothing_was_tried(plant: Plant) -> None:
-    """Takes the way back from a failed run for no change."""
+    """Treats the return to an earlier answer after a failed run as no change."""
     dealt_with = WatchedQuery.dealt_with
 
-    def untried(self: WatchedQuery, told: Any, *, tried: bool) -> WatchedQuery:
-        return replace(dealt_with(self, told, tried=tried), tried=False)
+    def untried(self: WatchedQuery, newest: Any, *, tried: bool) -> WatchedQuery:
+        return replace(dealt_with(self, newest, tried=tried), tried=False)
 
     plant.setattr(WatchedQuery, "dealt_with", untried)
 
 
 def overlooks_runs_that_failed(plant: Plant) -> None:
-    """Reacts to what a run by the timer was told, and failed with."""
+    """Reacts to answers with which a run by the timer has already failed."""
     after = ReactionState.after
 
     def only_good(self: ReactionState, run: FinishedRun) -> ReactionState:
@@ -135,7 +135,7 @@ BUGS: Sequence[Callable[[Plant], None]] = (
     hands_over_before_it_remembers,
     forgets_what_is_pending,
     says_nothing,
-    takes_today_for_what_a_run_was_told,
+    records_todays_answers_for_those_of_a_run,
     forgets_over_a_restart,
     thinks_that_nothing_was_tried,
     overlooks_runs_that_failed,

@@ -1,9 +1,9 @@
 """A fleet of simulated nodes that react to each other, for property tests.
 
-Each node has what survives a kill (inbox, what its reactor remembers, the records of its runs) and
-what does not (coalescer and reactor, which are the real ones). The bus may be late, and says only
-the newest that a node has said. What a run publishes may depend on what it was told, so that nodes
-feed back into each other. Everything that is written durably has a place behind it to be killed at.
+Some parts of a node survive a kill: inbox, saved state of the reactor, run records. Coalescer and
+reactor, which are the real ones, do not. The bus may be late, and has only the newest entry of a
+node. What a run publishes may depend on the answers that it got, so that nodes influence each
+other. After each durable write a test may kill the agent.
 """
 
 import json
@@ -30,17 +30,17 @@ START = 1_795_000_000.0
 
 
 class KilledError(Exception):
-    """The agent was killed at this very place."""
+    """The test killed the agent at this place."""
 
 
 @dataclass
 class Run:
-    """A Puppet that is on, or was."""
+    """A Puppet that runs or ran."""
 
     id: str
     paths: tuple[Path, ...]
     causes: tuple[str, ...]
-    told: tuple[Dependency, ...] = ()
+    answers: tuple[Dependency, ...] = ()
     compiled: bool = False
     over: bool = False
     good: bool = False
@@ -68,7 +68,7 @@ class Node:
     held: str | None = None
     broken: bool = False  # whether its catalog fails
     die_at: str = ""
-    late: bool = False  # whether what is handed over was decided by an earlier agent
+    late: bool = False  # whether an earlier agent decided on the pending reaction
     name: str = "query"
 
     @property
@@ -102,7 +102,7 @@ class Node:
         if run is None:
             good = [index for index, one in enumerate(whole) if one.good]
             whole = whole[good[-1] :] if good else whole
-        ended = [FinishedRun(run=one.id, good=one.good, dependencies=one.told) for one in whole]
+        ended = [FinishedRun(run=one.id, good=one.good, dependencies=one.answers) for one in whole]
         return ended, self.on is not None
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
@@ -113,7 +113,7 @@ class Node:
         return {node for node, (_, came) in self.view.items() if came > revision}
 
     def dependencies_of(self, run: str) -> Sequence[Dependency]:
-        return next(one.told for one in self.runs if one.id == run)
+        return next(one.answers for one in self.runs if one.id == run)
 
     def ask(self, key: str) -> AnswerDigest:
         function, *arguments = json.loads(key)
@@ -123,7 +123,7 @@ class Node:
         return AnswerDigest(digest=reply.digest, revision=revision, parts=reply.parts)
 
     def answers(self) -> tuple[Dependency, ...]:
-        """Return what a run would be told now."""
+        """Return the answers that a run would get now."""
         return tuple(
             Dependency(source="query", key=key, text=one.text, answer=self.ask(key))
             for one in self.questions
@@ -131,9 +131,9 @@ class Node:
         )
 
     def watched(self) -> Iterator[Dependency]:
-        """Yield the questions of the last good run, each with the answer today."""
+        """Yield the questions of the last good run, each with its current answer."""
         good = [run for run in self.runs if run.good]
-        for one in good[-1].told if good else ():
+        for one in good[-1].answers if good else ():
             yield replace(one, answer=self.ask(one.key))
 
     def load(self) -> ReactionState:
@@ -156,11 +156,11 @@ class Node:
 
 
 class ReactingFleet:
-    """The nodes, and the history of what happened to them.
+    """The nodes and their history.
 
     Args:
-        questions: What each node's catalog asks.
-        feeds_back: Of each node, whether its runs publish something of what they were told.
+        questions: The questions of each node's catalog.
+        feeds_back: For each node, whether its runs publish a digest of their answers.
     """
 
     def __init__(
@@ -202,13 +202,13 @@ class ReactingFleet:
         self.history.append(event | more)
 
     def decided(self, node: Node, causes: Sequence[RunCause]) -> None:
-        """Note what a reaction is for, and what led to it."""
+        """Record the answers that a reaction is for, and the chains that led to it."""
         for cause in causes:
-            said = node.entry(cause.path[-1])
+            entry_ = node.entry(cause.path[-1])
             asked = {change.query for change in cause.changes}
             self._causes[cause.id] = {
                 "path": cause.path,
-                "led": [()] if said is None else said.paths,
+                "led": [()] if entry_ is None else entry_.paths,
                 "answers": {
                     one.key: one.answer.digest for one in node.watched() if one.text in asked
                 },
@@ -219,7 +219,7 @@ class ReactingFleet:
             self.decided(node, [cause])
         return self._causes[cause.id]
 
-    # What happens to a node from outside.
+    # Events from outside a node.
 
     def kill(self, node: Node) -> None:
         if node.agent is not None:
@@ -253,29 +253,29 @@ class ReactingFleet:
         node.inbox[cause.id] = cause
         node.agent.accept(cause)
 
-    def deliver(self, node: Node, said: str) -> None:
-        """A node hears what another has said last."""
-        if said in self.bus and node.view.get(said) != self.bus[said]:
-            node.view[said] = self.bus[said]
+    def deliver(self, node: Node, sender: str) -> None:
+        """A node receives the newest entry of another node."""
+        if sender in self.bus and node.view.get(sender) != self.bus[sender]:
+            node.view[sender] = self.bus[sender]
             self._look_at(node)
 
     def forget(self, node: Node, gone: str) -> None:
-        """People have a node forgotten."""
+        """An operator removes a node from the inventory."""
         if node.view.pop(gone, None) is not None:
             self._look_at(node)
 
     def _look_at(self, node: Node) -> None:
-        """Note which answers are others now."""
+        """Record which answers changed."""
         for one in node.watched():
             place = (node.me, one.key)
             if self._answered.get(place) != one.answer.digest:
                 self._answered[place] = one.answer.digest
                 self.say(node, "changed", question=one.key, digest=one.answer.digest)
 
-    # What a node does.
+    # Actions of a node.
 
     def turn(self, node: Node, *, die_at: str = "") -> None:
-        """One turn of the reactor, and of the agent."""
+        """One step of the reactor and of the agent."""
         node.die_at = die_at
         try:
             if node.reactor is not None:
@@ -299,15 +299,15 @@ class ReactingFleet:
             self.say(node, "started", run=run.id, causes=run.causes, kinds=kinds, paths=run.paths)
 
     def compile(self, node: Node) -> None:
-        """The run that is on asks its questions."""
+        """The active run asks its questions."""
         run = node.on
         if run is not None and not run.compiled:
-            run.compiled, run.told = True, node.answers()
-            for one in run.told:
-                self.say(node, "told", run=run.id, question=one.key, digest=one.answer.digest)
+            run.compiled, run.answers = True, node.answers()
+            for one in run.answers:
+                self.say(node, "answered", run=run.id, question=one.key, digest=one.answer.digest)
 
     def end(self, node: Node) -> None:
-        """The run that is on ends; it is good if its catalog is."""
+        """The active run ends; it is good if its catalog is."""
         run = node.on
         if run is None:
             return
@@ -315,22 +315,26 @@ class ReactingFleet:
         self.say(node, "ended", run=run.id, good=run.good)
         if run.good:
             self._publish(node, run)
-            self._answered.update({(node.me, one.key): one.answer.digest for one in run.told})
+            self._answered.update({(node.me, one.key): one.answer.digest for one in run.answers})
             self._look_at(node)
 
     def acknowledge(self, node: Node) -> None:
-        """The agent notices that its run is over."""
+        """The agent notices that its run has ended."""
         if node.agent is None or node.agent.running is None or node.on is not None:
             return
         for one in node.agent.ended():
             node.inbox.pop(one, None)
 
     def _publish(self, node: Node, run: Run) -> None:
-        said = json.dumps([one.answer.digest for one in run.told]) if node.feeds_back else ""
+        digests = json.dumps([one.answer.digest for one in run.answers]) if node.feeds_back else ""
         new = entry(
             node.me,
             at=self.time,
-            facts={"value": node.value, "said": said, "networking": {"ip": f"10.0.0.{node.value}"}},
+            facts={
+                "value": node.value,
+                "digests": digests,
+                "networking": {"ip": f"10.0.0.{node.value}"},
+            },
             roles=(node.role,),
             paths=run.paths,
         )
@@ -338,10 +342,10 @@ class ReactingFleet:
         if before is None or before[0].digest != new.digest:
             self.bus[node.me] = (new, self.number())
 
-    # The end of all trouble.
+    # Recovery.
 
     def work(self, node: Node) -> None:
-        """Let a node do all that it can."""
+        """Let a node do all its work."""
         self.restart(node)
         for _ in range(3):
             self.compile(node)
@@ -355,12 +359,12 @@ class ReactingFleet:
             self.work(node)
 
     def settle(self, rounds: int) -> bool:
-        """Let everything work, begin nothing new; return whether the fleet is quiet then."""
+        """Let every node work and change nothing; return whether the fleet becomes quiet."""
         for node in self.nodes:
             node.held = None
             self.restart(node)
         for _ in range(rounds):
-            self.time += 3600  # no limit holds anything up
+            self.time += 3600  # no rate limit delays a reaction
             before = len([one for one in self.history if one["what"] == "started"])
             for node in self.nodes:
                 for other in self.bus:
@@ -373,7 +377,7 @@ class ReactingFleet:
 
 
 class _NodeLog(FakeLog):
-    """Takes the lines of a node into the history."""
+    """Adds the log lines of a node to the history."""
 
     def __init__(self, fleet: ReactingFleet, node: Node) -> None:
         super().__init__()

@@ -1,21 +1,21 @@
-"""Decides whether what happened to reactions keeps what docs/explanation/reactions.md guarantees.
+"""Checks a history of reactions against the guarantees of docs/explanation/reactions.md.
 
-A history is a list of events in the order in which they happened; each has `at`, `time` (seconds),
-`node` and `what`:
+A history is a list of events in the order of their times; each has `at`, `time` (seconds), `node`
+and `what`:
 
 | what | and | |
 |---|---|---|
-| changed | question, digest | the answer to a question of the last good run is another one now |
-| reacted | causes, waits, late | a reaction, see below; `waits`: there is one that waits already;
-`late`: the agent was killed since it was decided |
-| line | text | the agent says why there is no reaction |
-| started | run | a run begins |
-| told | run, question, digest | that run is told an answer |
-| ended | run, good | that run is over |
-| killed | | the agent is gone |
+| changed | question, digest | the answer to a question of the last good run changed |
+| reacted | causes, waits, late | a reaction, see below; `waits`: another reaction waits already;
+`late`: the agent was killed since its decision |
+| line | text | the agent logs why it does not react |
+| started | run | a run starts |
+| answered | run, question, digest | that run gets an answer |
+| ended | run, good | that run has ended |
+| killed | | the agent ended |
 
-Of each cause of a reaction there is its `path`, the chains that the node at the end of it says
-`led` to what it says, and `answers`: question → digest.
+Each cause of a reaction has its `path`, `led` (the chains that, by the entry of the path's last
+node, led to that entry), and `answers`: question → digest.
 """
 
 from collections import defaultdict
@@ -30,11 +30,11 @@ Event = Mapping[str, Any]
 
 
 def check(events: Iterable[Event], *, settled: bool) -> list[str]:
-    """Return what is wrong, a line each.
+    """Return the violated guarantees, one line each.
 
     Args:
         events: The history.
-        settled: Whether it goes on until nothing is left to do.
+        settled: Whether it continues until nothing is left to do.
     """
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in events:
@@ -61,22 +61,22 @@ def _paths(events: Sequence[Event]) -> list[str]:
 
 
 def _once(events: Sequence[Event]) -> list[str]:
-    """Return which answers had two reactions since the last good run, or one too many."""
+    """Return the answers with two reactions since the last good run, or one too many."""
     problems = []
     had: set[tuple[str, str]] = set()
-    told: set[tuple[str, str]] = set()
+    answered: set[tuple[str, str]] = set()
     for event in events:
         if event["what"] == "ended" and event["good"]:
             had.clear()
         if event["what"] == "started":
-            told.clear()
-        if event["what"] == "told":
-            told.add((event["question"], event["digest"]))
+            answered.clear()
+        if event["what"] == "answered":
+            answered.add((event["question"], event["digest"]))
         if event["what"] == "reacted":
             answers = {pair for cause in event["causes"] for pair in cause["answers"].items()}
             problems += [f"two reactions to {pair}" for pair in answers & had]
-            if answers <= told and not event["waits"] and not event["late"]:
-                problems.append(f"a reaction to what the run before it was told: {answers}")
+            if answers <= answered and not event["waits"] and not event["late"]:
+                problems.append(f"a reaction to the answers of the run before it: {answers}")
             had |= answers
     return problems
 
@@ -92,22 +92,22 @@ def _limits(events: Sequence[Event]) -> list[str]:
 
 
 def _served(events: Sequence[Event]) -> list[str]:
-    """Return which answers changed, and neither a run nor a line followed."""
+    """Return the answers whose change neither a run nor a log line followed."""
     good = [index for index, one in enumerate(events) if one["what"] == "ended" and one["good"]]
     since = good[-1] if good else 0
     first: dict[tuple[str, str], int] = {}
     last: dict[str, int] = {}
-    told: dict[str, str] = {}
+    answered: dict[str, str] = {}
     for index, event in enumerate(events):
         if event["what"] == "changed" and index > since:
-            # The same answer again: what followed the first time counts.
+            # If an answer returns, the events after its first change count.
             first.setdefault((event["question"], event["digest"]), index)
             last[event["question"]] = first[event["question"], event["digest"]]
-        if event["what"] == "told":
-            told[event["question"]] = event["digest"]
+        if event["what"] == "answered":
+            answered[event["question"]] = event["digest"]
     problems = []
     for question, index in last.items():
         followed = {one["what"] for one in events[index:]}
-        if events[index]["digest"] != told.get(question) and not {"started", "line"} & followed:
+        if events[index]["digest"] != answered.get(question) and not {"started", "line"} & followed:
             problems.append(f"nothing followed when the answer to {question} changed")
     return problems

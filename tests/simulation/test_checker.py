@@ -1,6 +1,6 @@
-"""The history checker, on real agents with planted bugs: it must find each.
+"""The history checker on real agents with planted bugs: it must find each.
 
-Each scenario is one that a test of faults has; the agents that have it are `planted_agent.py`.
+Each scenario is one of the fault tests; `planted_agent.py` runs the agents with bugs.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.simulation.planted_agent import BUGS
 
 
 def kill_and_restart(fleet: Fleet, a: Member, b: Member) -> None:
-    """Killed while a run is on and another cause waits."""
+    """Kill the agent during a run while another cause waits."""
     b.behave(gate=True)
     fleet.send(a, b)
     b.wait_log("history .*started")
@@ -50,7 +50,7 @@ def away(fleet: Fleet, a: Member, b: Member) -> None:
 
 
 def orphan(fleet: Fleet, a: Member, b: Member) -> None:
-    """Killed while a run is on that goes on."""
+    """Kill the agent during a run that continues."""
     b.behave(gate=True)
     fleet.send(a, b)
     b.wait_log("history .*started")
@@ -61,7 +61,7 @@ def orphan(fleet: Fleet, a: Member, b: Member) -> None:
     b.behave()
 
     def all_ended() -> bool:
-        # Who opens the gate lets everybody go who waits there: one run, or both.
+        # Opening the gate releases all runs that wait there: one or both.
         with suppress(OSError):
             os.close(os.open(b.root / "gate", os.O_WRONLY | os.O_NONBLOCK))
         return b.count("ended") == b.count("started")
@@ -86,7 +86,7 @@ SCENARIOS: dict[str, tuple[Callable[[Fleet, Member, Member], None], str]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_found(fleet: Fleet, bug: str) -> None:
+def test_the_checker_finds_a_planted_bug_of_the_agent(fleet: Fleet, bug: str) -> None:
     play, problem = SCENARIOS[bug]
     a, b = fleet.add("a", "b")
     b.command = [sys.executable, "-m", "tests.simulation.planted_agent", bug]
@@ -98,7 +98,7 @@ def test_a_planted_bug_is_found(fleet: Fleet, bug: str) -> None:
 
 
 @pytest.mark.parametrize("play", list(dict.fromkeys(play for play, _ in SCENARIOS.values())))
-def test_without_a_bug_nothing_is_found(
+def test_the_checker_finds_nothing_without_a_bug(
     fleet: Fleet, play: Callable[[Fleet, Member, Member], None]
 ) -> None:
     a, b = fleet.add("a", "b")

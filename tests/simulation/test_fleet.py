@@ -1,5 +1,6 @@
-"""Fleets that trigger each other in circles, on a bad bus, with agents that are killed: what is
-guaranteed holds. And bugs that are planted are found: the proof that this test tests something.
+"""Simulated fleets with circles of triggers, a bad bus and killed agents keep the guarantees.
+
+The tests also find planted bugs, which proves that the simulation can fail.
 """
 
 from collections.abc import Callable
@@ -37,8 +38,8 @@ from tests.simulation.planted_bugs import (
 )
 
 MAX_NODES = 6
-# A path names no node twice, so with six nodes a chain is over after six messages; a run that is
-# on and one that waits come before that, and a round may be needed to see that all is quiet.
+# A path names no node twice, so with six nodes a chain ends after six messages. An active run and a
+# waiting one come before that, and one more round may be needed to see that the fleet is quiet.
 ROUNDS = MAX_NODES + 3
 
 numbers = st.integers(0, MAX_NODES - 1)
@@ -57,7 +58,7 @@ def runs(node: Simulated) -> bool:
     return node.run is not None and not node.run.over
 
 
-def has_to_say(node: Simulated) -> bool:
+def has_triggers_to_send(node: Simulated) -> bool:
     return runs(node) and bool(node.run and node.run.unsent)
 
 
@@ -82,12 +83,12 @@ def has_something_to_lose(node: Simulated) -> bool:
 
 
 def some(which: Callable[[Simulated], bool]) -> Callable[[Any], bool]:
-    """Return the precondition that there is such a node."""
+    """Return the precondition that at least one such node exists."""
     return lambda machine: any(which(node) for node in machine.fleet.nodes)
 
 
 class FleetMachine(RuleBasedStateMachine):
-    """Any order of anything that can happen."""
+    """All possible events in any order."""
 
     fleet: Fleet
     looks_inside = True
@@ -160,10 +161,10 @@ class FleetMachine(RuleBasedStateMachine):
             self.fleet.step(node)
             self.fleet.launch(node)
 
-    @precondition(some(has_to_say))
+    @precondition(some(has_triggers_to_send))
     @rule(number=numbers)
     def notify(self, number: int) -> None:
-        self.fleet.notify(self.node(number, has_to_say))
+        self.fleet.notify(self.node(number, has_triggers_to_send))
 
     @precondition(some(runs))
     @rule(number=numbers)
@@ -244,7 +245,7 @@ class FleetMachine(RuleBasedStateMachine):
             if node.agent is not None:
                 batches = (node.agent.running, node.agent.waiting)
                 known = [cause for batch in batches if batch for cause in batch.ids]
-                assert sorted(known) == sorted(node.inbox), "one place for each cause"
+                assert sorted(known) == sorted(node.inbox), "each cause is in one batch"
                 assert all(batch is None or len(batch) for batch in batches)
 
     def teardown(self) -> None:
@@ -268,7 +269,7 @@ FAST = settings(
     max_examples=3000,
     stateful_step_count=60,
     deadline=None,
-    derandomize=True,  # these are facts about the test, not a search
+    derandomize=True,  # the same examples in each session
     database=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
@@ -291,9 +292,9 @@ FAST = settings(
         RestoresHalf,
     ],
 )
-def test_a_planted_bug_of_the_coalescer_is_found(bug: type[Coalescer]) -> None:
+def test_the_simulation_finds_a_planted_bug_of_the_coalescer(bug: type[Coalescer]) -> None:
     class Machine(FleetMachine):
-        looks_inside = False  # the history alone must show it
+        looks_inside = False  # only the history may show the bug
 
         def make(self, edges: list[list[int]]) -> Fleet:
             return Fleet(edges, coalescer=bug)
@@ -303,9 +304,9 @@ def test_a_planted_bug_of_the_coalescer_is_found(bug: type[Coalescer]) -> None:
 
 
 @pytest.mark.parametrize("bug", [always_fresh, mixes, ignores_the_receiver])
-def test_a_planted_bug_of_the_chain_is_found(bug: object) -> None:
+def test_the_simulation_finds_a_planted_bug_of_the_chain(bug: object) -> None:
     class Machine(FleetMachine):
-        looks_inside = False  # the history alone must show it
+        looks_inside = False  # only the history may show the bug
 
         def make(self, edges: list[list[int]]) -> Fleet:
             return Fleet(edges, path=bug)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find."""
+"""The history checker reports each violation, and no others."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ GOOD = [accepted("x", "a"), started("1", "x"), sent("1", "c", "a", "b"), ended("
         [{**GOOD[0], "at": 1}, {**GOOD[1], "at": 2}, {**GOOD[3], "at": 3}][::-1],
     ],
 )
-def test_what_is_right(events: list[dict[str, Any]]) -> None:
+def test_the_checker_accepts_a_correct_history(events: list[dict[str, Any]]) -> None:
     assert check(events) == []
 
 
@@ -86,15 +86,15 @@ def test_what_is_right(events: list[dict[str, Any]]) -> None:
         ([sent(None, "z", *"acdefghijb")], "with 9 hops"),
     ],
 )
-def test_what_is_wrong(events: list[dict[str, Any]], problem: str) -> None:
+def test_the_checker_names_a_violation(events: list[dict[str, Any]], problem: str) -> None:
     found = check(events)
     assert any(problem in line for line in found), found
 
 
-def test_a_history_that_goes_on_may_leave_things_open() -> None:
+def test_an_unsettled_history_may_have_active_runs_and_waiting_causes() -> None:
     assert check([accepted("x", "a"), started("1", "x"), accepted("y")], settled=False) == []
 
 
-def test_nodes_do_not_answer_for_each_other() -> None:
+def test_a_run_on_one_node_does_not_serve_a_cause_of_another() -> None:
     found = check([*GOOD, event("accepted", node="c", id="x", path=("a", "b"))])
     assert found == ["c: x was lost: no run, no drop"]

@@ -1,5 +1,6 @@
-"""Fleets that react to each other, with agents that are killed, catalogs that fail and holds: what
-is guaranteed of reactions holds. And bugs that are planted are found.
+"""Simulated fleets that react to each other keep the guarantees of reactions.
+
+Agents are killed, catalogs fail, nodes are on hold. The tests also find planted bugs.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,8 @@ QUESTIONS = [
     FunctionCall.of("servers_with_role", ["web"]),
     FunctionCall.of("server_with_role", ["db", {"hostname": "none"}]),
     FunctionCall.of("query_nodes", ["role=web", "value"]),
-    FunctionCall.of("query_facts", ["role=db or role=web", ["value", "said"]]),
-    FunctionCall.of("puppetdb_query", ["inventory[certname, facts.said] { facts.role = 'db' }"]),
+    FunctionCall.of("query_facts", ["role=db or role=web", ["value", "digests"]]),
+    FunctionCall.of("puppetdb_query", ["inventory[certname, facts.digests] { facts.role = 'db' }"]),
     FunctionCall.of("puppetdb_query", ["inventory[count()] { facts.value > 1 }"]),
     FunctionCall.of(
         "puppetdb_query",
@@ -26,12 +27,12 @@ QUESTIONS = [
 ]
 PLACES = ["before", "pending", "accepted", "saved"]
 ROUNDS = 14
-# These fleets find the bugs of today: the first of 300 that finds one may come late.
+# These fleets find the current planted bugs early: the first of 300 that finds one may be late.
 FINDING = (3, 7, 8, 11, 36, 42, 108, 170)
 
 
-def say_something_new(fleet: ReactingFleet, node: Node, value: int) -> None:
-    """A node runs, says what it was not before, and all others hear it at once."""
+def publish_something_new(fleet: ReactingFleet, node: Node, value: int) -> None:
+    """A node runs and publishes a new value, and all others receive it immediately."""
     node.value, node.broken, node.held = value, False, None
     fleet.restart(node)
     fleet.timer(node)
@@ -41,7 +42,7 @@ def say_something_new(fleet: ReactingFleet, node: Node, value: int) -> None:
 
 
 def play(fleet: ReactingFleet, chance: Random, steps: int, *, busy: bool) -> None:
-    """Let happen what may; `busy`: much of it is news that all nodes hear at once."""
+    """Do random steps; with `busy`, many are changes that all nodes receive immediately."""
 
     def happens(node: Node) -> None:
         other = chance.choice(fleet.nodes)
@@ -69,8 +70,8 @@ def play(fleet: ReactingFleet, chance: Random, steps: int, *, busy: bool) -> Non
             lambda: setattr(fleet, "time", fleet.time + chance.choice([1, 60, 700])),
         ]
         news: list[Callable[[], object]] = [
-            lambda: say_something_new(fleet, node, fleet.number()),
-            lambda: say_something_new(fleet, node, fleet.number()),
+            lambda: publish_something_new(fleet, node, fleet.number()),
+            lambda: publish_something_new(fleet, node, fleet.number()),
             fleet.let_all_work,
         ]
         chance.choice(what + news * busy)()
@@ -80,29 +81,29 @@ def play(fleet: ReactingFleet, chance: Random, steps: int, *, busy: bool) -> Non
 
 
 def problems(seed: int, *, steps: int = 250) -> list[str]:
-    """Return what is wrong with a fleet that a number stands for."""
+    """Return the violated guarantees of a fleet that is made from a seed."""
     chance = Random(seed)  # noqa: S311 - a fleet, not a secret
     size = chance.randint(2, 4)
     asked = [chance.sample(QUESTIONS, chance.randint(1, 3)) for _ in range(size)]
     feeds = [chance.random() < 0.6 for _ in range(size)]
     fleet = ReactingFleet(asked, feeds)
-    for node in fleet.nodes:  # a fleet that is up
+    for node in fleet.nodes:  # each node has run once
         fleet.timer(node)
         fleet.work(node)
     play(fleet, chance, steps, busy=seed % 2 == 1)
     found = check(fleet.history, settled=False)
     if not fleet.settle(ROUNDS):
-        found.append("it goes on for ever")
+        found.append("the fleet does not become quiet")
     return [*found, *check(fleet.history, settled=True)]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_guaranteed_holds(seed: int) -> None:
+def test_a_simulated_fleet_keeps_the_guarantees_of_reactions(seed: int) -> None:
     assert problems(seed) == []
 
 
-def test_reactions_are_what_happens() -> None:
-    """The simulation is about something: there are reactions, lines, kills and good runs."""
+def test_the_simulation_produces_reactions_log_lines_and_kills() -> None:
+    """A simulation without reactions would keep every guarantee."""
     chance = Random(1)  # noqa: S311 - as above
     fleet = ReactingFleet([[one] for one in QUESTIONS[:4]], [True] * 4)
     for node in fleet.nodes:
@@ -115,7 +116,7 @@ def test_reactions_are_what_happens() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_a_planted_bug_is_found(
+def test_the_simulation_finds_a_planted_bug_of_reactions(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bug(monkeypatch)
