@@ -133,8 +133,9 @@ def check_newer(new: Assignment, held: Assignment | None) -> bool:
         return True
     if held is not None and new.same(held):
         return False
+    current = f"the assignment in force is {held}" if held else "no assignment is in force"
     raise InvalidInputError(
-        f"{new.release} has serial {new.serial}, and in force is {held or 'none'}",
+        f"{new.release} has serial {new.serial}, but {current}",
         where="serial",
         hint="another user has assigned a release meanwhile: check, and assign again",
     )

@@ -49,7 +49,7 @@ DIFFERENCE = CatalogDifference(
 )
 
 
-def test_parameters_are_compared_and_secrets_not_shown() -> None:
+def test_parameter_changes_are_listed_without_secret_values() -> None:
     named = named_difference(DIFFERENCE)
     assert named.added == ("Class[Ntp::Config]", "File[/new]")
     assert named.removed == ("Class[Old]", "File[/gone]")
@@ -63,7 +63,7 @@ def test_parameters_are_compared_and_secrets_not_shown() -> None:
     assert not named_difference(CatalogDifference())
 
 
-def test_what_changes_is_named_without_values_and_bounded() -> None:
+def test_brief_changes_are_bounded_and_have_no_values() -> None:
     changes = brief_changes(DIFFERENCE)
     assert changes == CatalogChanges(
         added=("Class[Ntp::Config]", "File[/new]"),

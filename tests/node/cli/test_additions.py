@@ -1,4 +1,4 @@
-"""Commands of a node that no layer above adds to."""
+"""Commands of the node layer, with and without additions by a layer above."""
 
 import json
 
@@ -22,7 +22,7 @@ def call(
     return CliRunner().invoke(command, words, obj=NodeWiring(str(node.root), ports=ports))
 
 
-def test_a_node_alone_shows_what_it_knows_itself(node: Node) -> None:
+def test_commands_without_additions_show_only_fields_of_the_node_layer(node: Node) -> None:
     assert node.run("apply").code == 0
     for command in (status_command, why_command, report_command, check_command):
         done = call(node, command, "--json")
@@ -31,7 +31,7 @@ def test_a_node_alone_shows_what_it_knows_itself(node: Node) -> None:
         assert not {"confirmation", "left_out", "exports", "kicks", "collectors"} & shown.keys()
 
 
-def test_a_node_alone_cannot_ask_other_nodes(node: Node) -> None:
+def test_a_node_without_a_bus_cannot_ask_other_nodes(node: Node) -> None:
     done = call(node, status_command, "--node", "web01.example.com")
     assert isinstance(done.exception, InvalidInputError)
     assert "--node: this node has no bus" in str(done.exception)

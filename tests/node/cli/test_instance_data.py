@@ -1,4 +1,4 @@
-"""`localpuppet instance-data`: what comes from the cloud is shown by name, never by value."""
+"""`localpuppet instance-data` shows the names of facts from the cloud, never their values."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def machine(node: Node, tmp_path: Path) -> CloudInit:
-    """A machine that cloud-init has set up."""
+    """A machine with files of cloud-init."""
     made = CloudInit(tmp_path / "cloud-init")
     made.root.mkdir()
     node.settings(instance_data={"cloud_init": made.places})
     return made
 
 
-def test_names_are_shown_and_values_are_not(node: Node, machine: CloudInit) -> None:
+def test_the_command_shows_names_and_no_values(node: Node, machine: CloudInit) -> None:
     machine.boot(f"role={SECRET}\nkernel={SECRET}\nlong={SECRET * 1000}\n".encode())
     done = node.run("instance-data")
     assert done.code == 0, done.err
@@ -42,7 +42,7 @@ def test_names_are_shown_and_values_are_not(node: Node, machine: CloudInit) -> N
     }
 
 
-def test_an_input_is_named_as_one(node: Node, machine: CloudInit) -> None:
+def test_the_command_reports_user_data_that_is_an_input(node: Node, machine: CloudInit) -> None:
     machine.boot(b"#localpuppet-input\napp: foo/trunk\nclasses: [foo]\n")
     assert "49 bytes, an input" in node.run("instance-data").out
     done = node.run("check", "userdata:")
@@ -50,7 +50,7 @@ def test_an_input_is_named_as_one(node: Node, machine: CloudInit) -> None:
     assert "foo/trunk" in done.out
 
 
-def test_a_node_that_is_not_in_a_cloud_says_so(node: Node) -> None:
+def test_the_command_reports_that_a_node_has_no_instance_data(node: Node) -> None:
     done = node.run("instance-data")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("none: ")
@@ -69,8 +69,8 @@ def test_a_node_that_is_not_in_a_cloud_says_so(node: Node) -> None:
         "ec2",
     ],
 )
-def test_other_settings_are_refused(node: Node, body: object) -> None:
-    """Where a service is cannot be set: it would be asked there."""
+def test_unknown_services_and_addresses_are_refused(node: Node, body: object) -> None:
+    """The address of a service is not a setting, because localpuppet would query that address."""
     node.settings(instance_data=body)
     done = node.run("instance-data")
     assert done.code == 2

@@ -1,4 +1,4 @@
-"""The line below a verb's output, on a terminal of a width."""
+"""The progress line below a command's output on a terminal."""
 
 import io
 
@@ -9,7 +9,7 @@ from localpuppet.node.cli.progress_line import ProgressLine
 
 
 class Screen(io.StringIO):
-    """A terminal, as far as it is one."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -18,10 +18,10 @@ class Screen(io.StringIO):
 @pytest.mark.parametrize(
     "title", ["a title that is far longer than the terminal is wide", "[short]"]
 )
-def test_it_is_one_line_however_narrow_the_terminal_is(
+def test_the_progress_line_fits_into_one_line_of_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, title: str
 ) -> None:
-    """With a second line rich erases the line above, where output stands."""
+    """With a second line, rich would erase the line above, which has output."""
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
@@ -33,13 +33,13 @@ def test_it_is_one_line_however_narrow_the_terminal_is(
     line.start()
     line.stop()
     shown = screen.getvalue()
-    assert shown.count("\n") == 2, "one line a stop"
+    assert shown.count("\n") == 2, "each stop writes one line"
     assert (title if len(title) < 20 else "a title that is far lo…") in shown
     assert "12s" in shown
 
 
-def test_a_note_does_not_begin_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What prepares a run only notes: its line would stay, and another one draws below it."""
+def test_a_note_does_not_start_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparing a run only writes notes: a line of its own would stay above the line of the run."""
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
@@ -49,4 +49,4 @@ def test_a_note_does_not_begin_the_line(monkeypatch: pytest.MonkeyPatch) -> None
     observer.begin()
     observer.note("another")
     observer.close()
-    assert "prepares" in screen.getvalue().partition("# another\n")[2], "it is drawn again"
+    assert "prepares" in screen.getvalue().partition("# another\n")[2], "the line is drawn again"

@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Tables in a terminal."""
 
 import click
 
@@ -12,7 +12,7 @@ def lines(width: int | None, *about: str) -> list[str]:
     return [click.unstyle(line) for line in render.table(HEAD, rows, width=width).splitlines()]
 
 
-def test_a_table_is_cut_off_where_lines_end() -> None:
+def test_a_table_is_cut_at_the_width_of_the_terminal() -> None:
     head, short, long, exact = lines(25, "short", "a reason that is too long", "0123456789")
     assert head == "NODE           ABOUT"
     assert short == "a.example.com  short"
@@ -20,16 +20,16 @@ def test_a_table_is_cut_off_where_lines_end() -> None:
     assert exact == "a.example.com  0123456789"
 
 
-def test_a_program_gets_all_of_it() -> None:
+def test_a_table_without_a_width_is_complete() -> None:
     assert lines(None, "x" * 500)[1] == f"a.example.com  {'x' * 500}"
 
 
-def test_where_there_is_no_room_the_longest_cell_is_cut_too() -> None:
+def test_in_a_narrow_terminal_the_longest_cell_is_cut_too() -> None:
     assert lines(20, "a reason that is too long")[1] == "a.example…  a reaso…"
     assert lines(17, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
 
 
-def test_a_table_leaves_out_what_a_reader_can_spare_before_it_cuts() -> None:
+def test_a_table_omits_spare_columns_before_it_cuts_cells() -> None:
     head = ("NODE", "ENDED", "RELEASE", "ABOUT")
     rows = [("a.example.com", "3m 20s ago", "web/tags/r1", "a reason that is long")]
     text = click.unstyle(render.table(head, rows, width=40, spare=("ENDED", "RELEASE")))
@@ -39,7 +39,7 @@ def test_a_table_leaves_out_what_a_reader_can_spare_before_it_cuts() -> None:
     ]
 
 
-def test_counted() -> None:
+def test_a_count_uses_the_singular_or_plural() -> None:
     assert [render.counted(count, "class") for count in (0, 1, 2)] == [
         "0 classes",
         "1 class",
@@ -49,7 +49,7 @@ def test_counted() -> None:
     assert render.counted(2, "node") == "2 nodes"
 
 
-def test_two_long_columns_are_both_cut_and_a_styled_word_never() -> None:
+def test_two_long_columns_are_both_cut_but_never_a_styled_word() -> None:
     head = ("RUN", "STARTED (UTC)", "OUTCOME", "RELEASE", "DETAILS")
     styled = click.style("interrupted", fg="red") + " (noop)"
     rows = [("a063", "11-20 20:37", styled, "control/tags/2026-11-20", "a long reason")]

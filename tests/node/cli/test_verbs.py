@@ -1,4 +1,4 @@
-"""The verbs that run no Puppet, as a user meets them."""
+"""Commands that run no Puppet, as a user calls them."""
 
 import json
 import re
@@ -45,7 +45,7 @@ from tests.rigs.terminal import in_terminal
         (["check", "/etc"], "not a regular file"),
         (["disable", "-m", "x", "--for", ""], "length of a hold"),
         (["disable", "-m", "x", "--owner", ""], "owner"),
-        (["enable", "--owner", "nobody"], "no hold of 'nobody'"),
+        (["enable", "--owner", "alice"], "no hold of 'alice'"),
         (["status", "--wait-timeout", "5"], "--wait-timeout requires --wait"),
         (["apply", "--", "--EXECUTE", "x"], "localpuppet sets it itself"),
         (["apply", "--", "--exe", "x"], "localpuppet sets it itself"),
@@ -56,7 +56,9 @@ from tests.rigs.terminal import in_terminal
         (["apply", "--", "extra.pp"], "not an option"),
     ],
 )
-def test_misuse_is_one_line_and_exit_code_2(node: Node, arguments: list[str], message: str) -> None:
+def test_an_invalid_command_line_gets_one_line_and_exit_code_2(
+    node: Node, arguments: list[str], message: str
+) -> None:
     done = node.run(*arguments)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
@@ -90,7 +92,7 @@ def test_the_enc_script_prints_the_document_or_fails_with_a_reason(node: Node) -
     assert done.stdout == '{"classes": {}}\n'
 
 
-def test_check_warns_of_what_is_mutable(node: Node) -> None:
+def test_check_warns_about_mutable_releases(node: Node) -> None:
     node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
     done = node.run("check")
     assert done.code == 0
@@ -116,7 +118,7 @@ def test_check_warns_of_what_is_mutable(node: Node) -> None:
         ("metrics: lock", "must end in .prom"),
     ],
 )
-def test_settings_are_refused_with_their_place(node: Node, settings: str, message: str) -> None:
+def test_an_error_names_the_invalid_setting(node: Node, settings: str, message: str) -> None:
     node.write("localpuppet.yaml", settings + "\n")
     done = node.run("check")
     assert done.code == 2
@@ -124,7 +126,7 @@ def test_settings_are_refused_with_their_place(node: Node, settings: str, messag
     assert "enc" in settings or "localpuppet.yaml" in done.err
 
 
-def test_a_modulepath_cannot_leave_the_modules(node: Node, tmp_path: Path) -> None:
+def test_a_modulepath_outside_the_modules_is_refused(node: Node, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (node.root / "modules/evil").symlink_to(outside)
@@ -149,7 +151,9 @@ def test_a_modulepath_cannot_leave_the_modules(node: Node, tmp_path: Path) -> No
         ),
     ],
 )
-def test_manifests_are_refused_with_their_place(node: Node, manifest: str, message: str) -> None:
+def test_an_error_names_the_invalid_part_of_a_manifest(
+    node: Node, manifest: str, message: str
+) -> None:
     (node.root / "modules/same").symlink_to("foo/trunk")
     node.write("modules/foo/trunk/manifest.yaml", manifest + "\n")
     done = node.run("check")
@@ -158,7 +162,7 @@ def test_manifests_are_refused_with_their_place(node: Node, manifest: str, messa
     assert "manifest.yaml" in done.err
 
 
-def test_a_locked_release_depends_on_tags_only(node: Node) -> None:
+def test_a_locked_release_with_a_mutable_dependency_is_refused(node: Node) -> None:
     node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
     node.write("modules/foo/tags/r1/manifest.lock", "version: 1\n")
     done = node.run("check")
@@ -167,18 +171,18 @@ def test_a_locked_release_depends_on_tags_only(node: Node) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(node: Node, shell: str) -> None:
+def test_a_completion_script_exists_for_each_shell(node: Node, shell: str) -> None:
     assert "_LOCALPUPPET_COMPLETE" in node.run("completion", shell).out
 
 
-def test_completion_offers_the_verbs(node: Node) -> None:
+def test_completion_offers_commands(node: Node) -> None:
     done = node.run(
         _LOCALPUPPET_COMPLETE="bash_complete", COMP_WORDS="localpuppet st", COMP_CWORD="1"
     )
     assert "status" in done.out
 
 
-def test_status_and_enable_name_a_hold_that_was_made_while_the_clock_was_wrong(node: Node) -> None:
+def test_status_and_enable_warn_about_a_hold_that_was_made_with_a_wrong_clock(node: Node) -> None:
     assert node.run("disable", "-m", "x", "--for", "1h", "--owner", "cron").code == 0
     (file,) = (node.state / "holds").glob("*.json")
     raw = json.loads(file.read_text())
@@ -199,9 +203,9 @@ def test_holds_are_lists_with_json(node: Node) -> None:
     hold = node.run("disable", "-m", "second", "--owner", "b", "--for", "1h", "--json").json
     assert hold["owner"] == "b"
     holds = node.run("status", "--json").json["holds"]
-    assert [found["reason"] for found in holds] == ["first", "second"]
-    told = node.run("enable", "--json").json
-    assert (told["ended"], [found["owner"] for found in told["holds"]]) == ([], ["a", "b"])
+    assert [row["reason"] for row in holds] == ["first", "second"]
+    answer = node.run("enable", "--json").json
+    assert (answer["ended"], [row["owner"] for row in answer["holds"]]) == ([], ["a", "b"])
     assert node.run("enable", "--all-owners", "--owner", "a").code == 2
     assert len(node.run("enable", "--all-owners", "--json").json["ended"]) == 2
     assert node.run("enable").out == "there was no hold\n"
@@ -215,13 +219,13 @@ def test_colour_follows_terminal_option_and_no_color(node: Node) -> None:
     assert coloured not in in_terminal(node, "--color", "never", "status").out
     assert "\x1b" not in node.run("status").out
     assert coloured in node.run("--color", "always", "status").out
-    in_red = "\x1b[31m"  # an error, told when the command is over
+    in_red = "\x1b[31m"  # an error that the command prints at its end
     assert in_red in in_terminal(node, "logs", "none").out
     assert in_red not in in_terminal(node, "--color", "never", "logs", "none").out
     assert in_red in node.run("--color", "always", "logs", "none").err
 
 
-def test_a_terminal_shows_that_a_run_goes_on(node: Node) -> None:
+def test_a_terminal_shows_the_progress_of_a_run(node: Node) -> None:
     node.app("exec { '/bin/sleep 2': }")
     shown = in_terminal(node, "apply").out
     assert "applying app/trunk" in shown

@@ -1,4 +1,4 @@
-"""Assignments: laid over an input, the highest serial in force, kept on disk."""
+"""Assignments: localpuppet merges one into an input, checks its serial and stores it."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,9 @@ HELD = Assignment(
 )
 
 
-def test_its_layers_take_the_place_of_the_inputs_and_its_values_win_one_by_one() -> None:
+def test_layers_of_an_assignment_replace_those_of_the_input_and_its_values_take_precedence() -> (
+    None
+):
     own = Input.from_dict(
         {
             "app": "foo/assigned",
@@ -38,10 +40,10 @@ def test_its_layers_take_the_place_of_the_inputs_and_its_values_win_one_by_one()
             "parameters": {"role": "web"},
         }
     )
-    given = HELD.over(own)
-    assert (given.app, given.layers) == ("foo/tags/r2", ("canary",))
-    assert given.data.classes == {"foo": {"port": 81, "user": "www", "name": None}, "bar": {}}
-    assert given.data.parameters == {"role": "web"}
+    merged = HELD.over(own)
+    assert (merged.app, merged.layers) == ("foo/tags/r2", ("canary",))
+    assert merged.data.classes == {"foo": {"port": 81, "user": "www", "name": None}, "bar": {}}
+    assert merged.data.parameters == {"role": "web"}
     assert replace(HELD, layers=()).over(own).layers == ("ams",)
 
 
@@ -55,23 +57,27 @@ def test_its_layers_take_the_place_of_the_inputs_and_its_values_win_one_by_one()
         ("assigned", False, "assigned"),
     ],
 )
-def test_which_inputs_take_one(path: str, assigned: bool, source: str) -> None:
+def test_an_app_that_ends_with_assigned_takes_an_assignment(
+    path: str, assigned: bool, source: str
+) -> None:
     found = ReleasePath.parse(path, where="app")
     assert (found.is_assigned, found.source) == (assigned, source)
 
 
-def test_the_next_serial_wins_and_the_same_again_is_the_same() -> None:
+def test_only_the_next_serial_is_accepted_and_a_repetition_changes_nothing() -> None:
     assert check_newer(replace(HELD, serial=1), None)
     assert check_newer(replace(HELD, serial=8), HELD)
-    assert not check_newer(replace(HELD, at="", after=""), HELD), "asked again"
+    assert not check_newer(replace(HELD, at="", after=""), HELD), "a repetition"
     for other in (*(replace(HELD, serial=n) for n in (6, 9)), replace(HELD, by="choria=bob")):
-        with pytest.raises(InvalidInputError, match=r"in force is foo/tags/r2, assigned by choria"):
+        with pytest.raises(
+            InvalidInputError, match=r"assignment in force is foo/tags/r2, assigned by choria"
+        ):
             check_newer(other, HELD)
-    with pytest.raises(InvalidInputError, match="has serial 7, and in force is none"):
+    with pytest.raises(InvalidInputError, match="has serial 7, but no assignment is in force"):
         check_newer(HELD, None)
 
 
-def test_it_is_kept_on_disk_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+def test_an_assignment_is_stored_and_damage_is_an_error(tmp_path: Path) -> None:
     kept = AssignedRelease(tmp_path / "var")
     assert kept.read() is None
     held = replace(HELD, serial=1)
@@ -86,7 +92,7 @@ def test_it_is_kept_on_disk_and_a_damaged_one_is_said(tmp_path: Path) -> None:
             kept.read()
 
 
-def test_others_may_know_all_but_the_values() -> None:
+def test_the_public_form_of_an_assignment_has_no_values() -> None:
     assert HELD.to_public() == {
         "release": "foo/tags/r2",
         "serial": 7,
@@ -105,7 +111,7 @@ def test_others_may_know_all_but_the_values() -> None:
         ("foo/tags/r1", "foo/tags/r1", 0),
     ],
 )
-def test_an_input_takes_an_assignment_of_its_own_source(
+def test_an_assignment_applies_only_to_an_input_with_its_source(
     tmp_path: Path, app: str, read: str, serial: int
 ) -> None:
     file = tmp_path / "input.yaml"
@@ -121,7 +127,7 @@ def test_an_input_takes_an_assignment_of_its_own_source(
     assert reader.read_itself(str(file)).input.app == app
 
 
-def test_one_process_at_a_time_puts_one_in_force(tmp_path: Path) -> None:
+def test_only_one_process_at_a_time_stores_an_assignment(tmp_path: Path) -> None:
     kept = AssignedRelease(tmp_path)
     first = replace(HELD, serial=1)
     lock = Flock.take(tmp_path / "assignment.lock")
@@ -130,6 +136,6 @@ def test_one_process_at_a_time_puts_one_in_force(tmp_path: Path) -> None:
         kept.keep(first)
     lock.release()
     kept.keep(first)
-    with pytest.raises(InvalidInputError, match="has serial 1, and in force is"):
+    with pytest.raises(InvalidInputError, match="has serial 1, but the assignment in force is"):
         kept.keep(replace(first, by="choria=bob"))
     assert kept.read() == first

@@ -1,4 +1,4 @@
-"""The site's own ENC, as the real program that it is."""
+"""The ENC of the site, as a real program."""
 
 import ast
 import sys
@@ -33,7 +33,7 @@ def ask(command: str, *, timeout: float = 60) -> EncData:
     return enc.ask(NODE, processes=SystemProcesses(), documents=Documents(None))
 
 
-def test_an_answer_of_the_largest_size_is_taken(script: Path) -> None:
+def test_an_answer_of_the_maximum_size_is_accepted(script: Path) -> None:
     size = 1024 * 1024
     body = "text = 'classes: [{}]\\n'.format(sys.argv[1].split('.')[0])\n"
     body += f"sys.stdout.write(text + '#' * ({size} - len(text) - 1) + '\\n')\n"
@@ -50,12 +50,12 @@ def test_an_answer_of_the_largest_size_is_taken(script: Path) -> None:
         ("os.write(2, b'x' * 3_000_000 + b' the reason'); sys.exit(3)", "exited 3: …x"),
     ],
 )
-def test_what_went_wrong_is_said(script: Path, body: str, message: str) -> None:
+def test_an_error_names_the_failure_of_an_enc(script: Path, body: str, message: str) -> None:
     with pytest.raises(EncError, match=message):
         ask(write(script, body))
 
 
-def test_a_flood_of_errors_is_held_nowhere(script: Path) -> None:
+def test_large_error_output_is_not_stored(script: Path) -> None:
     body = "for _ in range(6000): os.write(2, b'x' * 65536)\n"
     body += "print(f'parameters: {{held: {os.fstat(2).st_size}}}')"
     asked = (
@@ -65,15 +65,15 @@ def test_a_flood_of_errors_is_held_nowhere(script: Path) -> None:
     done = limited(asked, seconds=20)
     assert done.code == 0, done.err
     held = ast.literal_eval(done.out)["held"]
-    assert held < 1024 * 1024, "375 MiB were written, twice the memory that there is"
+    assert held < 1024 * 1024, "the ENC wrote 375 MiB, twice the memory limit"
 
 
-def test_errors_beside_an_answer_do_no_harm(script: Path) -> None:
+def test_error_output_does_not_affect_the_answer(script: Path) -> None:
     body = "os.write(2, b'x' * 3_000_000); print('classes: [a]'); os.write(2, b'x' * 3_000_000)"
     assert list(ask(write(script, body)).classes) == ["a"]
 
 
-def test_what_an_enc_left_running_is_not_waited_for(script: Path) -> None:
+def test_localpuppet_does_not_wait_for_processes_that_an_enc_leaves(script: Path) -> None:
     body = "os.fork() or time.sleep(600)\nprint('classes: [a]')"
     assert list(ask(write(script, body)).classes) == ["a"]
 
@@ -87,7 +87,7 @@ def test_what_an_enc_left_running_is_not_waited_for(script: Path) -> None:
         ("/bin/enc\0", "has a NUL"),
     ],
 )
-def test_commands_that_are_none_name_their_file(text: str, message: str) -> None:
+def test_an_error_of_an_invalid_command_names_its_setting(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         EncCommand.parse(text, timeout=1, env={}, where="localpuppet.yaml: enc")
     assert str(caught.value).startswith("localpuppet.yaml: enc: ")

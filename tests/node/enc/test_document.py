@@ -1,4 +1,4 @@
-"""classify: what wins, what `%{name}` means, and that Puppet reads back what we wrote."""
+"""classify: precedence, references `%{name}`, and that Puppet reads the same values again."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ def data(**raw: Json) -> EncData:
     return EncData.from_dict(raw)
 
 
-def test_later_layers_win_parameter_by_parameter() -> None:
+def test_later_layers_take_precedence_for_each_parameter() -> None:
     document = classify(
         [
             data(
@@ -36,7 +36,7 @@ def test_later_layers_win_parameter_by_parameter() -> None:
     }
 
 
-def test_null_takes_a_lower_value_back_so_that_the_default_applies() -> None:
+def test_null_removes_the_value_of_an_earlier_layer_so_that_the_default_applies() -> None:
     document = classify(
         [data(classes={"web": {"port": 80}}), data(classes={"web": {"port": None}})]
     )
@@ -66,7 +66,7 @@ def test_a_literal_percent_sign_is_written_as_in_hiera() -> None:
 @pytest.mark.parametrize(
     ("parameters", "text", "message"),
     [
-        ({}, "%{nobody}", "classes.web.x: '%{nobody}' is unknown"),
+        ({}, "%{missing}", "classes.web.x: '%{missing}' is unknown"),
         ({"a": "%{b}", "b": "%{a}"}, "%{a}", "refer to each other: a -> b -> a"),
         ({"a": [1]}, "%{a}", "is a list, not text"),
         ({"a": None}, "%{a}", "is a null, not text"),
@@ -83,7 +83,7 @@ def test_a_reference_that_cannot_be_resolved_is_an_error(
     assert message in str(error.value)
 
 
-def test_layers_are_asked_for_by_name() -> None:
+def test_layers_are_selected_by_name() -> None:
     enc = ReleaseEnc.from_dict({"classes": ["base"], "layers": {"ams": {"classes": ["ams"]}}})
     assert [list(layer.classes) for layer in enc.select(["ams"])] == [["base"], ["ams"]]
     with pytest.raises(InvalidInputError, match=r"layers\[0\]: .* no layer 'amz' .*'ams'"):
@@ -127,7 +127,7 @@ end
 
 @pytest.fixture(scope="module")
 def ruby() -> Iterator["subprocess.Popen[str]"]:
-    """One Ruby for all documents: it reads base64 lines and answers JSON."""
+    """One Ruby process for all documents: it reads base64 lines and answers JSON."""
     with subprocess.Popen(
         ["ruby", "-e", RUBY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -141,7 +141,7 @@ def ruby() -> Iterator["subprocess.Popen[str]"]:
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(documents=st.lists(st.dictionaries(TEXT, VALUES, max_size=4), min_size=1, max_size=5))
-def test_ruby_reads_what_we_wrote(
+def test_ruby_reads_the_written_values(
     ruby: "subprocess.Popen[str]", documents: list[dict[str, Json]]
 ) -> None:
     assert ruby.stdin
@@ -156,5 +156,5 @@ def test_ruby_reads_what_we_wrote(
 @pytest.mark.puppet
 @settings(max_examples=300, deadline=None)
 @given(document=st.dictionaries(TEXT, VALUES, max_size=4))
-def test_our_reader_reads_what_we_wrote(document: dict[str, Json]) -> None:
+def test_the_strict_reader_reads_the_written_values(document: dict[str, Json]) -> None:
     assert strict_yaml.parse(to_yaml(document).encode(), where="x") == document

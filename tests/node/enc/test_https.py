@@ -94,7 +94,7 @@ def test_an_input_is_fetched_and_its_query_stays_secret(
         ("broken.yaml", 2, "line"),
     ],
 )
-def test_what_the_server_does_wrong_is_named(
+def test_an_error_names_the_page_and_the_failure_of_the_server(
     node: Node, server: tuple[str, Path], page: str, code: int, message: str
 ) -> None:
     address, ca = server
@@ -111,7 +111,7 @@ def test_an_unknown_authority_is_refused(node: Node, server: tuple[str, Path]) -
     assert "certificate verify failed" in done.err
 
 
-def test_a_server_that_is_not_there_is_unavailable(node: Node) -> None:
+def test_a_server_that_refuses_connections_is_unavailable(node: Node) -> None:
     done = node.run("check", "https://127.0.0.1:1/x.yaml")
     assert done.code == 69
     assert "refused" in done.err
@@ -120,7 +120,7 @@ def test_a_server_that_is_not_there_is_unavailable(node: Node) -> None:
 @pytest.mark.parametrize(
     "url", ["https://", "https:///input.yaml", "https://:443/x", "https://?a=b"]
 )
-def test_a_url_without_a_host(node: Node, url: str) -> None:
+def test_a_url_without_a_host_is_refused(node: Node, url: str) -> None:
     done = node.run("apply", url)
     assert done.code == 2, done.err
     assert "has no host" in done.err

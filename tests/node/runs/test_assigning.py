@@ -122,7 +122,10 @@ def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        (wants(serial=4), "has serial 4, and in force is web/tags/r1, assigned by choria=alice"),
+        (
+            wants(serial=4),
+            "has serial 4, but the assignment in force is web/tags/r1, assigned by choria=alice",
+        ),
         (wants(classes={"web": {"port": "high"}}), "classes.web.port: .* must be Integer"),
         (wants(classes={"web": {"prot": 1}}), "has no parameter 'prot'.*did you mean 'port'"),
         (wants(classes={"other": {}}), "the release has no class 'other'"),

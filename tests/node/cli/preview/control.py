@@ -60,7 +60,7 @@ NODES = {"web01": ("web", 1), "web02": ("web", 2), "db01": ("db", 3)}
 
 
 class ControlRepository:
-    """The repository.
+    """A control repository with captures of nodes.
 
     Args:
         directory: A directory that exists; the repository is `control` in it, and the captures of

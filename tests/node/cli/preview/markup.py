@@ -1,4 +1,4 @@
-"""Parses HTML in tests: which elements it has, and whether each one is closed."""
+"""Parses HTML in tests: lists its elements, and asserts that each one is closed."""
 
 from collections import Counter
 from html.parser import HTMLParser

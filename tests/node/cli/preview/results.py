@@ -1,4 +1,4 @@
-"""Results of previews for tests of how they are shown."""
+"""Preview results for tests of their output formats."""
 
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.difference import (

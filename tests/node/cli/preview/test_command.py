@@ -77,7 +77,7 @@ def test_a_branch_is_compared_with_main(
     again = preview(node, control, "main...exporter", "--json")
     assert statistics(again) == (0, 6)
     assert {**again.json, "statistics": None} == {**result, "statistics": None}
-    assert node.runs() == [], "nothing was applied"
+    assert node.runs() == [], "a preview applies no catalog"
 
 
 def test_uncommitted_changes_are_compared_with_the_last_commit(
@@ -91,7 +91,7 @@ def test_uncommitted_changes_are_compared_with_the_last_commit(
     done = preview(node, control, "--exit-code", "--json")
     assert done.code == 4, done.err
     assert [group["nodes"] for group in done.json["groups"]] == [["db01.example.com"]]
-    assert statistics(done) == (1, 5), "nodes that do not look the key up are not compiled"
+    assert statistics(done) == (1, 5), "localpuppet compiles only nodes that look up the key"
     ignored = preview(
         node, control, "--exit-code", "--ignore", "File::content", "--ignore", "Class"
     )
@@ -140,7 +140,7 @@ def test_markdown_can_be_printed(node: Node, control: ControlRepository) -> None
         (["main..main", "--html", "/nowhere/x.html"], "/nowhere/x.html: is in no directory"),
     ],
 )
-def test_misuse_is_one_line(
+def test_an_invalid_command_line_gets_a_message_of_one_line(
     node: Node, control: ControlRepository, arguments: list[str], message: str
 ) -> None:
     done = preview(node, control, *arguments)
@@ -171,7 +171,9 @@ def test_the_json_of_a_preview_is_one_document(node: Node, control: ControlRepos
     assert json.loads(done.out)["head"]["name"] == "main"
 
 
-def test_the_page_shows_what_a_user_sees(node: Node, control: ControlRepository) -> None:
+def test_the_output_in_the_how_to_is_the_output_of_the_command(
+    node: Node, control: ControlRepository
+) -> None:
     for _, command, printed in session("how-to/preview-changes.md", ["$ "]):
         output = typed(node, command, root=node.root, directory=control.path)
         assert plain(output.splitlines()) == plain(printed)

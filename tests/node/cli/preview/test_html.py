@@ -23,7 +23,7 @@ def test_the_page_has_all_parts() -> None:
         assert text in page.text
 
 
-def test_user_text_becomes_no_element() -> None:
+def test_text_of_the_repository_adds_no_html_element() -> None:
     text = preview_html(hostile())
     page, other = ParsedMarkup(text), ParsedMarkup(preview_html(usual()))
     assert set(page.elements) <= set(other.elements)

@@ -1,4 +1,4 @@
-"""A preview as Markdown: bounded, and safe whatever the titles are."""
+"""A preview as Markdown: bounded, and safe for any title."""
 
 import re
 
@@ -22,7 +22,7 @@ def rendered(result: PreviewResult) -> ParsedMarkup:
     return ParsedMarkup(MarkdownIt("commonmark", {"html": True}).render(text))
 
 
-def test_a_preview_leads_with_what_fails_and_folds_the_details() -> None:
+def test_a_preview_starts_with_failures_and_folds_the_details() -> None:
     text = preview_markdown(usual())
     titles = re.findall(r"^#+ .*|^<details>", text, re.MULTILINE)
     assert titles == [
@@ -55,7 +55,7 @@ def test_markup_in_titles_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "groups"), [(10_000, 500), (500, 500), (100, 1)])
-def test_a_large_preview_fits_and_counts_the_rest(nodes: int, groups: int) -> None:
+def test_a_large_preview_is_bounded_and_counts_omitted_groups(nodes: int, groups: int) -> None:
     result = large(nodes=nodes, groups=groups)
     page = rendered(result)
     assert page.elements["details"] >= 1
@@ -63,13 +63,13 @@ def test_a_large_preview_fits_and_counts_the_rest(nodes: int, groups: int) -> No
     rest = re.findall(
         r"^- and (\d+) more groups with ([\d,]+) nodes", preview_markdown(result), re.M
     )
-    others, left = rest[0] if rest else ("0", "0")
-    assert len(numbers) + int(others) == groups
-    assert sum(map(int, numbers)) + int(left.replace(",", "")) == nodes
+    omitted, omitted_nodes = rest[0] if rest else ("0", "0")
+    assert len(numbers) + int(omitted) == groups
+    assert sum(map(int, numbers)) + int(omitted_nodes.replace(",", "")) == nodes
 
 
 @given(st.text(max_size=40) | st.text("`<>/\n\\& -*_[]()!#|~", max_size=30))
-def test_any_text_is_code(text: str) -> None:
+def test_any_text_is_rendered_as_code(text: str) -> None:
     result = PreviewResult(
         base=PreviewRevision(name=text),
         head=PreviewRevision(name="HEAD"),
@@ -89,7 +89,7 @@ def test_any_text_is_code(text: str) -> None:
     assert page.attributes <= {"class"}
 
 
-def test_a_mention_is_in_code_only() -> None:
+def test_a_mention_occurs_only_in_code() -> None:
     outside = re.sub(r"<code>.*?</code>|(`+)(?!`).*?(?<!`)\1(?!`)", "", preview_markdown(hostile()))
     assert "@admins" in HOSTILE
     assert "@admins" not in re.sub(r"```+diff.*?\n```+\n", "", outside, flags=re.DOTALL)

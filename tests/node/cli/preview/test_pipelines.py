@@ -1,4 +1,4 @@
-"""The scripts of the example pipelines, run in a clone as a forge would run them."""
+"""The scripts of the example pipelines, run in a clone as a forge runs them."""
 
 import os
 import subprocess
@@ -81,7 +81,7 @@ def test_a_job_with_code_of_a_pull_request_has_no_secret(name: str) -> None:
     job = yaml.safe_dump(pipeline["jobs"]["preview"])
     assert "secrets." not in job
     assert "github.token" not in job
-    assert "actions/cache@" not in job, "it would save the cache of a pull request"
+    assert "actions/cache@" not in job, "the action would save the cache of a pull request"
     saves = [
         step for step in pipeline["jobs"]["preview"]["steps"] if "save" in step.get("uses", "")
     ]

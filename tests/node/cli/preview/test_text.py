@@ -14,7 +14,7 @@ def plain(result: PreviewResult) -> str:
     return click.unstyle(preview_text(result))
 
 
-def test_a_preview_begins_with_numbers_and_what_fails() -> None:
+def test_a_preview_starts_with_counts_and_failures() -> None:
     lines = plain(usual()).splitlines()
     assert lines[:8] == [
         "1,204 nodes: 1,167 unaffected, 31 change in 2 ways, 3 fail to compile,"
@@ -60,7 +60,7 @@ def test_a_group_shows_nodes_changes_and_texts() -> None:
     ]
 
 
-def test_a_line_break_that_both_values_end_with_is_not_shown() -> None:
+def test_a_final_line_break_is_shown_only_if_one_value_lacks_it() -> None:
     for before, after, shown in (
         ("old\n", "new\n", "      content: old → new"),
         ("old\n", "new", "      content: old\\x0a → new"),
@@ -70,7 +70,7 @@ def test_a_line_break_that_both_values_end_with_is_not_shown() -> None:
         assert shown in plain(result).splitlines()
 
 
-def test_a_revision_that_is_named_by_its_commit_is_short() -> None:
+def test_a_commit_id_as_the_name_of_a_revision_is_shortened() -> None:
     assert BASE.commit is not None
     result = replace(usual(), base=replace(BASE, name=BASE.commit))
     assert plain(result).splitlines()[1] == "3f2a1c9d0b1e → HEAD (8be0c2d1e3f4)"
@@ -95,14 +95,14 @@ def test_user_text_has_no_effect_on_a_terminal() -> None:
     assert max(map(len, text.splitlines())) < 2_000
 
 
-def test_a_large_preview_is_bounded_and_says_so() -> None:
+def test_a_large_preview_is_bounded_and_counts_omitted_parts() -> None:
     text = plain(large(nodes=1_000, groups=100))
     assert "and 75 more groups with 750 nodes" in text
     assert "and 80 more errors; --json and --html show all" in text
     assert len(text.splitlines()) < 3_000
 
 
-def test_long_values_show_where_they_begin_to_differ() -> None:
+def test_long_values_are_shown_around_their_first_difference() -> None:
     before, after = "z" * 5_000 + "before" + "b" * 500, "z" * 5_000 + "after" + "b" * 500
     only = CatalogDifference(resources=(changed("/a", content=(before, after)),))
     text = plain(PreviewResult(base=BASE, head=HEAD, nodes=1, groups=(group(only, "web01"),)))

@@ -1,7 +1,7 @@
-"""Debian's cloud-init with its source NoCloud, in directories of a test's own.
+"""Debian's cloud-init with its source NoCloud, in the directories of a test.
 
-The package is unpacked by scripts/setup and not installed: nothing of it starts with the machine.
-What it does at boot until the user data is on disk is called here as its `init` stage calls it.
+scripts/setup unpacks the package and does not install it, so no service starts with the machine.
+`boot` calls the same functions as cloud-init's stage `init`, until the user data is on disk.
 """
 
 import os
@@ -27,25 +27,25 @@ init.update()
 
 @dataclass
 class CloudInit:
-    """A machine's cloud-init.
+    """The cloud-init of a machine.
 
     Attributes:
-        root: The directory that has all of it.
+        root: The directory with all files of cloud-init.
     """
 
     root: Path
 
     @property
     def places(self) -> dict[str, str]:
-        """Return the settings that say where cloud-init keeps what it knows."""
+        """Return the settings for the directories of cloud-init."""
         return {"run_dir": str(self.root / "run"), "cloud_dir": str(self.root / "lib")}
 
     def boot(self, user_data: bytes, *, instance_id: str = "i-0a1b2c3d") -> None:
-        """Do what cloud-init does when the machine boots with this user data."""
+        """Do what cloud-init does when a machine boots with this user data."""
         assert PACKAGE.is_dir(), f"{PACKAGE} is missing: scripts/setup test"
         seed = self.root / "lib/seed/nocloud"
         seed.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.root / "run", ignore_errors=True)  # it is in memory
+        shutil.rmtree(self.root / "run", ignore_errors=True)  # a tmpfs on a real machine
         (self.root / "run").mkdir()
         (seed / "meta-data").write_text(f"instance-id: {instance_id}\n")
         (seed / "user-data").write_bytes(user_data)

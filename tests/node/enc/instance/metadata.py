@@ -1,4 +1,4 @@
-"""A metadata service of a test's own: EC2's, OpenStack's and CloudStack's pages, and bad manners.
+"""A metadata service with EC2's, OpenStack's or CloudStack's pages, or a misbehaviour.
 
 As a program it listens on an address and port, with pages from a JSON file, and writes each request
 into a file: `python -m tests.node.enc.instance.metadata 169.254.169.254 80 PAGES REQUESTS`.
@@ -60,13 +60,13 @@ class MetadataService(ThreadingHTTPServer):
     """A metadata service.
 
     Args:
-        address: Where it listens.
+        address: The address and port on which it listens.
         pages: Bodies by path.
 
     Attributes:
-        tokens: Whether it wants EC2's tokens: it does where `pages` are EC2's.
-        manners: What it does instead of answering.
-        requests: What it was asked for.
+        tokens: Whether it requires EC2's tokens: initially, if `pages` are EC2's.
+        manners: The misbehaviour in place of an answer.
+        requests: Method and path of all requests.
     """
 
     daemon_threads = True
@@ -82,10 +82,10 @@ class MetadataService(ThreadingHTTPServer):
         self.finished = threading.Event()
 
     def noted(self, request: str) -> None:
-        """Take a request; for whoever wants it written down."""
+        """Handle a request line; `main` replaces this method by one that writes a log."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away: it was right to."""
+        """Ignore a client that disconnected, as it should."""
 
 
 @contextmanager
@@ -112,93 +112,93 @@ def cloudstack(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
 
 
 def openstack(instance_id: str, user_data: bytes | None) -> dict[str, bytes]:
-    said = json.dumps({"uuid": instance_id, "name": "web01", "meta": {"kernel": "evil"}})
+    text = json.dumps({"uuid": instance_id, "name": "web01", "meta": {"kernel": "evil"}})
     path = "/openstack/latest/meta_data.json"
-    return _pages(path, said, "/openstack/latest/user_data", user_data)
+    return _pages(path, text, "/openstack/latest/user_data", user_data)
 
 
 def _pages(path: str, instance_id: str, other: str, user_data: bytes | None) -> dict[str, bytes]:
     return {path: instance_id.encode()} | ({} if user_data is None else {other: user_data})
 
 
-# Bad manners.
+# Misbehaviours.
 
 
 def never(handler: _Handler) -> None:
-    """Connect, and say nothing."""
+    """Accept the connection, and send nothing."""
     handler.server.finished.wait(60)
 
 
 def trickle(handler: _Handler) -> None:
-    """Say a byte now and then, so that something always comes."""
+    """Send headers byte by byte."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\nX-Slow: ")
     while not handler.server.finished.wait(0.02):
         handler.wfile.write(b"x")
 
 
 def trickling_body(handler: _Handler) -> None:
-    """Promise a body, and send it byte by byte."""
+    """Announce a body, and send it byte by byte."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\n")
     while not handler.server.finished.wait(0.02):
         handler.wfile.write(b"x")
 
 
 def huge(handler: _Handler) -> None:
-    """Send more than anybody asked for."""
+    """Send a body above the limit."""
     handler.send(200, b"x" * 3_000_000)
 
 
 def endless(handler: _Handler) -> None:
-    """Send without saying how much, and stop."""
+    """Send a body without a length, and stop."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\ni-0a")
 
 
 def cut(handler: _Handler) -> None:
-    """Stop in the middle."""
+    """Stop in the middle of a body."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 4000\r\n\r\ni-0a")
 
 
 def redirect(handler: _Handler) -> None:
-    """Send the client elsewhere."""
+    """Redirect the client."""
     port = handler.server.server_port
     handler.send(302, b"", Location=f"http://127.0.0.1:{port}/elsewhere")
 
 
 def error(handler: _Handler) -> None:
-    """Be out of order."""
+    """Answer with an internal error."""
     handler.send(500, b"")
 
 
 def no_http(handler: _Handler) -> None:
-    """Speak another protocol."""
+    """Answer in another protocol."""
     handler.wfile.write(b"SECRET-2.0\r\n\x00\x1b[31m\r\n")
 
 
 def no_chunks(handler: _Handler) -> None:
-    """Promise chunks, and send none."""
+    """Announce chunks, and send none."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n")
 
 
 def many_headers(handler: _Handler) -> None:
-    """Send more headers than there are pages."""
+    """Send 10,000 headers."""
     handler.wfile.write(b"HTTP/1.0 200 OK\r\n" + b"X-More: y\r\n" * 10_000 + b"\r\n")
 
 
 def rubbish(handler: _Handler) -> None:
-    """Answer what nobody asked for."""
+    """Answer with text that is not an instance id."""
     handler.send(200, b"\xff\x00 <html>\r\nX-Evil: \x1b[31m</html>")
 
 
 def reset(handler: _Handler) -> None:
-    """Hang up."""
+    """Reset the connection."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     handler.connection.close()
 
 
 def main(address: str, port: str, pages: str, requests: str) -> None:
     """Serve until killed."""
-    said = {path: body.encode() for path, body in json.loads(Path(pages).read_text()).items()}
-    service = MetadataService((address, int(port)), said)
+    bodies = {path: body.encode() for path, body in json.loads(Path(pages).read_text()).items()}
+    service = MetadataService((address, int(port)), bodies)
     with Path(requests).open("a", buffering=1) as log:
         service.noted = lambda request: print(request, file=log)  # type: ignore[method-assign]
         print("listening", file=log)

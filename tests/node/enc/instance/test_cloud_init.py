@@ -1,4 +1,4 @@
-"""Debian's own cloud-init wrote these files: the real package, with its source NoCloud."""
+"""Files that Debian's real cloud-init wrote, with its source NoCloud."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def files_of(machine: CloudInit) -> CloudInitFiles:
     return CloudInitFiles(**{name: Path(path) for name, path in machine.places.items()})
 
 
-def test_what_cloud_init_knows_is_known(machine: CloudInit) -> None:
+def test_instance_id_and_user_data_are_read_from_cloud_init(machine: CloudInit) -> None:
     machine.boot(b"#!/bin/sh\nrole=web\n")
     found = read_cloud_init(files_of(machine))
     assert found is not None
@@ -27,7 +27,7 @@ def test_what_cloud_init_knows_is_known(machine: CloudInit) -> None:
     assert facts_of(found).facts == {"instance_id": "i-0a1b2c3d", "role": "web"}
 
 
-def test_the_user_data_is_of_the_instance_that_booted(machine: CloudInit) -> None:
+def test_the_user_data_belongs_to_the_last_booted_instance(machine: CloudInit) -> None:
     machine.boot(b"role=web\n")
     machine.boot(b"role=db\n", instance_id="i-second")
     found = read_cloud_init(files_of(machine))
@@ -36,9 +36,7 @@ def test_the_user_data_is_of_the_instance_that_booted(machine: CloudInit) -> Non
 
 
 @pytest.mark.parametrize("user_data", [b"", b"\x1f\x8b\x08\x00binary\xff"])
-def test_user_data_that_is_empty_or_not_text_arrives_as_it_is(
-    machine: CloudInit, user_data: bytes
-) -> None:
+def test_empty_or_binary_user_data_arrives_unchanged(machine: CloudInit, user_data: bytes) -> None:
     machine.boot(user_data)
     found = read_cloud_init(files_of(machine))
     assert found is not None

@@ -1,4 +1,4 @@
-"""Facts of instance data: which lines are, which names are not ours to give, what leaves a node."""
+"""Facts of instance data: which lines count, which names are reserved, which facts are hidden."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact
 from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
 
 SCRIPT = b"""#!/bin/sh
-# Who this is for, and https://example.com/?a=b
+# A comment, and https://example.com/?a=b
 #role=web
 ## tier = front
 PATH=/evil
@@ -28,7 +28,7 @@ def data(user_data: bytes) -> InstanceData:
     return InstanceData(source="ec2", instance_id="i-0a1b", user_data=user_data)
 
 
-def test_lines_of_the_predecessor_and_of_a_script() -> None:
+def test_facts_are_read_from_lines_of_the_predecessor_and_of_a_script() -> None:
     found = facts_of(data(SCRIPT))
     assert found.facts == {
         "instance_id": "i-0a1b",
@@ -43,21 +43,21 @@ def test_lines_of_the_predecessor_and_of_a_script() -> None:
 @pytest.mark.parametrize(
     "user_data", [b"", b"\x1f\x8b\x08role=web\n", b"#localpuppet-input\nrole=web\n", b"nothing\n"]
 )
-def test_no_lines_leave_the_id_alone(user_data: bytes) -> None:
+def test_user_data_without_facts_leaves_only_the_instance_id(user_data: bytes) -> None:
     assert facts_of(data(user_data)).facts == {"instance_id": "i-0a1b"}
 
 
-def test_carriage_returns_of_another_editor_are_no_values() -> None:
+def test_carriage_returns_are_not_part_of_values() -> None:
     assert facts_of(data(b"role=web\r\ntier=front\r\n")).facts["role"] == "web"
 
 
-def test_the_id_is_the_instances_own() -> None:
+def test_user_data_cannot_set_the_instance_id() -> None:
     found = facts_of(data(b"instance_id=i-evil\nINSTANCE_ID=i-evil\n"))
     assert found.facts == {"instance_id": "i-0a1b"}
     assert "own id" in found.left_out["instance_id"]
 
 
-def test_what_is_too_much_is_left_out_and_named() -> None:
+def test_facts_above_a_limit_are_left_out_with_a_reason() -> None:
     lines = [b"long=" + b"x" * (MAX_VALUE + 1), b"fits=" + b"x" * MAX_VALUE, b"escape=\x1b[31m"]
     lines += [b"n%d=x" % number for number in range(MAX_FACTS)]
     found = facts_of(data(b"\n".join(lines)))
@@ -70,8 +70,8 @@ def test_what_is_too_much_is_left_out_and_named() -> None:
 
 
 @pytest.mark.puppet
-def test_every_fact_that_facter_knows_of_any_system_is_its_own() -> None:
-    """Also those that are not on this machine: an empty place would be filled."""
+def test_names_of_facter_facts_on_any_system_are_reserved() -> None:
+    """User data could set a fact that Facter does not find on this machine."""
     asked = """
         require 'facter'
         require 'facter/config'
@@ -112,15 +112,15 @@ def _facter(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", [*sorted(RESERVED_PARAMETERS), "certname", "puppetversion"])
-def test_what_puppet_says_itself_is_its_own(name: str) -> None:
+def test_names_that_puppet_sets_are_reserved(name: str) -> None:
     found = facts_of(data(f"{name}=evil\n".encode()))
     assert found.facts == {"instance_id": "i-0a1b"}
 
 
 @pytest.mark.parametrize("name", ["role", "tier", "datacenter", "processor_kind", "db_network"])
-def test_names_that_are_nobodys(name: str) -> None:
+def test_other_names_are_accepted(name: str) -> None:
     assert facts_of(data(f"{name}=x\n".encode())).facts[name] == "x"
 
 
-def test_only_the_role_leaves_the_node_by_itself() -> None:
+def test_only_the_role_is_published_by_default() -> None:
     assert withheld(("role", "db_password", "instance_id")) == {"db_password", "instance_id"}

@@ -1,4 +1,4 @@
-"""Where CloudStack's service is: the newest lease, on its own subnet, or nowhere."""
+"""The address of CloudStack's service: from the newest lease, on the subnet of the node."""
 
 import os
 from pathlib import Path
@@ -43,7 +43,7 @@ def leased(form: str, server: str = "10.1.1.1", *, mask: str = "255.255.255.0") 
 
 
 @FORMS
-def test_the_last_lease_says_who_gave_it(form: str) -> None:
+def test_the_last_lease_names_its_dhcp_server(form: str) -> None:
     lease = parse_lease(leased(form))
     assert lease is not None
     assert (str(lease.address), str(lease.server)) == ("10.1.1.57", "10.1.1.1")
@@ -63,14 +63,14 @@ def test_the_last_lease_says_who_gave_it(form: str) -> None:
         "224.0.0.1",
     ],
 )
-def test_a_server_elsewhere_is_refused(form: str, server: str) -> None:
+def test_a_server_outside_the_subnet_is_refused(form: str, server: str) -> None:
     with pytest.raises(InvalidInputError, match="own subnet"):
         parse_lease(leased(form, server))
 
 
 @FORMS
 @pytest.mark.parametrize("mask", ["128.0.0.0", "254.0.0.0", "0.0.0.255"])
-def test_a_subnet_that_takes_everybody_in_is_refused(form: str, mask: str) -> None:
+def test_a_subnet_larger_than_a_class_a_network_is_refused(form: str, mask: str) -> None:
     with pytest.raises(InvalidInputError, match="own subnet"):
         parse_lease(leased(form, "11.1.1.1", mask=mask))
 
@@ -85,7 +85,7 @@ def test_a_malformed_address_is_refused(form: str, server: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "lease {\n}\n", "ADDRESS=10.1.1.57\n", "option dhcp-server-identifier 10.1.1.1;\n"]
 )
-def test_what_is_not_a_whole_lease_is_none(text: str) -> None:
+def test_an_incomplete_lease_is_not_used(text: str) -> None:
     assert parse_lease(text) is None
 
 
@@ -99,11 +99,11 @@ def found(*directories: Path) -> DhcpLease | None:
     return newest_lease(directories, owners=[])
 
 
-def test_the_newest_file_counts(tmp_path: Path) -> None:
+def test_the_newest_lease_file_is_used(tmp_path: Path) -> None:
     dhcp, netif = tmp_path / "dhcp", tmp_path / "netif"
     write(dhcp / "dhclient.eth0.leases", leased(DHCLIENT, "10.1.1.2"), age=50)
     write(netif / "2", leased(NETWORKD, "10.1.1.3"), age=40)
-    write(netif / "3", "", age=10)  # a card that has none
+    write(netif / "3", "", age=10)  # an interface without a lease
     write(dhcp / "dhclient6.eth0.leases", leased(DHCLIENT, "10.1.1.4"), age=5)
     write(dhcp / "other.leases", leased(DHCLIENT, "10.1.1.5"), age=0)
     lease = found(tmp_path / "missing", dhcp, netif)

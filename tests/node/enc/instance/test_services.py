@@ -1,4 +1,4 @@
-"""Metadata services over real http: what they are asked, and what bad manners come to."""
+"""Metadata services over real HTTP: the requests of a node, and misbehaving services."""
 
 import socket
 from collections.abc import Callable
@@ -30,20 +30,20 @@ def client(running: MetadataService, *, timeout: float = TIMEOUT) -> MetadataCli
 
 
 @EVERY
-def test_a_service_says_who_this_machine_is(service: Service) -> None:
+def test_a_service_returns_instance_id_and_user_data(service: Service) -> None:
     with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
         found = ask_service(service, client(running))
     assert found == InstanceData(source=service, instance_id="i-0a1b", user_data=USER_DATA)
 
 
 @EVERY
-def test_no_user_data_is_an_answer(service: Service) -> None:
+def test_an_answer_without_user_data_is_accepted(service: Service) -> None:
     with metadata_service(PAGES[service]("i-0a1b", None)) as running:
         assert ask_service(service, client(running)).user_data == b""
 
 
 @EVERY
-def test_no_id_is_none(service: Service) -> None:
+def test_an_answer_without_an_instance_id_is_an_error(service: Service) -> None:
     with (
         metadata_service({}) as running,
         pytest.raises(UnavailableError, match="does not have it"),
@@ -51,9 +51,9 @@ def test_no_id_is_none(service: Service) -> None:
         ask_service(service, client(running))
 
 
-def test_ec2_is_asked_with_a_token_and_never_without() -> None:
+def test_ec2_is_queried_only_with_a_token() -> None:
     with metadata_service(metadata.ec2("i-0a1b", USER_DATA)) as running:
-        running.tokens = False  # a service that knows version 1 only
+        running.tokens = False  # a service with version 1 only
         with pytest.raises(UnavailableError, match="does not have it"):
             ask_service(Service.EC2, client(running))
         assert running.requests == ["PUT /latest/api/token"]
@@ -78,19 +78,21 @@ def test_ec2_is_asked_with_a_token_and_never_without() -> None:
         (metadata.rubbish, "sent an invalid answer"),
     ],
 )
-def test_bad_manners_end_in_an_error(service: Service, manners: Manners, message: str) -> None:
+def test_a_misbehaving_service_is_an_error(
+    service: Service, manners: Manners, message: str
+) -> None:
     with metadata_service(PAGES[service]("i-0a1b", USER_DATA)) as running:
         running.manners = manners
         with pytest.raises(UnavailableError, match=message) as refused:
             ask_service(service, client(running, timeout=0.2 if "timed" in message else 5))
-        assert len(running.requests) == 1  # no redirect is followed, nothing is tried again
+        assert len(running.requests) == 1  # localpuppet follows no redirect, and does not retry
     assert "\x1b" not in str(refused.value)
     assert "SECRET" not in str(refused.value)
 
 
 @EVERY
-def test_user_data_may_have_bad_manners_of_its_own(service: Service) -> None:
-    """The service answers as it should until it comes to the user data."""
+def test_too_large_user_data_is_an_error(service: Service) -> None:
+    """All earlier answers of the service are correct."""
     with (
         metadata_service(PAGES[service]("i-0a1b", b"x" * 1_100_000)) as running,
         pytest.raises(UnavailableError, match="too large"),
@@ -98,14 +100,14 @@ def test_user_data_may_have_bad_manners_of_its_own(service: Service) -> None:
         ask_service(service, client(running))
 
 
-def test_a_service_that_is_not_there() -> None:
+def test_a_service_that_refuses_connections_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(UnavailableError, match="refused"):
         ask_service(Service.EC2, MetadataClient(HERE, port=port))
 
 
-def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with metadata_service({}) as proxy, metadata_service(metadata.ec2("i-0a1b", None)) as running:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
@@ -114,7 +116,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 
 
 def _no_lease() -> DhcpLease | None:
-    raise AssertionError("no lease is looked for")
+    raise AssertionError("the search for a lease is not expected")
 
 
 @pytest.mark.parametrize("service", [Service.EC2, Service.OPENSTACK])
@@ -124,17 +126,17 @@ def test_a_service_at_a_fixed_address_is_link_local(service: Service) -> None:
     assert server.source is None
 
 
-def test_cloudstack_is_asked_from_the_address_that_the_lease_gave() -> None:
+def test_cloudstack_is_queried_from_the_address_of_the_lease() -> None:
     lease = DhcpLease(address=IPv4Address("10.1.1.57"), server=IPv4Address("10.1.1.1"))
-    nobody: Callable[[], DhcpLease | None] = lambda: None  # noqa: E731 - a name for its type
+    no_lease: Callable[[], DhcpLease | None] = lambda: None  # noqa: E731 - a name for its type
     server = server_of(Service.CLOUDSTACK, lambda: lease)
     assert (server.address, server.source) == (lease.server, lease.address)
     with pytest.raises(UnavailableError, match="no DHCP lease"):
-        server_of(Service.CLOUDSTACK, nobody)
+        server_of(Service.CLOUDSTACK, no_lease)
 
 
-def test_a_lease_of_another_machine_reaches_nobody() -> None:
-    """An image was copied with the lease in it: the address is not this machine's."""
+def test_a_lease_for_the_address_of_another_machine_reaches_no_service() -> None:
+    """An image may contain the lease of the machine from which it was made."""
     with metadata_service(metadata.cloudstack("i-0a1b", None)) as running:
         elsewhere = MetadataServer(address=HERE.address, source=IPv4Address("192.0.2.57"))
         with pytest.raises(UnavailableError, match="cannot be asked"):

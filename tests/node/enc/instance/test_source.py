@@ -1,4 +1,4 @@
-"""Whom a node asks for its instance data, how often, and what it keeps."""
+"""Which service a node asks for instance data, how often, and which answers it stores."""
 
 import json
 import stat
@@ -17,12 +17,12 @@ USER_DATA = b"role=web\npassword=hunter2\n"
 
 
 class Site:
-    """A machine, and a service that is asked.
+    """A machine and a metadata service.
 
     Attributes:
-        boot: The boot's id.
+        boot: The id of the boot.
         away: Whether the service does not answer.
-        asked: Which services were asked.
+        asked: The services that were asked.
     """
 
     def __init__(self, root: Path) -> None:
@@ -39,7 +39,7 @@ class Site:
     def source(
         self, service: Service | None = Service.EC2, *, files: CloudInitFiles | None = None
     ) -> InstanceSource:
-        """Return the source as a new process has it."""
+        """Return the source as in a new process."""
         return InstanceSource(
             files=files,
             service=service,
@@ -51,15 +51,15 @@ class Site:
     def _ask(self, service: Service) -> InstanceData:
         self.asked.append(service)
         if self.away:
-            raise UnavailableError("is away")
+            raise UnavailableError("does not answer")
         return InstanceData(source=service, instance_id="i-0a1b", user_data=self.user_data)
 
     def knows(self, user_data: bytes | None = b"", **v1: Any) -> CloudInitFiles:
-        """Leave files as cloud-init does."""
+        """Write files as cloud-init does."""
         files = CloudInitFiles(run_dir=self.root / "run", cloud_dir=self.root / "lib")
-        said = {"instance_id": "i-cloud", "cloud_id": "aws", **v1}
+        values = {"instance_id": "i-cloud", "cloud_id": "aws", **v1}
         files.run_dir.mkdir(exist_ok=True)
-        (files.run_dir / "instance-data.json").write_text(json.dumps({"v1": said}))
+        (files.run_dir / "instance-data.json").write_text(json.dumps({"v1": values}))
         if user_data is not None:
             own = files.cloud_dir / "instances" / "i-cloud"
             own.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_nobody_is_asked_where_no_service_is_set(site: Site) -> None:
+def test_without_a_configured_service_none_is_asked(site: Site) -> None:
     source = site.source(None)
     assert source.data is None
     assert source.facts() == {}
@@ -80,7 +80,7 @@ def test_nobody_is_asked_where_no_service_is_set(site: Site) -> None:
     assert not site.memory.parent.exists()
 
 
-def test_a_service_is_asked_once_a_boot(site: Site) -> None:
+def test_a_service_is_asked_once_per_boot(site: Site) -> None:
     for _ in range(3):
         assert site.source().facts()["role"] == "web"
     assert site.asked == ["ec2"]
@@ -89,13 +89,13 @@ def test_a_service_is_asked_once_a_boot(site: Site) -> None:
     assert site.asked == ["ec2", "ec2"]
 
 
-def test_another_service_is_another_question(site: Site) -> None:
+def test_a_stored_answer_does_not_count_for_another_service(site: Site) -> None:
     _ = site.source(Service.EC2).data
     assert site.source(Service.OPENSTACK).facts()["role"] == "web"
     assert site.asked == ["ec2", "openstack"]
 
 
-def test_what_could_not_be_asked_is_not_remembered(site: Site) -> None:
+def test_a_failed_question_is_not_stored(site: Site) -> None:
     site.away = True
     for _ in range(2):
         with pytest.raises(UnavailableError):
@@ -105,14 +105,14 @@ def test_what_could_not_be_asked_is_not_remembered(site: Site) -> None:
     assert site.source().facts()["role"] == "web"
 
 
-def test_an_answer_outlives_the_service(site: Site) -> None:
+def test_a_stored_answer_is_used_while_the_service_is_unavailable(site: Site) -> None:
     _ = site.source().data
     site.away = True
     assert site.source().facts()["role"] == "web"
 
 
-def test_another_boots_answer_does_not_stand_in(site: Site) -> None:
-    """An image may have been started as another machine."""
+def test_an_answer_from_an_earlier_boot_is_not_used(site: Site) -> None:
+    """The image may have booted as another machine since."""
     _ = site.source().data
     site.boot, site.away = "boot-2", True
     with pytest.raises(UnavailableError):
@@ -130,28 +130,28 @@ def test_another_boots_answer_does_not_stand_in(site: Site) -> None:
         b'{"boot_id": "boot-1", "data": {"source": "ec2", "instance_id": "i", "user_data": "?"}}',
     ],
 )
-def test_a_damaged_memory_is_asked_for_anew(site: Site, damage: bytes) -> None:
+def test_a_damaged_stored_answer_is_asked_for_again(site: Site, damage: bytes) -> None:
     site.memory.parent.mkdir()
     site.memory.write_bytes(damage)
     assert site.source().facts()["role"] == "web"
     assert site.asked == ["ec2"]
 
 
-def test_what_is_forgotten_is_asked_for_again(site: Site) -> None:
+def test_a_forgotten_answer_is_asked_for_again(site: Site) -> None:
     _ = site.source().data
     site.user_data = b"role=db\n"
     site.source().forget()
     assert site.source().facts()["role"] == "db"
 
 
-def test_the_memory_is_roots_alone(site: Site) -> None:
+def test_only_root_can_read_the_stored_answer(site: Site) -> None:
     _ = site.source().data
     assert stat.S_IMODE(site.memory.stat().st_mode) == 0o600
     assert stat.S_IMODE(site.memory.parent.stat().st_mode) == 0o700
-    assert b"hunter2" not in site.memory.read_bytes()  # base64, so that a grep does not show it
+    assert b"hunter2" not in site.memory.read_bytes()  # base64, so that grep does not find it
 
 
-def test_cloud_init_comes_first_and_is_read_each_time(site: Site) -> None:
+def test_cloud_init_takes_precedence_and_is_read_each_time(site: Site) -> None:
     files = site.knows(b"role=db\n")
     assert site.source(files=files).facts() == {"instance_id": "i-cloud", "role": "db"}
     site.knows(b"role=web\n")
@@ -161,7 +161,7 @@ def test_cloud_init_comes_first_and_is_read_each_time(site: Site) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "no cloud"])
-def test_without_a_cloud_the_service_is_asked(site: Site, left: str) -> None:
+def test_if_cloud_init_found_no_cloud_the_service_is_asked(site: Site, left: str) -> None:
     files = site.knows(cloud_id="none")
     if left == "nothing":
         (files.run_dir / "instance-data.json").unlink()
@@ -169,7 +169,7 @@ def test_without_a_cloud_the_service_is_asked(site: Site, left: str) -> None:
     assert site.asked == ["ec2"]
 
 
-def test_cloud_init_that_is_not_so_far_yet_is_no_empty_user_data(site: Site) -> None:
+def test_missing_user_data_of_cloud_init_is_unavailable_and_not_empty(site: Site) -> None:
     files = site.knows(user_data=None)
     with pytest.raises(UnavailableError, match="not there yet"):
         site.source(files=files).facts()
@@ -177,7 +177,7 @@ def test_cloud_init_that_is_not_so_far_yet_is_no_empty_user_data(site: Site) -> 
 
 
 @pytest.mark.parametrize("instance_id", ["../../etc", "/etc", "", "a b", "x" * 256, 7, None, "é"])
-def test_an_id_that_is_not_one_names_no_directory(site: Site, instance_id: object) -> None:
+def test_an_invalid_instance_id_is_refused(site: Site, instance_id: object) -> None:
     files = site.knows(instance_id=instance_id)
     with pytest.raises(InvalidInputError) as refused:
         site.source(files=files).facts()
@@ -211,12 +211,12 @@ def test_other_user_data_is_not_an_input(site: Site, user_data: bytes) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_no_instance_data_is_not_an_input(site: Site) -> None:
+def test_without_instance_data_there_is_no_input(site: Site) -> None:
     with pytest.raises(InvalidInputError, match="no service is set"):
         site.source(None).input()
 
 
-def test_facts_are_handed_over_and_taken_back(tmp_path: Path) -> None:
+def test_the_file_of_facts_is_written_for_puppet_and_removed_without_facts(tmp_path: Path) -> None:
     path = hand_over({"role": "web"}, tmp_path)
     assert path is not None
     assert json.loads(path.read_text()) == {"role": "web"}
