@@ -1,4 +1,4 @@
-"""Every reader of a node's records names a record with another schema number, or with none."""
+"""Every reader of a node's records names another schema number, or a missing one."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def problem_of(read: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("read", "number"), READERS.items())
-def test_a_record_with_another_number_is_named(
+def test_a_reader_names_another_or_missing_schema_number(
     tmp_path: Path, read: Callable[[Any, Path], object], number: int
 ) -> None:
     for raw, problem in [

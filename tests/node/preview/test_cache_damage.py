@@ -1,4 +1,4 @@
-"""A damaged or poisoned cache is compiled again: it never gives a wrong result."""
+"""If a cache is damaged or poisoned, a preview compiles again and never shows a wrong result."""
 
 import os
 import random
@@ -54,7 +54,7 @@ def file_of(rig: PreviewRig) -> Path:
     return path
 
 
-def test_flipped_bytes(rig: PreviewRig) -> None:
+def test_flipped_bytes_cause_no_wrong_result(rig: PreviewRig) -> None:
     expected, path = show(rig), file_of(rig)
     whole = path.read_bytes()
     chance = random.Random(28)  # noqa: S311
@@ -69,7 +69,7 @@ def test_flipped_bytes(rig: PreviewRig) -> None:
     assert compiled > 0
 
 
-def test_cut_files(rig: PreviewRig) -> None:
+def test_a_truncated_file_causes_no_wrong_result(rig: PreviewRig) -> None:
     expected, path = show(rig), file_of(rig)
     whole = path.read_bytes()
     chance = random.Random(28)  # noqa: S311
@@ -78,15 +78,15 @@ def test_cut_files(rig: PreviewRig) -> None:
         assert show(rig) == expected
 
 
-def test_text_instead_of_a_database(rig: PreviewRig) -> None:
+def test_text_in_place_of_a_database_causes_no_wrong_result(rig: PreviewRig) -> None:
     expected = show(rig)
     file_of(rig).write_text("no database\n" * 1000)
     assert show(rig) == expected
 
 
 @pytest.mark.parametrize("table", _PAIRS)
-def test_swapped_rows(rig: PreviewRig, table: str) -> None:
-    """Two rows that are valid by themselves have each other's place."""
+def test_swapped_rows_cause_no_wrong_result(rig: PreviewRig, table: str) -> None:
+    """Two valid rows are swapped."""
     expected, path = show(rig), file_of(rig)
     whole = path.read_bytes()
     key, value = _PAIRS[table]
@@ -104,7 +104,7 @@ def test_swapped_rows(rig: PreviewRig, table: str) -> None:
 
 
 @pytest.mark.parametrize("column", ["node", "source", "catalog", "body"])
-def test_an_entry_with_a_column_of_another_is_not_used(rig: PreviewRig, column: str) -> None:
+def test_an_entry_with_a_column_of_another_entry_is_not_used(rig: PreviewRig, column: str) -> None:
     expected = show(rig)
     with sqlite3.connect(file_of(rig)) as connection:
         rows = connection.execute(f"SELECT id, {column} FROM entries").fetchall()  # noqa: S608
@@ -116,7 +116,7 @@ def test_an_entry_with_a_column_of_another_is_not_used(rig: PreviewRig, column: 
     assert show(rig) == expected
 
 
-def test_missing_rows(rig: PreviewRig) -> None:
+def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
     expected = show(rig)
     for table in (*_PAIRS, "trees"):
         with sqlite3.connect(file_of(rig)) as connection:
@@ -164,14 +164,14 @@ def test_a_cache_of_another_user_is_rejected(rig: PreviewRig) -> None:
             PreviewCache(Path("/etc"), platform="test")
 
 
-def test_another_platform_uses_nothing(rig: PreviewRig) -> None:
+def test_a_preview_on_another_platform_uses_no_stored_result(rig: PreviewRig) -> None:
     other = PreviewCache(rig.directory / "cache", platform="another Puppet")
     rig.preview(rig.directory / "base", rig.directory / "head", cache=other)
     other.close()
     assert len(rig.engine.compiled) == NODES * 2
 
 
-def test_the_oldest_entries_go_beyond_the_limit(rig: PreviewRig) -> None:
+def test_above_its_limit_the_cache_removes_the_oldest_entries(rig: PreviewRig) -> None:
     expected = show(rig)
     small = rig.cache(limit=120 * 1024)
     for number in range(30):

@@ -1,4 +1,4 @@
-"""Several processes use one cache at a time; a killed one, or a full disk, leaves whole results."""
+"""Several processes share a cache; after SIGKILL or a full disk its results are complete."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def kill_at(number: int) -> None:
     PreviewCache.__init__ = traced  # type: ignore[method-assign]
 
 
-def test_a_killed_preview_leaves_whole_results(tmp_path: Path) -> None:
+def test_a_killed_preview_leaves_complete_results(tmp_path: Path) -> None:
     expected = show(make_rig(tmp_path / "whole"))
     rig = make_rig(tmp_path / "killed")
     ended: set[int] = set()
@@ -94,7 +94,7 @@ def test_several_previews_at_a_time(tmp_path: Path) -> None:
     assert rig.engine.compiled == []
 
 
-def test_a_full_disk_is_an_error_and_leaves_whole_results(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_complete_results(tmp_path: Path) -> None:
     expected = show(make_rig(tmp_path / "whole"))
     rig = make_rig(tmp_path / "small")
     cache = rig.directory / "cache"

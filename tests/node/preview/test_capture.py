@@ -1,4 +1,4 @@
-"""Captures: read strictly, written sorted, and made into node documents."""
+"""Captures: localpuppet reads them strictly, writes them sorted, and makes node documents."""
 
 import json
 from dataclasses import replace
@@ -45,7 +45,7 @@ def parsed(raw: object) -> NodeCapture:
     return NodeCapture.parse(json.dumps(raw).encode(), node=WEB, where="web1")
 
 
-def test_a_capture_is_the_same_after_writing_and_reading_it() -> None:
+def test_a_written_capture_reads_back_as_equal() -> None:
     data = FULL.to_bytes()
     assert NodeCapture.parse(data, node=WEB, where="web1") == FULL
     assert FULL.to_bytes() == data
@@ -54,7 +54,7 @@ def test_a_capture_is_the_same_after_writing_and_reading_it() -> None:
     assert NodeCapture.parse(least.to_bytes(), node=WEB, where="web1") == least
 
 
-def test_the_document_has_the_release_below_and_stand_ins_for_placeholders() -> None:
+def test_the_node_document_merges_the_release_and_has_a_value_for_each_placeholder() -> None:
     document = request_of(FULL, ENC)
     secret = document.parameters["db_password"]
     assert isinstance(secret, str)
@@ -103,7 +103,7 @@ def test_the_document_has_the_release_below_and_stand_ins_for_placeholders() -> 
         ({"queries": 1}, "queries: must be a list"),
     ],
 )
-def test_a_capture_with_another_form_is_refused(change: dict[str, Any], problem: str) -> None:
+def test_an_invalid_capture_is_refused(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         parsed({"facts": {}, **change})
 

@@ -42,11 +42,11 @@ def test_only_the_changed_key_differs() -> None:
     ("one", "other"),
     [("1", "'1'"), ("01", "1"), ("true", "'true'"), ("[a, b]", "[[a], b]"), ("{a: b}", "[a, b]")],
 )
-def test_spelling_counts(one: str, other: str) -> None:
+def test_another_notation_of_a_value_changes_the_digest(one: str, other: str) -> None:
     assert keys(f"a: {one}\n") != keys(f"a: {other}\n")
 
 
-def test_an_alias_counts_as_what_it_names() -> None:
+def test_a_changed_anchor_changes_the_keys_with_its_aliases() -> None:
     before, after = (
         keys("a: &x {q: 1}\nb: *x\nc: {<<: *x}\n"),
         keys("a: &x {q: 2}\nb: *x\nc: {<<: *x}\n"),
@@ -77,11 +77,11 @@ def test_an_alias_counts_as_what_it_names() -> None:
         "a: {true: b}\n",
     ],
 )
-def test_files_that_count_as_a_whole(text: str) -> None:
+def test_ambiguous_files_have_no_digests_by_key(text: str) -> None:
     assert keys(text) is None
 
 
-def test_json() -> None:
+def test_keys_of_json_files() -> None:
     before, after = keys('{"a": 1, "b": 1.0}', "a.json"), keys('{"b": 1, "a": 1}', "a.json")
     assert before is not None
     assert after is not None
@@ -91,7 +91,7 @@ def test_json() -> None:
         assert keys(text, "a.json") is None
 
 
-def test_a_version_counts_by_its_presence_for_who_asks_so() -> None:
+def test_a_version_has_a_second_digest_for_its_presence() -> None:
     texts = ('{"version": "1.0.0"}', '{"version": "2.0.0"}', '{"version": null}', "{}")
     first, second, empty, missing = (keys(text, "m/metadata.json") or {} for text in texts)
     assert first["version"] != second["version"]
@@ -99,7 +99,7 @@ def test_a_version_counts_by_its_presence_for_who_asks_so() -> None:
     assert len({first["?version"], empty["?version"], missing.get("?version")}) == 3
 
 
-def test_large_and_foreign_files_count_as_a_whole() -> None:
+def test_large_and_foreign_files_have_no_digests_by_key() -> None:
     assert key_digests("a.yaml", b"a: " + b"x" * MAX_BYTES) is None
     assert key_digests("a.conf", b"a: 1") is None
     assert key_digests("a.yaml", b"a: \xff") is None

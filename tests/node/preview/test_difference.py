@@ -1,4 +1,4 @@
-"""The difference between two catalogs: what Puppet would treat otherwise, and nothing else."""
+"""The difference between two catalogs has all changes that matter to Puppet, and no others."""
 
 import random
 from dataclasses import replace
@@ -139,7 +139,7 @@ def mirrored(changes: CatalogDifference) -> CatalogDifference:
 
 
 @given(catalogs, catalogs)
-def test_the_way_back_is_the_mirror_image(
+def test_the_reverse_difference_is_the_mirror_image(
     before: CanonicalCatalog, after: CanonicalCatalog
 ) -> None:
     assert difference(after, before) == mirrored(difference(before, after))
@@ -162,7 +162,7 @@ def test_no_difference_means_equal_resources(
 
 
 @given(catalogs, catalogs)
-def test_what_is_ignored_is_in_no_difference(
+def test_a_difference_omits_ignored_resources_and_parameters(
     before: CanonicalCatalog, after: CanonicalCatalog
 ) -> None:
     ignore = [ResourcePattern.parse(text) for text in ("File", "*[web?]", "Service[*]::mode")]
@@ -200,7 +200,7 @@ def test_a_text_of_several_lines_is_shown_as_a_unified_diff() -> None:
     assert added.text == "@@ -0,0 +1,2 @@\n+a\n+b"
 
 
-def test_two_spellings_of_a_relationship_are_one() -> None:
+def test_two_notations_of_a_relationship_are_equal() -> None:
     both = file("/a"), file("/b")
     required = catalog(both[0], file("/b", require="File[/a]"))
     listed = catalog(both[0], file("/b", require=["File[/a]"]))
@@ -221,7 +221,7 @@ def test_two_spellings_of_a_relationship_are_one() -> None:
     ]
 
 
-def test_a_resource_of_one_catalog_brings_its_relationships_itself() -> None:
+def test_relationships_of_an_added_resource_are_listed_with_it() -> None:
     changes = difference(
         catalog(file("/a")),
         catalog(file("/a"), file("/b", require="File[/a]", mode="0600")),
@@ -241,7 +241,7 @@ def test_a_resource_of_one_catalog_brings_its_relationships_itself() -> None:
     )
 
 
-def test_values_of_other_types_differ() -> None:
+def test_values_of_different_types_differ() -> None:
     kinds: list[Any] = [1, "1", True, 1.0, [1], ["1"], {"a": 1}, {"a": True}]
     for one in kinds:
         for two in kinds:

@@ -1,4 +1,4 @@
-"""The engine with the real Puppet: catalogs, failures, and what one compile leaves to the next."""
+"""The engine with the real Puppet: catalogs, failures, and the isolation of compiles."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_each_node_gets_its_catalog(tmp_path: Path) -> None:
     assert (notify.file, notify.line) == ("modules/web/manifests/init.pp", 1)
 
 
-def test_a_failure_names_its_place_and_ends_nothing_else(tmp_path: Path) -> None:
+def test_a_failure_names_its_place_and_does_not_affect_other_nodes(tmp_path: Path) -> None:
     release = write(
         tmp_path / "r",
         {
@@ -50,7 +50,7 @@ def test_a_failure_names_its_place_and_ends_nothing_else(tmp_path: Path) -> None
     assert results["good"].failure is None
 
 
-def test_a_class_that_another_node_loaded_is_still_unknown(tmp_path: Path) -> None:
+def test_a_class_that_another_node_loaded_stays_unknown(tmp_path: Path) -> None:
     release = write(
         tmp_path / "r",
         {
@@ -64,7 +64,7 @@ def test_a_class_that_another_node_loaded_is_still_unknown(tmp_path: Path) -> No
     assert both["b"] == alone["b"]
 
 
-def test_ruby_of_one_node_does_not_change_another(tmp_path: Path) -> None:
+def test_ruby_code_of_one_node_does_not_affect_another(tmp_path: Path) -> None:
     helper = "module PuppetX; SECRET = 'x'; end\nclass String; def blank?; true; end; end\n"
     uses = "Puppet::Functions.create_function(:'m::uses') { def uses; PuppetX::SECRET; end }\n"
     loads = (
@@ -130,7 +130,7 @@ def test_a_collector_and_a_lease_get_the_answers_of_the_capture(tmp_path: Path) 
     assert [item.exported for item in alone.resources if item.title == "own"] == [True]
 
 
-def test_without_an_answer_nothing_is_collected(tmp_path: Path) -> None:
+def test_a_collector_without_an_answer_collects_no_resource(tmp_path: Path) -> None:
     release = write(tmp_path / "r", {"site.pp": "@@notify { 'out': } Notify <<| |>>"})
     (result,) = compile_all(make_engine(tmp_path / "e"), release, [request()]).values()
     assert result.catalog is not None

@@ -1,4 +1,4 @@
-"""Groups: nodes whose differences are equal, apart from names and addresses."""
+"""Groups of nodes whose differences are equal except for names and addresses."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def of(number: int) -> NodePlaceholders:
     return NodePlaceholders.of(f"web{number}.example.com", facts(number))
 
 
-def test_differences_that_are_equal_but_for_names_are_one_group() -> None:
+def test_differences_that_are_equal_except_for_names_are_one_group() -> None:
     grouping = DifferenceGrouping()
     for number in (10, 2, 1, 12):
         text = f"{{}} web{number}.example.com 10.0.0.{number}:80 10.1.0.{number} 127.0.0.1"
@@ -65,7 +65,7 @@ def test_differences_that_are_equal_but_for_names_are_one_group() -> None:
     assert resource.parameters[0].after[1] == {"⟨hostname⟩": "⟨mac⟩"}
 
 
-def test_differences_that_differ_otherwise_are_several_groups_the_largest_first() -> None:
+def test_other_differences_are_several_groups_with_the_largest_first() -> None:
     grouping = DifferenceGrouping()
     for number in range(1, 10):
         grouping.add(f"web{number}", change("/a", mode=("1", str(number % 3 // 2))), of(number))
@@ -73,14 +73,14 @@ def test_differences_that_differ_otherwise_are_several_groups_the_largest_first(
     assert [len(group.nodes) for group in grouping.groups()] == [6, 3]
 
 
-def test_a_name_is_replaced_as_a_whole_word_only() -> None:
+def test_a_name_is_replaced_only_as_a_complete_word() -> None:
     words = NodePlaceholders.of("db1", {"networking": {"hostname": "db1", "ip": "10.0.0.1"}})
     assert words.text("db1 db10 mydb1 my-db1 db1.x 10.0.0.10 10.0.0.1/8 110.0.0.1") == (
         "⟨fqdn⟩ db10 mydb1 my-⟨fqdn⟩ ⟨fqdn⟩.x 10.0.0.10 ⟨ip⟩/8 110.0.0.1"
     )
 
 
-def test_text_that_looks_like_a_placeholder_is_none() -> None:
+def test_text_that_looks_like_a_placeholder_is_escaped() -> None:
     grouping = DifferenceGrouping()
     grouping.add("a", change("/⟨ip⟩"), NodePlaceholders.of("a", {"ipaddress": "10.0.0.1"}))
     grouping.add("b", change("/10.0.0.2"), NodePlaceholders.of("b", {"ipaddress": "10.0.0.2"}))

@@ -1,4 +1,4 @@
-"""Hostile code in a release: it reaches nothing, and ends no other compile."""
+"""Hostile code in a release has no access, and does not affect other compiles."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def _function(body: str) -> str:
     return f"Puppet::Functions.create_function(:'m::run') do\n  def run; {body}; end\nend\n"
 
 
-# What code does → what the failure or the catalog says. `nil.to_s` ends well.
+# Attack → Ruby code. `nil.to_s` compiles.
 ATTACKS = {
     "reads a secret": "File.read('/etc/shadow')",
     "reads the job's secret": "File.read(SECRET)",
@@ -43,7 +43,7 @@ ATTACKS = {
     "changes the system": "File.write('/usr/bin/x', 'x').to_s",
     "prints a long result": "('x' * (100 * 1024**2))",
 }
-# What ends the process that all compiles share, or tries to.
+# Attacks on the process that all compiles share.
 PARENT = {
     "kills its parent": "Process.kill(:KILL, Process.ppid); Process.kill(:TERM, Process.ppid); 'x'",
     "prints": ("2000.times { $stdout.puts('{\"id\": 1, \"bytes\": 1}'); $stderr.puts('x') }; 'x'"),
@@ -60,7 +60,7 @@ def hostile(
     constants: str = "",
     limits: Mapping[str, int] = LIMITS,
 ) -> dict[str, CompileResult]:
-    """Return the results of a node for each attack, and of two good ones around them."""
+    """Return the result of each attack; assert that a node before and one after them compile."""
     files, nodes = {}, ["node 'first', 'last' { notify { 'fine': } }"]
     for number, body in enumerate(attacks.values()):
         code = f"{constants}\n{_function(body)}".replace("m::run", f"m::run{number}")
@@ -78,7 +78,7 @@ def hostile(
     return {name: results[f"n{number}"] for number, name in enumerate(attacks)}
 
 
-def test_hostile_code_reaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {**LIMITS, "seconds": 20, "memory": 512 * 1024**2, "result": 32 * 1024**2}
     monkeypatch.setenv("JOB_SECRET", "canary")
     secret = tmp_path / "secret"
@@ -91,7 +91,7 @@ def test_hostile_code_reaches_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         results = hostile(tmp_path, ATTACKS, constants, limits)
         socket.create_connection(server.getsockname()).close()
         thread.join()
-    assert len(accepted) == 1  # the test's own
+    assert len(accepted) == 1  # the connection of the test
     for attack, result in results.items():
         assert result.catalog is None, attack
         assert result.failure is not None, attack
@@ -104,18 +104,18 @@ def _accept(server: socket.socket, accepted: list[object]) -> None:
     connection.close()
 
 
-def test_a_compile_does_not_end_or_change_others(tmp_path: Path) -> None:
+def test_a_compile_does_not_end_or_change_other_compiles(tmp_path: Path) -> None:
     results = hostile(tmp_path, PARENT)
     failed = {attack for attack, result in results.items() if result.failure}
     assert failed <= {"kills its parent", "writes to all descriptors"}
-    # What has been killed ends a moment later; what outlives the engine does not end.
+    # A killed process ends a moment later; a process that outlives the engine does not end.
     wait_until(
         lambda: not _processes_that_see(tmp_path), lambda: str(_processes_that_see(tmp_path))
     )
 
 
 def _processes_that_see(directory: Path) -> set[str]:
-    """Return the numbers of processes in whose root a directory is mounted."""
+    """Return the ids of processes that have a directory mounted."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -127,7 +127,7 @@ def _processes_that_see(directory: Path) -> set[str]:
     return found
 
 
-def test_without_isolation_nothing_is_compiled(tmp_path: Path) -> None:
+def test_without_isolation_localpuppet_refuses_to_compile(tmp_path: Path) -> None:
     release = write(tmp_path / "r", {"site.pp": ""})
     engine = make_engine(tmp_path / "e", trusted=False)
     programs = tmp_path / "bin"
@@ -141,8 +141,8 @@ def test_without_isolation_nothing_is_compiled(tmp_path: Path) -> None:
         list(refused.compile(release, [request()]))
 
 
-def test_the_shared_process_reads_no_other_files(tmp_path: Path) -> None:
-    """A compile may name any file for the process that all share."""
+def test_the_shared_process_reads_only_files_of_the_release(tmp_path: Path) -> None:
+    """A compile may name any file to the process that all compiles share."""
     release = tmp_path / "r"
     release.mkdir()
     (tmp_path / "outside").write_text("1")

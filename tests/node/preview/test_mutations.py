@@ -1,7 +1,7 @@
-"""Mutations of control repositories: a preview says what fresh compiles of every node say.
+"""Mutations of control repositories: a preview equals fresh compiles of every node.
 
-The suite has a sample. `scripts/slow` has more, and, if `PREVIEW_REPOSITORIES` names a directory of
-control repositories (`NAME`, with captures in `NAME-nodes`), 30 mutations of each.
+The suite runs a sample. `scripts/slow` runs more. If `PREVIEW_REPOSITORIES` names a directory of
+control repositories (`NAME`, with captures in `NAME-nodes`), it also runs 30 mutations of each.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.rigs.preview_mutations import MutationProof, summary
 
 DATA = Path(__file__).parents[2] / "data" / "preview"
 OTHERS = os.environ.get("PREVIEW_REPOSITORIES", "")
-# The part of all compiles that may be repeated with the same result. Each node of these small
+# The share of all compiles that may be repeated with the same result. Each node of these small
 # repositories uses most of the code, so that a change without effect concerns most nodes.
 MAX_NEEDLESS = 0.25
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.puppet
 
 
 def repositories() -> list[Path]:
-    """Return the control repositories beside those of the suite."""
+    """Return the control repositories that the environment variable names."""
     if not OTHERS:
         return []
     return [path for path in sorted(Path(OTHERS).iterdir()) if Path(f"{path}-nodes").is_dir()]
@@ -44,7 +44,7 @@ def repositories() -> list[Path]:
     ],
     ids=lambda value: value.name if isinstance(value, Path) else str(value),
 )
-def test_no_effect_of_a_mutation_is_missed(
+def test_a_preview_shows_each_effect_of_a_mutation(
     node: Node, tmp_path: Path, repository: Path, seed: int, steps: int, mutations: int
 ) -> None:
     nodes = Path(f"{repository}-nodes")

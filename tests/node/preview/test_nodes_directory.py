@@ -1,4 +1,4 @@
-"""A directory of captures: files of nodes, files of persons, facterdb's layout."""
+"""A directory of captures: files of nodes, files written by hand, facterdb's layout."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ def problem(directory: Path) -> str:
     return str(caught.value)
 
 
-def test_each_file_is_a_node_whatever_its_form(tmp_path: Path) -> None:
+def test_each_file_of_any_format_is_a_node(tmp_path: Path) -> None:
     (tmp_path / "web1.example.org.json").write_text('{"facts": {"kernel": "Linux"}}')
     (tmp_path / "db1.yaml").write_text(HAND_WRITTEN)
     (tmp_path / "db2.example.org.yml").write_text("facts: {}\n")
@@ -68,7 +68,7 @@ def test_two_files_of_a_node_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Web1.json", "a_b.json", "-x.yaml", "a..b.json", "x y.json"])
-def test_a_name_that_is_no_node_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_whose_name_is_not_a_node_name_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"facts": {}}')
     assert problem(tmp_path).startswith(f"{tmp_path}/{name}: node name")
 
@@ -95,7 +95,7 @@ def test_a_message_names_the_file_and_shows_no_value(
     assert words in message
 
 
-def test_what_is_no_file_is_refused_and_does_not_block(tmp_path: Path) -> None:
+def test_a_fifo_directory_or_dangling_link_is_refused_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "web1.json")
     assert problem(tmp_path) == f"{tmp_path}/web1.json: is not a regular file"
     (tmp_path / "web1.json").unlink()
@@ -120,7 +120,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
 
 
 class _Known(TreeStates):
-    """Remembers in memory, and counts."""
+    """Keeps states in memory."""
 
     def __init__(self) -> None:
         self.states: dict[str, States] = {}
@@ -137,7 +137,7 @@ def test_a_file_is_read_again_only_if_its_status_differs(tmp_path: Path) -> None
     for name in ("web1", "web2"):
         (tmp_path / f"{name}.json").write_text('{"facts": {}}')
     first = [node.capture for node in NodesDirectory(tmp_path).nodes(known)]
-    assert known.states == {}  # they may change again within the same time stamp
+    assert known.states == {}  # the files may change again within the same timestamp
     name = f"captures {tmp_path}"
     files = NodesDirectory(tmp_path).files()
     known.put(name, {file.node: f"{file.status} {'0' * 64}" for file in files})

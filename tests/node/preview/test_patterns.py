@@ -27,12 +27,12 @@ def test_a_pattern_has_a_type_a_title_and_a_parameter(text: str, pattern: Resour
 
 
 @pytest.mark.parametrize("text", ["", "file", "File[", "[x]", "File[a]::", "x:File", "A" * 2000])
-def test_another_form_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_pattern_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"--ignore: .*'File\[\*\]::mtime'"):
         ResourcePattern.parse(text)
 
 
-def test_stars_fit_any_text_and_brackets_only_themselves() -> None:
+def test_stars_match_any_text_and_brackets_match_literally() -> None:
     pattern = ResourcePattern.parse("File[/etc/[a]*.d/?]")
     assert pattern.fits("File", "/etc/[a]\n/x.d/y")
     assert not pattern.fits("File", "/etc/a.d/y")
@@ -41,17 +41,17 @@ def test_stars_fit_any_text_and_brackets_only_themselves() -> None:
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab", max_size=8))
-def test_stars_fit_as_those_of_a_shell(pattern: str, text: str) -> None:
+def test_stars_match_as_in_a_shell(pattern: str, text: str) -> None:
     fits = ResourcePattern(type="File", title=pattern).fits("File", text)
     assert fits == fnmatchcase(text, pattern)
 
 
-def test_many_stars_take_no_time() -> None:
+def test_a_pattern_with_many_stars_is_fast() -> None:
     pattern = ResourcePattern.parse(f"File[{'*a' * 100}*b]")
     assert not pattern.fits("File", "a" * 1_000_000)
 
 
-def test_a_forbidden_change_begins_with_an_action() -> None:
+def test_a_forbidden_change_starts_with_an_action() -> None:
     change = ForbiddenChange.parse("removed:Service[nginx]")
     assert (change.action, change.pattern) == (
         "removed",

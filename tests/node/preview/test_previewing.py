@@ -1,4 +1,4 @@
-"""A preview compiles what no stored result answers, and compares."""
+"""A preview compiles nodes without a stored result, and compares catalogs."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ SITE = {
 
 
 def program(view: RecordedRelease) -> Iterator[CatalogResource]:
-    """A node has the motd of the data and, if it is a web server, its port."""
+    """Yield the motd from the data and, for a web server, a service with its port."""
     text = view.read("manifests/site.pp")
     if text and "fail" in text and view.fact("role") == "web":
         raise ProgramError(f"the web is broken: {text}")
@@ -50,7 +50,7 @@ def rig(tmp_path: Path) -> PreviewRig:
 
 
 def releases(rig: PreviewRig, **changes: str | None) -> tuple[Path, Path]:
-    """Return a release, and another one with changed, new (text) and missing (`None`) files."""
+    """Return two releases; the second has changed, new (text) and missing (`None`) files."""
     base = write_release(rig.directory / "base", SITE)
     after = {**SITE, **{name.replace("__", "/"): text for name, text in changes.items()}}
     return base, write_release(
@@ -58,7 +58,7 @@ def releases(rig: PreviewRig, **changes: str | None) -> tuple[Path, Path]:
     )
 
 
-def test_equal_releases_are_compiled_once_for_both(rig: PreviewRig) -> None:
+def test_a_node_is_compiled_once_for_two_equal_releases(rig: PreviewRig) -> None:
     result = rig.preview(*releases(rig))
     assert (result.unaffected, result.statistics.compiled) == (4, 4)
     assert rig.preview(rig.directory / "base", rig.directory / "head").statistics.compiled == 0
@@ -82,7 +82,7 @@ def test_a_changed_key_that_no_node_looked_up_compiles_nothing(rig: PreviewRig) 
     assert rig.preview(base, head).statistics.compiled == 0
 
 
-def test_a_new_file_where_none_was_compiles_its_node(rig: PreviewRig) -> None:
+def test_a_new_file_compiles_the_node_that_found_none(rig: PreviewRig) -> None:
     base, head = releases(rig, **{"data/nodes/n2.example.com.yaml": "own: hi\n"})
     rig.preview(base, base)
     result = rig.preview(base, head)
@@ -92,7 +92,7 @@ def test_a_new_file_where_none_was_compiles_its_node(rig: PreviewRig) -> None:
     ]
 
 
-def test_a_new_capture_compiles_only_nodes_that_read_what_differs(rig: PreviewRig) -> None:
+def test_a_new_capture_compiles_only_nodes_that_read_a_changed_fact(rig: PreviewRig) -> None:
     base, _ = releases(rig)
     rig.preview(base, base)
     write_capture(rig.nodes, "n0.example.com", {"role": "db", "uptime": 99, "hostname": "n0"})
@@ -101,7 +101,7 @@ def test_a_new_capture_compiles_only_nodes_that_read_what_differs(rig: PreviewRi
     assert rig.engine.compiled == ["n2.example.com"]
 
 
-def test_layers_and_classes_of_the_release_count(rig: PreviewRig) -> None:
+def test_a_change_of_layers_or_classes_of_the_release_compiles_nodes_again(rig: PreviewRig) -> None:
     base, head = releases(rig, **{"enc.yaml": "parameters: {a: 1}\n"})
     rig.preview(base, base)
     assert rig.preview(base, head).statistics.compiled == 0  # no node read the parameter
@@ -120,10 +120,10 @@ def test_failures_are_named_by_side(rig: PreviewRig) -> None:
         assert result.exit_code(detailed=False) == (0 if kind == FIXED else 1)
     tolerant = rig.preview(head, head, options=PreviewOptions(tolerates=True))
     assert tolerant.exit_code(detailed=False) == 0
-    assert rig.engine.compiled == []  # failures are stored, too
+    assert rig.engine.compiled == []  # the cache has failures, too
 
 
-def test_another_error_in_both_releases_is_no_failure_as_before(rig: PreviewRig) -> None:
+def test_different_errors_in_both_releases_are_not_a_failure_as_before(rig: PreviewRig) -> None:
     base, head = releases(rig, **{"manifests/site.pp": "fail otherwise"})
     first = write_release(rig.directory / "first", {**SITE, "manifests/site.pp": "fail"})
     options = PreviewOptions(tolerates=True)
@@ -133,12 +133,12 @@ def test_another_error_in_both_releases_is_no_failure_as_before(rig: PreviewRig)
     assert base != head
 
 
-def test_an_unreadable_capture_is_no_failure_of_the_code(rig: PreviewRig) -> None:
+def test_an_unreadable_capture_is_not_reported_as_a_failure_of_the_code(rig: PreviewRig) -> None:
     file = rig.nodes / "n2.example.com.json"
     whole = file.read_text()
     file.write_text("{")
     base, head = releases(rig, **{"data/web.yaml": "port: 8080\n"})
-    for _ in range(2):  # it is not stored
+    for _ in range(2):  # the cache does not store it
         result = rig.preview(base, head)
         (failure,) = result.failures
         assert (failure.node, failure.kind) == ("n2.example.com", UNREADABLE)
@@ -149,7 +149,7 @@ def test_an_unreadable_capture_is_no_failure_of_the_code(rig: PreviewRig) -> Non
     assert rig.preview(base, head).failures == ()
 
 
-def test_a_node_without_a_valid_document_fails_and_others_do_not(rig: PreviewRig) -> None:
+def test_an_invalid_node_document_fails_only_its_node(rig: PreviewRig) -> None:
     write_capture(rig.nodes, "n1.example.com", {"role": "web"}, layers=["missing"])
     result = rig.preview(*releases(rig))
     assert [(item.node, item.kind) for item in result.failures] == [("n1.example.com", SAME)]
@@ -182,7 +182,7 @@ def test_contents_that_modules_serve_are_compared_as_files(rig: PreviewRig) -> N
     }
 
 
-def test_what_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: PreviewRig) -> None:
+def test_a_change_that_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: PreviewRig) -> None:
     base, head = releases(
         rig,
         **{
@@ -206,7 +206,7 @@ def test_shards_are_parts_of_all_nodes() -> None:
     assert all(parts)
 
 
-def test_a_preview_is_the_same_whether_results_are_stored_or_not(rig: PreviewRig) -> None:
+def test_a_preview_with_stored_results_equals_one_without(rig: PreviewRig) -> None:
     base, head = releases(rig, **{"data/common.yaml": "motd: bye\n", "manifests/site.pp": "fail"})
     first = rig.preview(base, head).to_dict()
     again = rig.preview(base, head).to_dict()

@@ -1,4 +1,4 @@
-"""What the engine records of the use of facts, variables, files, and of what is impure."""
+"""The reads that the engine records: facts, variables, files, and impure functions."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.node.preview.engine_rig import compile_all, make_engine, request, wri
 
 pytestmark = pytest.mark.puppet
 
-# Code of a node → the paths of facts that it reads.
+# Code of a node → paths of the facts that it reads.
 FACTS = {
     "$facts['os']['family']": {("os", "family")},
     "$facts[os]": {("os",)},
@@ -82,7 +82,7 @@ def compile_codes(tmp_path: Path, codes: list[str]) -> list[CompileResult]:
     return [results[f"n{i}"] for i in range(len(codes))]
 
 
-def test_paths_of_facts(tmp_path: Path) -> None:
+def test_the_paths_of_used_facts_are_recorded(tmp_path: Path) -> None:
     results = compile_codes(tmp_path, [*FACTS])
     for (code, paths), result in zip(FACTS.items(), results, strict=True):
         assert result.failure is None or "undef" in code, (code, result.failure)
@@ -90,14 +90,14 @@ def test_paths_of_facts(tmp_path: Path) -> None:
         assert result.reads.impure == (), code
 
 
-def test_variables(tmp_path: Path) -> None:
+def test_used_top_scope_variables_are_recorded(tmp_path: Path) -> None:
     results = compile_codes(tmp_path, [*VARIABLES])
     for (code, names), result in zip(VARIABLES.items(), results, strict=True):
         assert result.failure is None, (code, result.failure)
         assert names <= set(result.reads.parameters), code
 
 
-def test_what_is_impure(tmp_path: Path) -> None:
+def test_impure_functions_are_recorded_with_a_reason(tmp_path: Path) -> None:
     results = compile_codes(tmp_path, [*IMPURE])
     for (code, reason), result in zip(IMPURE.items(), results, strict=True):
         assert bool(result.reads.impure) == bool(reason), (code, result)
@@ -106,7 +106,7 @@ def test_what_is_impure(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cold(tmp_path_factory: pytest.TempPathFactory) -> RawReads:
-    """What the first node of a process reads."""
+    """The reads of the first node of a process."""
     path = tmp_path_factory.mktemp("cold")
     release = write(path / "r", FILES)
     (result,) = compile_all(make_engine(path / "e"), release, [request("web1", "web")]).values()
@@ -114,7 +114,7 @@ def cold(tmp_path_factory: pytest.TempPathFactory) -> RawReads:
     return result.reads
 
 
-def test_keys_of_data_files_are_read_by_one(cold: RawReads) -> None:
+def test_keys_of_data_files_are_recorded_one_by_one(cold: RawReads) -> None:
     assert set(cold.keys["data/common.yaml"]) >= {"web::port", "web::place", "lookup_options"}
     assert "unused" not in cold.keys["data/common.yaml"]
     assert "from_json" in cold.keys["data/common.json"]
@@ -123,7 +123,7 @@ def test_keys_of_data_files_are_read_by_one(cold: RawReads) -> None:
     assert "data/extra" in cold.listed
 
 
-def test_code_and_what_was_looked_for(cold: RawReads) -> None:
+def test_read_code_and_absent_files_are_recorded(cold: RawReads) -> None:
     module = {name for name in FILES if name.startswith("modules/web/")}
     assert module <= set(cold.files)
     assert {"modules/web/manifests/optional.pp", "data/nodes"} <= set(cold.absent)
@@ -132,7 +132,9 @@ def test_code_and_what_was_looked_for(cold: RawReads) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_order_and_processes_change_nothing(tmp_path: Path, processes: int, cold: RawReads) -> None:
+def test_the_order_of_nodes_and_the_number_of_processes_change_no_reads(
+    tmp_path: Path, processes: int, cold: RawReads
+) -> None:
     release = write(tmp_path / "r", FILES)
     engine = make_engine(tmp_path / "e", processes=processes)
     names = ["other", "web3", "web1", "another", "web2"]

@@ -1,4 +1,4 @@
-"""Compares what the engine records with the system calls of the compile."""
+"""Compares the reads that the engine records with the system calls of the compile."""
 
 import json
 import re
@@ -47,13 +47,13 @@ REAL: Mapping[str, str] = {
     "data/common.yaml": "ntp::service_ensure: running\n",
     "modules/site/manifests/init.pp": _SITE,
 }
-# Directories that a loader of Puppet lists, to look names up in: only the names count
-# (`IndexHooks`). A loader lists all of a module, also where it looks up no name.
+# Directories that a loader of Puppet lists to look up names: only the names count (`IndexHooks`).
+# A loader lists all directories of a module, even if it looks up no name.
 _INDEXED = re.compile(r"(?:^|/)(?:lib/puppet/functions|functions|types)(?:/|$)")
 
 
 def system_calls(trace: Path, top: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return the names below a directory that children opened, listed, and looked for in vain."""
+    """Return the names below a directory that children opened, listed, and did not find."""
     opened: set[str] = set()
     listed: set[str] = set()
     missed: set[str] = set()
@@ -110,7 +110,7 @@ def real_request() -> CompileRequest:
     [False, *([pytest.param(True, marks=LONG)] if (_DEBIAN / "haproxy").exists() else [])],
     ids=lambda real: "debian" if real else "own",
 )
-def test_nothing_that_a_compile_reads_is_missing(tmp_path: Path, real: bool) -> None:
+def test_the_engine_records_every_read_of_a_compile(tmp_path: Path, real: bool) -> None:
     top = tmp_path / "r"
     if real:
         shutil.copytree(_DEBIAN, top / "modules")

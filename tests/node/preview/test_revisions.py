@@ -51,7 +51,7 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path)
 
 
-def test_two_commits(repository: Repository) -> None:
+def test_the_trees_of_two_commits_are_checked_out(repository: Repository) -> None:
     first, second = repository.commit(a="1"), repository.commit(a="2", b="new")
     before = repository.git("status", "--porcelain", "--ignored")
     index = (repository.top / ".git" / "index").read_bytes()
@@ -66,7 +66,7 @@ def test_two_commits(repository: Repository) -> None:
     assert base.directory.stat().st_mode & 0o777 in (0o700, 0o755)
 
 
-def test_the_files_as_they_are(repository: Repository) -> None:
+def test_uncommitted_files_are_copied(repository: Repository) -> None:
     repository.commit(a="1")
     (repository.top / "a").write_text("uncommitted")
     (repository.top / "untracked").write_text("u")
@@ -81,7 +81,7 @@ def test_the_files_as_they_are(repository: Repository) -> None:
     assert (head.directory / "a").read_text() == "uncommitted"
 
 
-def test_a_cache_and_a_root_in_the_work_tree_are_no_code(repository: Repository) -> None:
+def test_a_cache_and_a_root_in_the_work_tree_are_not_copied(repository: Repository) -> None:
     repository.commit(a="1")
     cache, state = repository.top / "ci" / "cache", repository.top / "ci" / "root" / "var"
     for directory in (cache, state):
@@ -94,7 +94,7 @@ def test_a_cache_and_a_root_in_the_work_tree_are_no_code(repository: Repository)
     assert {path.relative_to(head.directory).as_posix() for path in copied} == {"a", "ci/own"}
 
 
-def test_three_dots_mean_the_commit_where_both_parted(repository: Repository) -> None:
+def test_three_dots_use_the_common_ancestor(repository: Repository) -> None:
     fork = repository.commit(a="1")
     repository.git("checkout", "-qb", "topic")
     head = repository.commit(a="topic")
@@ -104,7 +104,7 @@ def test_three_dots_mean_the_commit_where_both_parted(repository: Repository) ->
     assert (base.revision.commit, topic.revision.commit) == (fork, head)
 
 
-def test_a_changed_checkout_is_made_again(repository: Repository) -> None:
+def test_a_changed_checkout_is_rebuilt(repository: Repository) -> None:
     repository.commit(a="1")
     _, head = repository.trees("HEAD..HEAD")
     (head.directory / "a").write_text("changed in the cache")
@@ -124,19 +124,19 @@ def test_old_checkouts_are_removed(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "..HEAD", "--all..HEAD", "main..-x", "a\nb"])
-def test_texts_that_are_no_range(text: str) -> None:
+def test_an_invalid_range_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a range of revisions"):
         RevisionRange.parse(text)
 
 
 @pytest.mark.parametrize("text", ["missing..HEAD", "HEAD..missing", "HEAD:a..HEAD", "HEAD^5..HEAD"])
-def test_revisions_that_do_not_exist(repository: Repository, text: str) -> None:
+def test_a_missing_revision_is_refused(repository: Repository, text: str) -> None:
     repository.commit(a="1")
     with pytest.raises(InvalidInputError, match="there is no commit"):
         repository.trees(text)
 
 
-def test_a_directory_that_is_no_work_tree(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_the_top_of_a_work_tree_is_refused(tmp_path: Path) -> None:
     repository = Repository(tmp_path)
     inner = repository.top / "inner"
     inner.mkdir()
@@ -160,7 +160,9 @@ def test_a_link_that_leads_out_of_the_work_tree_is_rejected(repository: Reposito
         repository.trees("main")
 
 
-def test_worktrees_and_branches_with_slashes(repository: Repository, tmp_path: Path) -> None:
+def test_a_linked_work_tree_and_a_branch_with_a_slash_are_accepted(
+    repository: Repository, tmp_path: Path
+) -> None:
     repository.commit(a="1")
     repository.git("worktree", "add", "-q", "-b", "feature/x", str(tmp_path / "other"))
     other = Checkouts(

@@ -1,7 +1,7 @@
 """The incremental rule: a stored result is used only if nothing that it read has changed.
 
 Programs, releases, captures and changes are random. A preview with the results of earlier ones
-must say what fresh compiles of everything say.
+must equal fresh compiles of all nodes.
 """
 
 import itertools
@@ -107,7 +107,7 @@ def _step(view: RecordedRelease, step: tuple[str, ...]) -> Json:
 
 
 def brute_force(rig: PreviewRig, base: Path, head: Path) -> dict[str, str]:
-    """Return what each node does, with every node compiled for both releases."""
+    """Return the result of each node after compiling every node for both releases."""
     results = {}
     for node in captured(rig.nodes):
         sides = []
@@ -144,7 +144,7 @@ def _write_captures(rig: PreviewRig, captures: Mapping[str, Mapping[str, Json]])
     releases=st.lists(_files, min_size=2, max_size=4),
     captures=st.lists(_captures_of_nodes, min_size=1, max_size=2),
 )
-def test_stored_results_say_what_fresh_compiles_say(
+def test_a_preview_with_stored_results_equals_fresh_compiles(
     tmp_path: Path,
     steps: list[tuple[tuple[str, ...], tuple[str, ...]]],
     releases: list[dict[str, str]],
@@ -162,8 +162,8 @@ def test_stored_results_say_what_fresh_compiles_say(
         assert incremental(rig, places[0], places[-1]) == brute_force(rig, places[0], places[-1])
 
 
-def test_equal_captures_and_releases_compile_nothing_again(tmp_path: Path) -> None:
-    """The rule is not trivially safe: results are used."""
+def test_equal_captures_and_releases_are_not_compiled_again(tmp_path: Path) -> None:
+    """The rule is not trivially safe, because previews use stored results."""
     rig = PreviewRig(tmp_path, program([(("file", "site.pp"), ("fact", "role"))]))
     _write_captures(rig, {key: {"facts": {"role": "web"}} for key in NODES})
     first = write_release(tmp_path / "r0", {"site.pp": "x", "unread": "1"})

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.puppet
 
 _FILES = {"d.txt": "one\n", "d.rb": "'one'", "conf": "a = 1\n", ".hidden/x1": "", "sub/x1": ""}
 _TOP = "TOP = File.expand_path('../../../../files', __dir__)"
-# Body of a function → the file or directory whose content counts.
+# Body of a function → the file or directory that it reads.
 CONTENTS = {
     "f = File.new('/dev/null'); f.reopen(\"#{TOP}/d.txt\"); f.read": "d.txt",
     'RubyVM::InstructionSequence.compile_file("#{TOP}/d.rb").eval': "d.rb",
@@ -24,7 +24,7 @@ CONTENTS = {
     'Dir.glob("#{TOP}/*/x*", File::FNM_DOTMATCH).join': ".hidden",
     'Dir.glob("#{TOP}/S*/x*", File::FNM_CASEFOLD).join': "sub",
 }
-# Body of a function → why its catalog is never stored.
+# Body of a function → the reason why its catalog is never stored.
 IMPURE = {
     'File.stat("#{TOP}/d.txt").size.to_s': "times, mode or size",
     'File::Stat.new("#{TOP}/d.txt").mtime.to_s': "times, mode or size",
@@ -71,14 +71,14 @@ def compile_bodies(tmp_path: Path, bodies: list[str]) -> list[CompileResult]:
     return [results[each.node] for each in requests]
 
 
-def test_contents_count(tmp_path: Path) -> None:
+def test_unusual_reads_of_contents_are_recorded(tmp_path: Path) -> None:
     results = compile_bodies(tmp_path, [*CONTENTS])
     for (body, name), result in zip(CONTENTS.items(), results, strict=True):
         names = {*result.reads.files, *result.reads.listed}
         assert f"modules/m/files/{name}" in names, (body, result)
 
 
-def test_what_no_digest_has_is_impure(tmp_path: Path) -> None:
+def test_reads_beyond_file_contents_are_impure(tmp_path: Path) -> None:
     results = compile_bodies(tmp_path, [*IMPURE, *PURE])
     for (body, reason), result in zip(IMPURE.items(), results, strict=False):
         assert reason in " ".join(result.reads.impure), (body, result)
@@ -87,9 +87,11 @@ def test_what_no_digest_has_is_impure(tmp_path: Path) -> None:
         assert result.reads.impure == (), body
 
 
-def test_providers_of_puppet_that_look_for_programs(tmp_path: Path) -> None:
-    # A module's provider: the compile loads Puppet's type, whose providers look for programs and
-    # ask Facter when they are loaded. What a module's own provider reads counts.
+def test_only_reads_of_a_modules_provider_count_and_not_those_of_puppets_providers(
+    tmp_path: Path,
+) -> None:
+    # The compile loads Puppet's type, whose providers search for programs and ask Facter when they
+    # are loaded. Only the reads of the module's provider count.
     provider = "Puppet::Type.type(:package).provide(:own) { %s }\n"
     files = {
         "modules/m/lib/puppet/provider/package/own.rb": provider % "require 'pty'",
@@ -104,7 +106,7 @@ def test_providers_of_puppet_that_look_for_programs(tmp_path: Path) -> None:
         assert "modules/m/lib/puppet/provider/package/own.rb" in result.reads.files
 
 
-def test_a_template_reads_a_node_document_and_an_escaped_end(tmp_path: Path) -> None:
+def test_a_template_with_a_node_document_and_an_escaped_end_compiles(tmp_path: Path) -> None:
     templates = {
         "a": "<%= scope.compiler.node.to_data_hash.size %>",
         "b": "<% x = '%%>'; y = @zone %><%= y %>",
@@ -127,7 +129,9 @@ def test_a_template_reads_a_node_document_and_an_escaped_end(tmp_path: Path) -> 
         (RawReads(parameters=("my_zone",)), {}, {"my.zone": 2}),
     ],
 )
-def test_facts_that_differ(reads: RawReads, before: dict[str, int], after: dict[str, int]) -> None:
+def test_a_changed_fact_changes_the_digest_of_reads(
+    reads: RawReads, before: dict[str, int], after: dict[str, int]
+) -> None:
     index = ReleaseIndex({}, lambda _: b"")
     first = CompileRequest(node="n", facts=before)
     read_set = ReadSet.of(reads, first, index)

@@ -1,4 +1,4 @@
-"""The canonical form of a catalog: what PuppetDB would store, in one order, and no secret."""
+"""The canonical form of a catalog has what PuppetDB would store, sorted and without secrets."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def ends(edge: CatalogEdge) -> str:
     return f"{source} {edge.relationship} {edge.target_type}[{target}]"
 
 
-def test_equal_catalogs_have_equal_bytes_whatever_their_order() -> None:
+def test_equal_catalogs_in_any_order_have_equal_bytes() -> None:
     one = resource("File", "/a", tags=["web", "a"], parameters={"mode": "0644", "tag": ["x", "b"]})
     two = resource("Notify", "n", parameters={"before": ["File[/a]"]})
     edges = [{"source": "Class[main]", "target": "File[/a]"}] * 2
@@ -38,7 +38,7 @@ def test_equal_catalogs_have_equal_bytes_whatever_their_order() -> None:
     assert CanonicalCatalog.parse(found.to_bytes(), where="catalog") == found
 
 
-def test_relationships_are_edges_from_the_first_resource_to_the_next_by_title() -> None:
+def test_relationships_become_edges_between_resources_by_title() -> None:
     path = {"path": "/etc/web.conf", "before": ["Service[web]"], "subscribe": "Package[web]"}
     found = catalog(
         resource("File", "conf", aliases=["/etc/web.conf"], parameters=path),
@@ -99,18 +99,18 @@ def test_a_file_is_relative_to_its_release() -> None:
         {"edges": [{"source_type": "A", "relationship": "likes"}]},
     ],
 )
-def test_what_another_node_sends_is_checked(damage: dict[str, Any]) -> None:
+def test_a_damaged_catalog_of_another_node_is_refused(damage: dict[str, Any]) -> None:
     sent = {**json.loads(catalog(resource("File", "/a")).to_bytes()), **damage}
     with pytest.raises(InvalidInputError):
         CanonicalCatalog.parse(json.dumps(sent).encode(), where="catalog")
 
 
-def test_what_is_not_a_catalog_is_refused() -> None:
+def test_a_document_that_is_not_a_catalog_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="not a catalog of Puppet"):
         CanonicalCatalog.of({"resources": [{"title": "x"}]})
 
 
-def test_a_mark_of_a_placeholder_stays_if_it_is_a_digest() -> None:
+def test_only_a_digest_is_kept_as_the_mark_of_a_placeholder() -> None:
     secret = {"__ptype": "Sensitive", "mark": "0a" * 16, "__pvalue": "CANARY"}
     forged = {"__ptype": "Deferred", "mark": "CANARY"}
     found = catalog(

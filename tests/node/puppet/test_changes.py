@@ -1,4 +1,4 @@
-"""What a run with noop would have changed: which events count, and what their marks tell."""
+"""The changes that a noop run predicts: which events count, and what their marks cover."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def marks(raw: dict[str, Any], key: bytes = KEY) -> list[str]:
     return [one.mark for one in foreseen(raw, release="r", key=key).changes]
 
 
-def test_only_what_would_change_counts_and_no_value_is_told() -> None:
+def test_predicted_changes_cover_noop_events_only_and_have_no_values() -> None:
     raw = report(
         b=[event("0644", "0600"), event("a", "b", status="success", name="owner")],
         a=[event(None, ["secret"], name="content")],
@@ -52,7 +52,7 @@ def test_only_what_would_change_counts_and_no_value_is_told() -> None:
     assert PredictedChanges.from_dict(json.loads(text)) == found
 
 
-def test_a_mark_is_over_resource_property_and_both_values_and_the_key() -> None:
+def test_a_mark_covers_resource_property_both_values_and_the_key() -> None:
     first = marks(report(a=[event("0644", "0600")]))
     assert marks(report(a=[event("0644", "0600")])) == first
     others = [
@@ -67,7 +67,7 @@ def test_a_mark_is_over_resource_property_and_both_values_and_the_key() -> None:
     assert len({str(one) for one in [first, *others]}) == 8
 
 
-def test_too_many_are_counted_and_not_told() -> None:
+def test_too_many_changes_are_counted_but_not_listed() -> None:
     many = {f"f{number}": [event("a", "b")] for number in range(MAX_CHANGES + 1)}
     found = foreseen(report(**many), release="r", key=KEY)
     assert (found.total, found.changes, found.whole) == (MAX_CHANGES + 1, (), False)
@@ -75,7 +75,7 @@ def test_too_many_are_counted_and_not_told() -> None:
     assert foreseen(report(**long), release="r", key=KEY).changes == ()
 
 
-def test_what_two_runs_would_change_is_told_once() -> None:
+def test_the_changes_of_two_runs_are_listed_once() -> None:
     one = foreseen(report(a=[event("a", "b")]), release="r1", key=KEY)
     two = foreseen(report(a=[event("a", "b")], b=[event("a", "b")]), release="r2", key=KEY)
     assert together(None, one) == one
@@ -85,11 +85,11 @@ def test_what_two_runs_would_change_is_told_once() -> None:
     most = foreseen(report(**many), release="r1", key=KEY)
     assert most.whole
     both = together(most, one)
-    assert (both.total, both.changes) == (MAX_CHANGES + 1, ()), "as if one had told too many"
+    assert (both.total, both.changes) == (MAX_CHANGES + 1, ()), "as with one run that has too many"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "raw",
     [
         {"release": "r", "total": 0, "changes": [["File", "/a", "mode", "00"]]},
         {"release": "r", "total": 1, "changes": [["File", "/a", "mode", "00"]]},
@@ -101,14 +101,14 @@ def test_what_two_runs_would_change_is_told_once() -> None:
         {"release": "r", "total": 5000, "changes": [["F", "/a", "m", "0" * 32]] * 1001},
     ],
 )
-def test_what_a_node_says_is_read_strictly(told: dict[str, Any]) -> None:
+def test_invalid_changes_of_a_node_are_refused(raw: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="changes"):
-        PredictedChanges.from_dict(told)
+        PredictedChanges.from_dict(raw)
 
 
-def test_what_is_told_is_fit_to_be_shown() -> None:
-    told = {"release": "r", "total": 1, "changes": [["File", "a\x1b[2J\nb", "m", "0" * 32]]}
-    (found,) = PredictedChanges.from_dict(told).changes
+def test_control_characters_in_titles_are_escaped() -> None:
+    raw = {"release": "r", "total": 1, "changes": [["File", "a\x1b[2J\nb", "m", "0" * 32]]}
+    (found,) = PredictedChanges.from_dict(raw).changes
     assert found == PropertyChange(
         type="File", title="a\\x1b[2J\\x0ab", property="m", mark="0" * 32
     )

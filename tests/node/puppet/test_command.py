@@ -1,4 +1,4 @@
-"""Options for Puppet that a user adds: none takes the run out of our hands."""
+"""Options for Puppet that a user adds: localpuppet refuses those that it sets itself."""
 
 import pytest
 
@@ -23,13 +23,13 @@ from localpuppet.node.puppet.command import check_extra, error_lines
         "-e",
     ],
 )
-def test_whose_catalog_it_is_is_not_for_options_to_say(word: str) -> None:
+def test_options_that_localpuppet_sets_itself_are_refused(word: str) -> None:
     with pytest.raises(InvalidInputError, match="localpuppet sets it itself"):
         check_extra([word])
 
 
 @pytest.mark.parametrize("word", ["--show_diff", "--trace", "-dv", "--ordering=title-hash"])
-def test_other_options_are_taken(word: str) -> None:
+def test_other_options_are_accepted(word: str) -> None:
     check_extra([word])
 
 
@@ -43,5 +43,5 @@ def test_other_options_are_taken(word: str) -> None:
         ("/usr/lib/ruby/x.rb:1: warning: Error is deprecated", False),
     ],
 )
-def test_an_error_is_a_line_of_that_severity_that_ended_something(line: str, counts: bool) -> None:
+def test_only_error_lines_that_end_a_run_count_as_errors(line: str, counts: bool) -> None:
     assert error_lines(f"before\n{line}\nafter\n".encode()) == ([line] if counts else [])

@@ -1,4 +1,4 @@
-"""Compiled Ruby, kept from run to run: used where nothing changed, and never otherwise."""
+"""Compiled Ruby that localpuppet keeps between runs: Ruby loads it only for unchanged files."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from tests.rigs.node import PATIENCE, Node
 
 pytestmark = pytest.mark.puppet
 
-# Loads each file of a library from each pack that is named, and says what that came to.
+# Loads each file of a library from each named pack, and prints the results.
 DRIVER = """
 require ENV['COMPILED_RUBY']
 $LOAD_PATH.unshift(ENV['LIBRARY'])
@@ -41,7 +41,7 @@ end
 
 
 class Library:
-    """Three files of Ruby, and packs of them."""
+    """Three Ruby files and their packs."""
 
     def __init__(self, top: Path) -> None:
         self.top = top
@@ -52,7 +52,7 @@ class Library:
             (self.files / f"f{number}.rb").write_text(f"$value = {number}\n")
 
     def load(self, *directories: Path, flags: tuple[str, ...] = ()) -> list[str]:
-        """Return for each directory how many files came from its pack, and what all files said."""
+        """Return a line for each directory: the number of files from its pack, and all values."""
         done = subprocess.run(
             ["ruby", *flags, "-e", DRIVER, *map(str, directories or (self.pack.parent,))],
             env={
@@ -74,7 +74,7 @@ class Library:
         )
 
     def warm(self) -> None:
-        """Make the pack, as a run and what comes after it do."""
+        """Make the pack, as a run and its follow-up process do."""
         assert self.load() == ["0 0 1 2"]
         self.compile()
         assert self.load() == ["3 0 1 2"]
@@ -87,22 +87,22 @@ def library(tmp_path: Path) -> Library:
     return made
 
 
-def test_a_file_that_is_another_is_read(library: Library) -> None:
+def test_a_changed_file_is_read_from_its_source(library: Library) -> None:
     file = library.files / "f1.rb"
     before = file.stat()
     file.write_text("$value = 9\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert library.load() == ["2 0 9 2"], "of the same size and time"
+    assert library.load() == ["2 0 9 2"], "same size and time, other content"
     shutil.copy2(library.files / "f0.rb", library.files / "new")
     (library.files / "new").rename(library.files / "f0.rb")
-    assert library.load() == ["1 0 9 2"], "of the same content, even"
+    assert library.load() == ["1 0 9 2"], "same content, other inode"
     assert (library.pack.parent / "wanted").read_text().count("\n") == 2
     library.compile()
     assert library.load() == ["3 0 9 2"]
     assert not (library.pack.parent / "wanted").exists()
 
 
-def test_what_cannot_be_compiled_is_not_wanted_for_ever(library: Library) -> None:
+def test_files_that_cannot_be_compiled_are_not_requested_again(library: Library) -> None:
     (library.files / "f0.rb").write_text("$value = 7 # " + "x" * 3 * 1024 * 1024 + "\n")
     (library.files / "f1.rb").unlink()
     assert library.load() == ["1 7 2"]
@@ -112,7 +112,9 @@ def test_what_cannot_be_compiled_is_not_wanted_for_ever(library: Library) -> Non
 
 
 @pytest.mark.parametrize("flags", [("-w",), ("--enable=frozen-string-literal",)])
-def test_it_is_not_for_other_options_of_ruby(library: Library, flags: tuple[str, ...]) -> None:
+def test_the_pack_is_not_used_with_other_options_of_ruby(
+    library: Library, flags: tuple[str, ...]
+) -> None:
     assert library.load(flags=flags) == ["0 0 1 2"]
 
 
@@ -127,7 +129,7 @@ def _in_place_of(pack: Path, make: Callable[[Path], object]) -> None:
 
 
 FOREIGN: dict[str, Callable[[Path], object]] = {
-    "another's": lambda pack: os.chown(pack, 1, 1),
+    "of another user": lambda pack: os.chown(pack, 1, 1),
     "readable for others": lambda pack: pack.chmod(0o644),
     "a link": lambda pack: _in_place_of(pack, lambda at: at.symlink_to("elsewhere")),
     "a pipe": lambda pack: _in_place_of(pack, os.mkfifo),
@@ -143,7 +145,7 @@ def test_a_foreign_pack_is_never_loaded(library: Library, made: str) -> None:
     assert library.load() == ["0 0 1 2"]
 
 
-def test_a_damaged_pack_gives_what_was_written_or_nothing(library: Library) -> None:
+def test_a_file_from_a_damaged_pack_is_correct_or_read_from_its_source(library: Library) -> None:
     good = library.pack.read_bytes()
     dice = random.Random(17)  # noqa: S311 # the same damage each time
     directories = []
@@ -170,10 +172,10 @@ def test_a_damaged_pack_gives_what_was_written_or_nothing(library: Library) -> N
     taken = [int(line.partition(" ")[0]) for line in found]
     assert len(taken) == 600
     assert min(taken) == 0
-    assert 2 in taken, "what is damaged in one file leaves the others"
+    assert 2 in taken, "damage to one file does not affect the others"
 
 
-def test_what_a_killed_one_left_is_taken_away(library: Library) -> None:
+def test_files_of_a_killed_process_are_removed(library: Library) -> None:
     cache = library.pack.parent
     for name in ("pack.123", "wanted.123"):
         (cache / name).write_text("half")
@@ -184,14 +186,14 @@ def test_what_a_killed_one_left_is_taken_away(library: Library) -> None:
     assert library.load() == ["3 3 1 2"]
 
 
-def test_where_it_cannot_be_kept_all_is_read(tmp_path: Path) -> None:
+def test_without_a_cache_directory_all_files_are_read_from_their_sources(tmp_path: Path) -> None:
     library = Library(tmp_path)
     (tmp_path / "cache").write_text("a file in the way")
     assert library.load() == ["0 0 1 2"]
 
 
 def features(node: Node, *start: Path) -> list[str]:
-    """Return what Ruby has loaded at the end of an apply, in order."""
+    """Return the files that Ruby has loaded at the end of an apply, in order."""
     shutil.rmtree(node.root / "v", ignore_errors=True)
     end = node.write("end.rb", "at_exit { STDOUT.puts($LOADED_FEATURES.map { |f| 'F ' + f }) }\n")
     options = " ".join(f"-r{file}" for file in (end, *start))
@@ -216,14 +218,14 @@ def features(node: Node, *start: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith("F ")]
 
 
-def test_ruby_has_loaded_the_same_files_in_the_same_order(node: Node) -> None:
+def test_ruby_loads_the_same_files_in_the_same_order_with_the_feature_index(node: Node) -> None:
     index = shared_file("feature_index.rb")
     assert [name for name in features(node, index) if name != f"F {index}"] == features(node)
 
 
 @pytest.fixture
 def unprepared(node: Node) -> Node:
-    """A node that has nothing compiled yet."""
+    """A node without compiled Ruby."""
     shutil.rmtree(node.compiled)
     return node
 
@@ -237,27 +239,31 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("code", with_sample(TROUBLE, "good", "fails"))
-def test_a_run_says_the_same(unprepared: Node, code: str) -> None:
+def test_a_run_with_compiled_ruby_has_the_same_output_and_result(
+    unprepared: Node, code: str
+) -> None:
     node = unprepared
     node.app(TROUBLE[code])
 
-    def said() -> tuple[int, list[str], str]:
+    def apply() -> tuple[int, list[str], str]:
         done = node.run("apply", "--", "--trace")
         lines = [line for line in done.out.splitlines() if not line.startswith("#")]
-        # Facter takes facts in the order in which Ruby happens to list constants.
+        # Facter resolves facts in the order in which Ruby lists constants.
         untimed = sorted(line for line in lines if " seconds" not in line)
         return done.code, untimed, node.status()["state"]
 
-    first = said()
+    first = apply()
     node.wait_until(node.has_compiled)
     made = (node.compiled / "pack").stat()
-    assert said() == first
+    assert apply() == first
     assert (made.st_mode & 0o777, node.compiled.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert node.has_compiled(), "nothing was missed"
+    assert node.has_compiled(), "no file is missing"
     assert (node.compiled / "pack").stat().st_ino == made.st_ino
 
 
-def test_a_module_sees_nothing_of_it_and_is_not_kept(unprepared: Node) -> None:
+def test_modules_do_not_see_the_variables_and_their_code_is_not_in_the_pack(
+    unprepared: Node,
+) -> None:
     node = unprepared
     node.app("notice(app::seen())")
     function = node.write(
@@ -273,12 +279,12 @@ def test_a_module_sees_nothing_of_it_and_is_not_kept(unprepared: Node) -> None:
     done = node.run("apply")
     assert done.code == 0, done.out + done.err
     node.wait_until(node.has_compiled)
-    assert "Class[App]): \n" in done.out + "\n", "the environment is the caller's"
+    assert "Class[App]): \n" in done.out + "\n", "the environment is that of the caller"
     assert str(function.parent.parent.parent).encode() not in (node.compiled / "pack").read_bytes()
 
 
 @pytest.mark.parametrize("command", ["check --parse", "lookup app::msg"])
-def test_a_command_that_reads_code_takes_it_and_writes_nothing(node: Node, command: str) -> None:
+def test_commands_that_compile_use_the_pack_and_do_not_change_it(node: Node, command: str) -> None:
     node.app("notify { 'hello': }")
     before = (node.compiled / "pack").stat().st_ino
     trace = node.root / "trace"
@@ -290,14 +296,14 @@ def test_a_command_that_reads_code_takes_it_and_writes_nothing(node: Node, comma
     assert (node.compiled / "pack").stat().st_ino == before
 
 
-def test_a_site_may_have_none_of_it(unprepared: Node) -> None:
+def test_a_setting_disables_compiled_ruby(unprepared: Node) -> None:
     unprepared.settings(puppet={"compiled_ruby": False})
     unprepared.app("notify { 'hello': }")
     assert unprepared.run("apply").code == 0
     assert not unprepared.compiled.exists()
 
 
-def test_a_disk_that_is_nearly_full_is_left_alone(unprepared: Node) -> None:
+def test_no_pack_is_written_to_a_nearly_full_disk(unprepared: Node) -> None:
     small = unprepared.root / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m,mode=700", "x", small], check=True)
@@ -310,7 +316,7 @@ def test_a_disk_that_is_nearly_full_is_left_alone(unprepared: Node) -> None:
         subprocess.run(["umount", "-l", small], check=True)
 
 
-def test_puppet_that_is_killed_leaves_it_as_it_was(unprepared: Node) -> None:
+def test_a_killed_puppet_leaves_no_pack(unprepared: Node) -> None:
     node = unprepared
     node.app("exec { '/bin/sleep 60': }")
     process = node.start("apply")

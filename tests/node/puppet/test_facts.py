@@ -1,4 +1,4 @@
-"""The facts of a run, as Puppet leaves them, with the corpus of bad ones."""
+"""The facts of a run as Puppet writes them, with the corpus of bad ones."""
 
 import json
 import re
@@ -21,13 +21,13 @@ MINE = [case for case in CASES if case["kind"] == "facts_doc"]
 def content(case: dict[str, Any]) -> bytes:
     text = str(case["input"])
     if case.get("encoding") == "python":
-        text = eval(text)  # noqa: S307 - our own data file
+        text = eval(text)  # noqa: S307 - a file of this repository
     return b'{"name": "web01.example.com", "values": ' + text.encode() + b"}"
 
 
 @pytest.mark.parametrize("case", MINE, ids=lambda case: case["id"])
-def test_corpus(case: dict[str, Any]) -> None:
-    """tests/fleet/inventory/test_facts.py makes entries of the accepted cases."""
+def test_each_case_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
+    """tests/fleet/inventory/test_facts.py makes entries from the accepted cases."""
     if case["expect"] == "reject":
         with pytest.raises(InvalidInputError) as caught:
             parse_facts(content(case), where="facts")
@@ -42,7 +42,7 @@ def test_every_case_of_the_corpus_is_used() -> None:
     assert len(MINE) == 4
 
 
-def test_a_run_without_facts_is_told_from_one_with_bad_ones(tmp_path: Path) -> None:
+def test_missing_facts_and_bad_facts_are_different_errors(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="wrote no facts"):
         read_facts(tmp_path)
     file = tmp_path / CLIENT_DATA / "facts" / "web01.json"

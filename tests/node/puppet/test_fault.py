@@ -1,4 +1,4 @@
-"""What of Puppet's messages leaves a node: a corpus of real ones, and attempts to smuggle."""
+"""The parts of Puppet's messages that leave a node: real messages, and attempts to leak values."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.node.puppet.fault import MAX_ERROR, FailureCause, normalized
 
-# From runs of Puppet 7.23, each of a manifest with one mistake in it.
+# From runs of Puppet 7.23, each with one error in the manifest.
 CORPUS = json.loads((Path(__file__).parents[2] / "data/puppet-errors.json").read_text())
 
 
@@ -21,14 +21,14 @@ def fault_of(case: dict[str, Any]) -> FailureCause | None:
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=[case["name"] for case in CORPUS])
-def test_a_message_is_told_without_what_differs(case: dict[str, Any]) -> None:
+def test_the_failure_cause_of_a_message_has_no_values(case: dict[str, Any]) -> None:
     fault = fault_of(case)
     assert fault is not None
     assert fault.to_dict() == case["fault"]
     assert "hunter2" not in json.dumps(fault.to_dict())
 
 
-def test_the_same_mistake_on_many_nodes_is_one() -> None:
+def test_the_same_error_on_many_nodes_has_one_failure_cause() -> None:
     text = (
         "Evaluation Error: Error while evaluating a Function Call, Could not find class ::{0} for"
         " {1} (file: /var/lib/localpuppet/store/{2}/site/web/manifests/init.pp, line: 7, column: 3)"
@@ -43,7 +43,7 @@ def test_the_same_mistake_on_many_nodes_is_one() -> None:
     }
 
 
-def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
+def test_an_error_in_a_defined_type_has_one_failure_cause_for_all_its_users() -> None:
     text = (
         "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
         " while evaluating a Function Call, Could not find class ::{0} for {0} (file:"
@@ -56,7 +56,7 @@ def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
     }
 
 
-def test_the_place_of_what_is_declared_twice_is_where_it_cannot_be() -> None:
+def test_the_place_of_a_duplicate_declaration_is_the_second_declaration() -> None:
     fault = FailureCause.of_message(
         "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
         " while evaluating a Resource Statement, Duplicate declaration: User[deploy] is already"
@@ -77,14 +77,14 @@ def test_the_place_of_what_is_declared_twice_is_where_it_cannot_be() -> None:
         "Nov 22 10:00:00 web02 shop[991]: shop: bind() failed (98: Address already in use)",
     ],
 )
-def test_a_service_that_does_not_start_is_one_mistake_whatever_its_journal_says(
+def test_a_service_that_does_not_start_has_one_failure_cause_for_any_journal(
     journal: str,
 ) -> None:
     message = f"Systemd start for shop failed!\njournalctl log for shop:\n{journal}\n"
     assert normalized(message) == "Systemd start for … failed!"
 
 
-def test_of_what_apt_prints_only_its_errors_are_looked_at() -> None:
+def test_only_error_lines_of_apt_count() -> None:
     packages = "\n".join(f"  libshop{number} using the latest" for number in range(500))
     executed = "Execution of '/usr/bin/apt-get -q -y install shop' returned 100: "
     missing = f"{executed}Reading package lists...\nThe following:\n{packages}\n"
@@ -119,11 +119,13 @@ def test_of_what_apt_prints_only_its_errors_are_looked_at() -> None:
         "(file: /etc/{}, line: 3, column: 1)",
     ],
 )
-def test_a_word_that_is_not_puppets_never_leaves(text: str, secret: str) -> None:
+def test_a_word_that_is_not_part_of_puppets_messages_never_leaves_the_node(
+    text: str, secret: str
+) -> None:
     assert secret.strip("(),") not in normalized(text.replace("{}", secret))
 
 
-def test_titles_and_places_that_are_more_than_names_are_left_out() -> None:
+def test_titles_and_places_that_are_not_plain_names_are_left_out() -> None:
     status = {"resource": "Exec[curl -u me:s3cret]", "file": "/a/b c.pp", "line": 3}
     assert FailureCause.of_resource(status, "x") == FailureCause(error="…", resource="Exec[…]")
     status = {"resource": "File[/etc/motd]", "file": "/a/site.pp", "line": None}
@@ -133,7 +135,7 @@ def test_titles_and_places_that_are_more_than_names_are_left_out() -> None:
     assert FailureCause.of_resource({}, "") == FailureCause(error="")
 
 
-def test_a_message_of_any_length_is_short() -> None:
+def test_a_failure_cause_is_short_for_a_message_of_any_length() -> None:
     assert len(normalized("could not find " * 100_000)) == MAX_ERROR
     assert len(normalized("'\"`([{" * 100_000)) <= MAX_ERROR
     assert FailureCause.of_message("  ") is None

@@ -5,7 +5,7 @@ from pathlib import Path
 from localpuppet.node.puppet.installation import ruby_state
 
 
-def test_another_ruby_or_another_version_of_a_gem_is_another_state(tmp_path: Path) -> None:
+def test_the_state_changes_with_the_ruby_and_with_the_version_of_a_gem(tmp_path: Path) -> None:
     ruby, gems = tmp_path / "ruby3.1", tmp_path / "gems"
     ruby.write_text("3.1")
     specifications = gems / "3.1.0/specifications"

@@ -1,4 +1,4 @@
-"""How a run's Puppet is started: warm where that can be had, cold otherwise, and never twice."""
+"""Starting Puppet for a run: warm if possible, otherwise cold, and never twice."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ RUN = PuppetLaunch(
 
 
 class FakeForkServer:
-    """A `ForkServer` that makes a child, or says why not."""
+    """A `ForkServer` that makes a child, or raises an error."""
 
     def __init__(self, problem: Exception | None = None) -> None:
         self.problem = problem
@@ -61,7 +61,7 @@ def processes(cold: list[Started]) -> FakeProcesses:
     return made
 
 
-def test_a_run_starts_warm_with_what_a_cold_one_has_once_it_runs(
+def test_a_warm_start_gets_the_arguments_and_environment_of_a_cold_one(
     processes: FakeProcesses, cold: list[Started]
 ) -> None:
     server = FakeForkServer()
@@ -78,7 +78,7 @@ def test_a_run_starts_warm_with_what_a_cold_one_has_once_it_runs(
     assert server.asked == [(request, Path("/"), 0, "localpuppet-1")]
 
 
-def test_what_cannot_be_warm_starts_cold_and_says_why(
+def test_if_a_warm_start_is_impossible_puppet_starts_cold_with_a_reason(
     processes: FakeProcesses, cold: list[Started]
 ) -> None:
     server = FakeForkServer(UnavailableError("is not there", where="the fork server"))
@@ -88,7 +88,7 @@ def test_what_cannot_be_warm_starts_cold_and_says_why(
     assert cold[0].env["RUBYOPT"] == "--x -r/lean.rb"
 
 
-def test_a_child_that_may_live_is_not_run_again(
+def test_puppet_is_not_started_again_if_a_warm_child_may_be_alive(
     processes: FakeProcesses, cold: list[Started]
 ) -> None:
     server = FakeForkServer(StateError("does not end after SIGKILL"))
@@ -97,7 +97,9 @@ def test_a_child_that_may_live_is_not_run_again(
     assert cold == []
 
 
-def test_a_node_without_a_server_says_nothing_of_one(processes: FakeProcesses) -> None:
+def test_a_node_without_a_fork_server_has_no_reason_for_a_cold_start(
+    processes: FakeProcesses,
+) -> None:
     launched = launch(RUN, processes=processes, lean=LEAN, fork_server=None)
     assert (launched.warm, launched.cold_reason) == (False, "")
 
@@ -114,9 +116,9 @@ def _command(lean: LeanStart, script: str) -> tuple[list[str], dict[str, str]]:
     )
 
 
-def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() -> None:
+def test_the_server_is_the_puppet_command_with_the_fork_file_after_the_lean_start() -> None:
     command, env = _command(LEAN, "/fork.rb")
-    assert command == [PUPPET, "--version"], "harmless where Ruby does not load our file"
+    assert command == [PUPPET, "--version"], "harmless if Ruby does not load the fork file"
     assert env["RUBYOPT"] == "--x -r/lean.rb -r/fork.rb"
     assert env["LOCALPUPPET_FORK_SERVER"] == (
         '["/s", "/usr/bin/puppet", "/ruby/pack",'
@@ -132,6 +134,6 @@ def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() 
         (LeanStart(flags=("--x",), file=Path("/a b/lean.rb")), "/fork.rb"),
     ],
 )
-def test_there_is_no_server_where_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
+def test_no_server_is_started_if_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
     with pytest.raises(UnavailableError, match="RUBYOPT"):
         _command(lean, script)

@@ -1,4 +1,4 @@
-"""The lean start of Ruby, with the real Puppet: what processes that a module starts get from us."""
+"""The lean start of Ruby with the real Puppet: what processes that a module starts inherit."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ STARTS = {
 
 @pytest.fixture
 def daemon(node: Node) -> Iterator[Path]:
-    """Yield the file in which a daemon's process id is; end the daemon."""
+    """Yield the file with the process id of a daemon, and end the daemon."""
     file = node.root / "daemon"
     yield file
     if file.exists():
@@ -28,7 +28,7 @@ def daemon(node: Node) -> Iterator[Path]:
 
 
 def module(node: Node, start: str, file: Path, then: str = "") -> None:
-    """Make an app whose function, written in Ruby, starts a daemon."""
+    """Make an app with a Ruby function that starts a daemon."""
     node.app(f"app::daemon()\n{then}")
     node.write(
         "modules/app/trunk/app/lib/puppet/functions/app/daemon.rb",
@@ -49,14 +49,16 @@ def open_files(pid: int) -> set[str]:
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_what_a_module_starts_has_not_the_lock(node: Node, daemon: Path, start: str) -> None:
+def test_processes_that_a_module_starts_do_not_inherit_the_lock(
+    node: Node, daemon: Path, start: str
+) -> None:
     module(node, STARTS[start], daemon)
     done = node.run("apply")
     assert done.code == 0, done.err + done.out
     assert not [name for name in open_files(int(daemon.read_text())) if "/var/lock" in name]
 
 
-def test_a_daemon_does_not_keep_a_node_busy_whose_supervisor_was_killed(
+def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     node: Node, daemon: Path
 ) -> None:
     module(node, STARTS["spawn"], daemon, "exec { '/bin/sleep 3': }")
@@ -67,16 +69,16 @@ def test_a_daemon_does_not_keep_a_node_busy_whose_supervisor_was_killed(
     node.finish(process)
     puppet = Path(f"/proc/{record['puppet']['pid']}")
     assert str(node.state / "lock") in open_files(record["puppet"]["pid"])
-    assert node.run("apply").code == 75, "Puppet lives, and so its lock"
+    assert node.run("apply").code == 75, "Puppet is alive and has the lock"
     node.wait_until(lambda: not puppet.exists())
-    assert open_files(int(daemon.read_text())), "the daemon lives"
+    assert open_files(int(daemon.read_text())), "the daemon is alive"
     assert node.run("status").code == 1
     node.app("notify { 'healed': }")
     done = node.run("apply")
     assert done.code == 0, done.err
 
 
-def test_puppets_own_children_see_nothing_of_it(node: Node, tmp_path: Path) -> None:
+def test_children_of_puppet_do_not_inherit_the_variable(node: Node, tmp_path: Path) -> None:
     node.app(f"exec {{ '/usr/bin/env > {tmp_path}/env': path => '/bin', provider => shell }}")
     assert node.run("apply").code == 0
     assert "LOCALPUPPET_LOCK" not in (tmp_path / "env").read_text()
@@ -111,13 +113,13 @@ puts "version #{Facter.value('augeas')['version']}"
 
 
 @pytest.mark.puppet
-def test_facter_learns_the_version_of_augeas_without_having_all_lenses_read() -> None:
-    said = []
+def test_facter_reads_the_version_of_augeas_without_loading_all_lenses() -> None:
+    outputs = []
     for options in ([], [f"-r{REPOSITORY}/localpuppet/base/share/lean_start.rb"]):
         command = ["/usr/bin/ruby", *options, "-e", AUGEAS]
         done = subprocess.run(command, capture_output=True, check=True)
-        said.append(done.stdout.decode().splitlines())
-    assert said[0][0] == "flags 0", "Facter's own way"
-    assert said[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
-    assert said[0][1] == said[1][1]
-    assert said[0][1].startswith("version 1.")
+        outputs.append(done.stdout.decode().splitlines())
+    assert outputs[0][0] == "flags 0", "without the lean start"
+    assert outputs[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
+    assert outputs[0][1] == outputs[1][1]
+    assert outputs[0][1].startswith("version 1.")

@@ -1,4 +1,4 @@
-"""Which lines of Puppet's output are the contents of files."""
+"""Lines of Puppet's output that show the contents of files."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ Info: after
 more of that""".splitlines()
 
 
-def test_a_diff_is_left_out_and_nothing_else() -> None:
+def test_only_a_diff_is_left_out() -> None:
     assert list(Diffs().without(UNIFIED)) == [
         "Notice: before",
         f"Notice: {SOURCE}: ",
@@ -36,7 +36,7 @@ def test_a_diff_is_left_out_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "first", ["Notice: secret   | Notice: other", "< secret", "1c1", "Notice: x: --- secret", ""]
 )
-def test_a_diff_of_a_format_of_its_own_ends_with_its_own_resource(first: str) -> None:
+def test_a_diff_in_an_unknown_format_ends_at_the_next_line_of_its_resource(first: str) -> None:
     lines = [
         f"Info: {SOURCE}: ",
         first,
@@ -49,7 +49,7 @@ def test_a_diff_of_a_format_of_its_own_ends_with_its_own_resource(first: str) ->
     assert list(Diffs().without(lines)) == [lines[0], *lines[-2:]]
 
 
-def test_a_provider_that_shows_a_diff() -> None:
+def test_a_diff_of_a_provider_is_left_out() -> None:
     lines = [
         "Notice: Augeas[x](provider=augeas): ",
         "--- /etc/hosts",
@@ -60,12 +60,12 @@ def test_a_provider_that_shows_a_diff() -> None:
 
 
 @pytest.mark.parametrize("line", ["Notice: ", "Notice: members:", "Error: a: b: ", "# puppet x: "])
-def test_a_message_that_only_looks_so_hides_nothing(line: str) -> None:
+def test_an_empty_message_that_is_not_the_head_of_a_diff_hides_no_line(line: str) -> None:
     assert list(Diffs().without([line, "x", "Notice: y"])) == [line, "x", "Notice: y"]
 
 
-def test_what_puppet_itself_prints(node: Node, tmp_path: Path) -> None:
-    """Puppet's own form of a diff, as it is today."""
+def test_a_diff_of_the_real_puppet_is_left_out(node: Node, tmp_path: Path) -> None:
+    """The current format of Puppet's diffs."""
     file = tmp_path / "file"
     file.write_text("old secret\nNotice: old secret\n")
     node.app(f"file {{ '{file}': content => \"new secret\\nNotice: new secret\\n\" }}")
@@ -73,6 +73,6 @@ def test_what_puppet_itself_prints(node: Node, tmp_path: Path) -> None:
     assert "new secret" in done.out, done.err
     log = next(node.state.glob("runs/*/log")).read_text()
     assert "old secret" in log
-    told = "\n".join(Diffs().without(log.splitlines()))
-    assert "secret" not in told
-    assert "content changed" in told
+    shown = "\n".join(Diffs().without(log.splitlines()))
+    assert "secret" not in shown
+    assert "content changed" in shown

@@ -1,4 +1,4 @@
-"""Puppet's own report: what of it is taken."""
+"""The parts of Puppet's report that localpuppet uses."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ def raw(**more: Any) -> dict[str, Any]:
     return {"status": "changed", "time": WHEN, "metrics": {}, "resource_statuses": {}, **more}
 
 
-def test_a_correction_is_told_apart_from_a_change() -> None:
+def test_a_corrective_change_is_distinguished_from_an_intentional_one() -> None:
     assert PuppetReport.from_dict(raw(corrective_change=True)).corrective_change
     assert not PuppetReport.from_dict(raw(corrective_change=False)).corrective_change
     assert not PuppetReport.from_dict(raw()).corrective_change
 
 
-def test_the_resource_that_failed_first_is_the_fault() -> None:
+def test_the_first_failed_resource_is_the_failure_cause() -> None:
     event = {"status": "failure", "message": "'/bin/x s3cret' returned 1 instead of one of [0]"}
     late = {"resource": "Exec[b]", "failed": True, "time": "2026-11-20T14:03:14Z", "events": []}
     early = {"resource": "Exec[a]", "failed": True, "time": WHEN, "events": [event]}
@@ -33,7 +33,7 @@ def test_the_resource_that_failed_first_is_the_fault() -> None:
     assert PuppetReport.from_dict(raw(resource_statuses={"3": fine})).failure_cause is None
 
 
-def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_it() -> None:
+def test_the_cause_of_a_failure_without_an_event_is_the_error_in_the_log() -> None:
     status = {"resource": "Package[shop]", "failed": True, "time": WHEN, "events": []}
     status["containment_path"] = ["Stage[main]", "Shop", "Package[shop]"]
     logs = [
@@ -47,6 +47,6 @@ def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_i
 
 
 @pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])
-def test_what_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_document_that_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         PuppetReport.from_dict(wrong)

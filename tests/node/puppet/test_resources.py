@@ -1,4 +1,4 @@
-"""What a report says of each resource."""
+"""The results of resources in a report."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_the_result_of_a_resource(more: dict[str, Any], result: ResourceResult) 
     assert found.place == "web/manifests/init.pp:3"
 
 
-def test_resources_stand_in_their_order_and_the_slowest_first() -> None:
+def test_resources_are_sorted_by_time_and_slowest_by_duration() -> None:
     raw = [status("aaa"), status("b", evaluation_time=2), status("cc", evaluation_time=None)]
     found = resources_of({"resource_statuses": {str(i): one for i, one in enumerate(raw)}})
     assert [one.resource for one in found] == ["Exec[b]", "Exec[cc]", "Exec[aaa]"]
@@ -39,7 +39,7 @@ def test_resources_stand_in_their_order_and_the_slowest_first() -> None:
 
 
 @pytest.mark.parametrize("raw", [{"resource_statuses": []}, {"resource_statuses": {"x": {}}}])
-def test_what_is_not_a_report_is_refused(raw: dict[str, Any]) -> None:
+def test_invalid_resources_of_a_report_are_refused(raw: dict[str, Any]) -> None:
     if raw["resource_statuses"]:
         with pytest.raises(ValueError, match="not a Puppet report"):
             resources_of(raw)

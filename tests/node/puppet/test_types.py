@@ -1,4 +1,4 @@
-"""Types decided from their text, each answer held against Puppet's own."""
+"""Decisions of type checks from the text of a type, compared with Puppet's answers."""
 
 import json
 import subprocess
@@ -104,7 +104,7 @@ puts JSON.generate(types.map { |t|
 
 
 @pytest.mark.puppet
-def test_no_answer_contradicts_puppet() -> None:
+def test_no_decision_contradicts_puppet() -> None:
     done = subprocess.run(
         ["ruby", "-e", RUBY],
         input=json.dumps([TYPES, VALUES]),
@@ -112,17 +112,17 @@ def test_no_answer_contradicts_puppet() -> None:
         text=True,
         check=True,
     )
-    told = 0
+    decided = 0
     for text, answers in zip(TYPES, json.loads(done.stdout.splitlines()[-1]), strict=True):
         type_ = read(text)
         for value, puppets in zip(VALUES, answers, strict=True):
-            ours = fits(type_, value) if type_ else None
-            assert ours in (None, puppets), f"{value!r} as {text}"
-            told += ours is not None
-    assert told > len(TYPES) * len(VALUES) * 0.6, "most of these are decided"
+            decision = fits(type_, value) if type_ else None
+            assert decision in (None, puppets), f"{value!r} as {text}"
+            decided += decision is not None
+    assert decided > len(TYPES) * len(VALUES) * 0.6, "most checks are decided"
 
 
-def test_what_only_puppet_can_read_is_left_to_it() -> None:
+def test_a_type_that_only_puppet_can_read_is_left_to_puppet() -> None:
     for text in (
         "Stdlib::Port",
         "Integer[$x]",
@@ -149,19 +149,19 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_type_is_left_to_puppet_or_read_in_no_time(case: str) -> None:
+def test_a_hostile_type_is_decided_fast_or_left_to_puppet(case: str) -> None:
     done = limited(
         "from localpuppet.node.puppet.types import fits, read\n"
         f"text, value = {HOSTILE[case]}\n"
         "found = read(text)\n"
-        "print(found if found is None else fits(found, value))\n",
+        "print(found and fits(found, value))\n",
         seconds=3,
     )
     assert done.code == 0, done.err[-500:]
-    assert done.out in ("None\n", "True\n"), "what is not certain is for Puppet to say"
+    assert done.out in ("None\n", "True\n"), "an uncertain check is left to Puppet"
 
 
-def test_an_enumeration_of_a_real_size_is_decided() -> None:
+def test_a_large_enumeration_is_decided() -> None:
     found = read("Enum[" + ", ".join(f"'value{number}'" for number in range(500)) + "]")
     assert found is not None
     assert fits(found, "value499") is True

@@ -1,4 +1,4 @@
-"""An optional file that is a link to nothing is an error: what it would say must not be dropped."""
+"""A dangling link in place of an optional file is an error: localpuppet must not ignore it."""
 
 import os
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_a_fifo_is_not_an_optional_file(node: Node, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])
-def test_an_app_that_is_not_there_names_the_input(node: Node, verb: str) -> None:
+def test_the_error_of_a_missing_app_names_the_input(node: Node, verb: str) -> None:
     node.write("input.yaml", "app: gone/trunk\n")
     done = node.run(verb)
     assert done.code == 2
@@ -54,7 +54,7 @@ def test_an_app_that_is_not_there_names_the_input(node: Node, verb: str) -> None
 
 
 @pytest.mark.parametrize("verb", ["check", "apply"])
-def test_a_missing_input_names_its_first_line(node: Node, verb: str) -> None:
+def test_the_error_of_a_missing_input_suggests_its_content(node: Node, verb: str) -> None:
     (node.root / "input.yaml").unlink(missing_ok=True)
     done = node.run(verb)
     assert done.code == 2
@@ -62,7 +62,7 @@ def test_a_missing_input_names_its_first_line(node: Node, verb: str) -> None:
     assert f"error: {node.root}/input.yaml: file not found ({cure})" in done.err
 
 
-def test_a_damaged_order_of_releases_is_one_line(node: Node) -> None:
+def test_a_damaged_order_of_releases_is_an_error_with_its_file(node: Node) -> None:
     node.write("var/applied.json", '{"schema": 1, "order": {"foo": 5}}', 0o600)
     node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
     done = node.run("apply")
@@ -70,14 +70,14 @@ def test_a_damaged_order_of_releases_is_one_line(node: Node) -> None:
     assert "applied.json: is damaged" in done.err
 
 
-def test_a_record_with_a_bad_time_is_shown(node: Node) -> None:
+def test_commands_show_a_record_with_an_invalid_timestamp(node: Node) -> None:
     node.app("")
     assert node.run("apply").code == 0
     request = node.state / "runs" / node.runs()[0] / "request.json"
     text = request.read_text()
-    found = text[text.index('"requested_at"') :].split('"')[3]
+    timestamp = text[text.index('"requested_at"') :].split('"')[3]
     for bad in ("yesterday", "2026-11-22T00:00:00", "9999999999"):
-        request.write_text(text.replace(found, bad))
+        request.write_text(text.replace(timestamp, bad))
         for verb in ("why", "history", "status", "logs"):
             done = node.run(verb)
             assert done.code in (0, 1), done.err

@@ -1,4 +1,4 @@
-"""`localpuppet.yaml` has a section for each layer, and a mistake in one is found by any command."""
+"""`localpuppet.yaml` has sections for each layer, and each command reports errors in all."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def refuse(file: SettingsFile) -> None:
     raise InvalidInputError("is refused", where=f"{file.path}: above")
 
 
-def test_a_section_is_read_once_and_knows_the_state_directory(tmp_path: Path) -> None:
+def test_a_section_is_read_once_with_the_state_directory(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("state: here\n")
     node, read = NodeWiring(str(tmp_path)), list[Path]()
 

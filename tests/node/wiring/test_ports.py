@@ -1,4 +1,4 @@
-"""A run tells its neighbours, as the entry point connects them; a node alone has none."""
+"""A run calls its neighbours, which the entry point connects; a node without layers has none."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ from tests.rigs.node import Node
 
 
 class RecordingNeighbours(Neighbours):
-    """Keeps what they hear."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         self.runs: list[tuple[str, bool, object]] = []
@@ -34,7 +34,7 @@ def apply(node: NodeWiring) -> Status:
     return wiring.supervisor(SilentObserver()).apply(wiring.preparation().prepare(options))
 
 
-def test_neighbours_hear_of_a_run_after_its_end_and_give_it_variables(node: Node) -> None:
+def test_neighbours_are_called_after_a_run_and_add_its_variables(node: Node) -> None:
     neighbours = RecordingNeighbours()
     ports = NodePorts(neighbours=lambda _: neighbours)
     status = apply(NodeWiring(str(node.root), ports=ports))
@@ -42,7 +42,7 @@ def test_neighbours_hear_of_a_run_after_its_end_and_give_it_variables(node: Node
     assert neighbours.runs == [(status.id, True, "web02")]
 
 
-def test_a_node_alone_publishes_nothing(node: Node) -> None:
+def test_the_node_layer_alone_publishes_nothing(node: Node) -> None:
     assert apply(NodeWiring(str(node.root))).good
     assert not (node.state / "inventory").exists()
     node.run("apply")

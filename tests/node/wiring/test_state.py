@@ -1,4 +1,4 @@
-"""What a node keeps about itself is opened without the parts of a run."""
+"""The records of a node are opened without the modules of a run."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ print("localpuppet.base.machine.processes" in sys.modules)
 
 
 def test_records_are_read_without_the_module_that_starts_processes(tmp_path: Path) -> None:
-    """`status` would wait for its imports."""
+    """The import would delay `status`."""
     done = subprocess.run(
         [sys.executable, "-c", READ, str(tmp_path)], capture_output=True, text=True, check=False
     )
