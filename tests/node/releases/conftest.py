@@ -1,4 +1,4 @@
-"""Real git repositories, and nodes that know them as sources or have a package instead."""
+"""Real git repositories, and nodes that use them as sources or have a package instead."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,13 +53,13 @@ def saved_sites(
 
 @pytest.fixture(scope="module")
 def applied_releases(saved_sites: SavedSites) -> AppliedReleases:
-    """Sites that have applied some releases."""
+    """Sites that have applied several releases."""
     return AppliedReleases(saved_sites)
 
 
 @pytest.fixture
 def web_site(tmp_path: Path) -> ReleaseSite:
-    """A node over repositories in memory, in which release r1 of `web` is published."""
+    """A node with repositories in memory, which have release r1 of `web`."""
     made = ReleaseSite(tmp_path)
     made.release(R1)
     return made
@@ -77,7 +77,7 @@ def scratch(tmp_path: Path) -> Scratch:
 
 @pytest.fixture
 def bare(tmp_path: Path, puppet_probe: str, scratch: Scratch) -> Iterator[Node]:
-    """A node that knows no source, and on which git does not work."""
+    """A node without sources, on which git fails."""
     root = tmp_path / "bare"
     root.mkdir()
     made = make_node(root, puppet_probe)

@@ -1,4 +1,4 @@
-"""A control repository that has functions, types, facts and Hiera data beside its modules."""
+"""A control repository with functions, types, facts and Hiera data beside its modules."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ FILES = {
         "Puppet::DataTypes.create_type('Pair') do\n"
         '  interface "attributes => { a => Integer }"\nend\n'
     ),
-    # Of these Puppet takes nothing from an environment.
+    # Puppet does not load these from an environment.
     "lib/puppet/type/thing.rb": "Puppet::Type.newtype(:thing) { newparam(:name, namevar: true) }\n",
     "lib/facter/own_fact.rb": "Facter.add(:own_fact) { setcode { 'set' } }\n",
     "hiera.yaml": "version: 5\nhierarchy: [{name: own, data_hash: own_data}]\n",
@@ -38,12 +38,12 @@ FILES = {
 
 
 def values(text: str) -> list[str]:
-    """Return the messages that the resources of a catalog would show."""
+    """Return the messages of a catalog's resources from the output of a noop run."""
     return sorted(re.findall(r"should be (.*) \(noop\)$", text, re.MULTILINE))
 
 
 def tag_control(node: Node, forge: Forge) -> Path:
-    """Make a control repository that is tagged, and the source of a node."""
+    """Make and tag a control repository, and configure it as the source of a node."""
     repo = forge.repo("control")
     repo.write(FILES)
     node.settings(allow_file_urls=True, sources={"control": {"git": repo.url}})
@@ -54,7 +54,7 @@ def tag_control(node: Node, forge: Forge) -> Path:
 
 
 def values_by_puppet(control: Path, directory: Path) -> list[str]:
-    """Return what `puppet apply --environmentpath` makes of the same tree."""
+    """Return the messages that `puppet apply --environmentpath` shows for the same tree."""
     environment = directory / "environments/production"
     shutil.copytree(control, environment)
     own = [f"--{name}={directory}/own/{name}" for name in ("confdir", "vardir")]

@@ -1,4 +1,4 @@
-"""r10k installs from our server what we install from it: it speaks the Forge's API."""
+"""r10k and localpuppet install the same files from the test's server of the Forge's API."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def test_the_same_puppetfile_gives_the_same_bytes(node: Node, forge: Forge, tmp_
     url = forge.repo("apt").url
     text = PUPPETFILE.format(apt=url)
     with serve(modules, None) as plain:
-        theirs = _r10k(tmp_path / "theirs", text, plain)
+        by_r10k = _r10k(tmp_path / "r10k", text, plain)
     with serve(modules, Authority(tmp_path)) as server:
         node.settings(
             allow_file_urls=True,
@@ -50,11 +50,11 @@ def test_the_same_puppetfile_gives_the_same_bytes(node: Node, forge: Forge, tmp_
         forge.repo("web").commit({}, "r1")
         staged = node.run("stage", "web/tags/r1")
         assert staged.code == 0, staged.err
-    ours = node.root / "modules/web/tags/r1"
+    staged_modules = node.root / "modules/web/tags/r1"
     for name in ("stdlib", "ntp", "apt"):
-        shutil.rmtree(theirs / name / ".git", ignore_errors=True)
-        (theirs / name / ".r10k-HEAD").unlink(missing_ok=True)
-        assert _digest(theirs / name) == _digest((ours / name).resolve())
+        shutil.rmtree(by_r10k / name / ".git", ignore_errors=True)
+        (by_r10k / name / ".r10k-HEAD").unlink(missing_ok=True)
+        assert _digest(by_r10k / name) == _digest((staged_modules / name).resolve())
 
 
 def _digest(tree: Path) -> str:

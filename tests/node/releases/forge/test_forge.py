@@ -1,4 +1,4 @@
-"""Modules of the Forge: locked, staged, applied; what a forge may do wrong."""
+"""Modules of the Forge: lock, stage and apply them; failures of a forge."""
 
 import hashlib
 from collections.abc import Iterator
@@ -62,7 +62,9 @@ def lock(site: Node, forge: Forge, *options: str) -> dict[str, dict[str, str]]:
     return pins
 
 
-def test_locked_staged_and_applied(site: Node, forge: Forge, modules: ModuleForge) -> None:
+def test_modules_of_the_forge_are_locked_staged_and_applied(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
     manifest(forge, STDLIB_9, NTP)
     pins = lock(site, forge)
     assert pins["stdlib"]["version"] == "9.4.1"
@@ -78,7 +80,7 @@ def test_locked_staged_and_applied(site: Node, forge: Forge, modules: ModuleForg
     assert modules.asked == []
 
 
-def test_what_is_locked_stays_until_it_is_updated(
+def test_a_locked_module_stays_until_an_update(
     site: Node, forge: Forge, modules: ModuleForge
 ) -> None:
     manifest(forge, STDLIB_9, NTP)
@@ -87,8 +89,8 @@ def test_what_is_locked_stays_until_it_is_updated(
     modules.publish("acme/ntp", "2.0.0")
     assert lock(site, forge) == first
     web = str(forge.repo("web").path)
-    found = make(site, "lock", web, "--outdated", "--json").json["outdated"]
-    assert [(item["name"], item["old"], item["new"]) for item in found] == [
+    outdated = make(site, "lock", web, "--outdated", "--json").json["outdated"]
+    assert [(item["name"], item["old"], item["new"]) for item in outdated] == [
         ("ntp", "1.0.0", "2.0.0"),
         ("stdlib", "9.4.1", "10.0.0"),
     ]
@@ -141,7 +143,7 @@ def test_a_download_that_breaks_off_is_resumed(
         (archive("acme/ntp", "1.0.0", {"a": "x" * 5000})[:-40], "is damaged"),
     ],
 )
-def test_an_archive_that_is_refused(
+def test_an_invalid_archive_is_refused(
     site: Node, forge: Forge, modules: ModuleForge, release: bytes, what: str
 ) -> None:
     modules.files["acme-ntp-1.0.0.tar.gz"] = release
@@ -150,16 +152,18 @@ def test_an_archive_that_is_refused(
     assert refused.code == 3, refused.err
     assert what in refused.err
     assert refused.err.count("\n") == 1
-    assert refused.err.endswith(")\n"), "a cure"
+    assert refused.err.endswith(")\n"), "the message has a cure"
 
 
-def test_the_digest_of_the_api_counts(site: Node, forge: Forge, modules: ModuleForge) -> None:
+def test_an_archive_that_differs_from_the_digest_of_the_api_is_an_alarm(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
     modules.lies["acme-ntp-1.0.0.tar.gz"] = "a" * 64
     manifest(forge, NTP)
     assert make(site, "lock", str(forge.repo("web").path)).code == 3
 
 
-def test_an_api_without_sha256_pins_what_came(
+def test_without_sha256_in_the_api_the_lock_pins_the_downloaded_bytes(
     site: Node, forge: Forge, modules: ModuleForge
 ) -> None:
     modules.silent = True
@@ -168,7 +172,7 @@ def test_an_api_without_sha256_pins_what_came(
     assert lock(site, forge)["ntp"]["archive_sha256"] == hashlib.sha256(data).hexdigest()
 
 
-def test_the_token_goes_to_the_forge_alone(
+def test_the_token_is_sent_only_to_the_forge(
     node: Node, forge: Forge, modules: ModuleForge, tmp_path: Path
 ) -> None:
     mirror = ModuleForge(files=modules.files)
@@ -227,14 +231,16 @@ def test_a_directory_of_archives_is_a_forge(
         ("ntp: {version: latest}", "names neither git nor forge"),
     ],
 )
-def test_what_a_manifest_cannot_name(site: Node, forge: Forge, line: str, what: str) -> None:
+def test_an_unknown_module_or_version_in_a_manifest_is_refused(
+    site: Node, forge: Forge, line: str, what: str
+) -> None:
     manifest(forge, line)
     refused = make(site, "lock", str(forge.repo("web").path))
     assert refused.code == 2, refused.err
     assert what in refused.err
 
 
-def test_a_forge_that_does_not_answer(node: Node, forge: Forge) -> None:
+def test_a_forge_that_does_not_answer_is_unavailable(node: Node, forge: Forge) -> None:
     settings(node, forge, {"url": "https://127.0.0.1:9"}, timeouts={"https": 5})
     manifest(forge, NTP)
     refused = make(node, "lock", str(forge.repo("web").path))
@@ -242,7 +248,7 @@ def test_a_forge_that_does_not_answer(node: Node, forge: Forge) -> None:
     assert "cannot be downloaded" in refused.err
 
 
-def test_tags_only_is_the_strict_form(site: Node, forge: Forge) -> None:
+def test_with_tags_only_modules_of_the_forge_are_refused(site: Node, forge: Forge) -> None:
     manifest(forge, NTP)
     lock(site, forge)
     web = forge.repo("web")
@@ -255,7 +261,7 @@ def test_tags_only_is_the_strict_form(site: Node, forge: Forge) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://forge.example.com", "https://a:b@forge.example.com", "x"])
-def test_a_url_that_is_not_a_forge(node: Node, forge: Forge, url: str) -> None:
+def test_an_invalid_url_of_a_forge_is_refused(node: Node, forge: Forge, url: str) -> None:
     settings(node, forge, {"url": url})
     refused = node.run("release", "list")
     assert refused.code == 2

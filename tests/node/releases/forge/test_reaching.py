@@ -1,4 +1,4 @@
-"""How a forge is reached: through a proxy, with a token, and what neither may hear of the other."""
+"""Access to a forge through a proxy and with a token: neither gets the secret of the other."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.rigs.node import Node
 from tests.rigs.tls import Authority
 
 NTP = "acme-ntp-1.0.0.tar.gz"
-BEHIND = "https://localhost:1"  # only the proxy gets there
+BEHIND = "https://localhost:1"  # only the proxy reaches it
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def transfer(url: str, tmp_path: Path, proxy: str | None, total: float = 20) -> 
     return Transfer(Access(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=5, total=total))
 
 
-def test_modules_come_through_the_proxy_for_the_token(
+def test_modules_are_downloaded_through_the_proxy_with_the_token(
     node: Node, forge: Forge, modules: ModuleForge, url: str, tmp_path: Path
 ) -> None:
     node.write("token", "s3cret\n", 0o600)
@@ -64,7 +64,7 @@ def test_modules_come_through_the_proxy_for_the_token(
     assert "s3cret" not in str(proxy.heard)
 
 
-def test_a_proxy_that_wants_a_password_is_named(url: str, tmp_path: Path) -> None:
+def test_an_error_names_a_proxy_that_requires_a_password(url: str, tmp_path: Path) -> None:
     with (
         serve_proxy(ConnectProxy(password="Basic x", elsewhere=address(url))) as place,
         pytest.raises(
@@ -74,10 +74,10 @@ def test_a_proxy_that_wants_a_password_is_named(url: str, tmp_path: Path) -> Non
         transfer(BEHIND, tmp_path, place).document(f"{BEHIND}/v3/modules/acme-ntp")
 
 
-def test_the_password_of_a_proxy_goes_to_no_server(
+def test_the_password_of_a_proxy_is_sent_to_no_server(
     modules: ModuleForge, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The forge is behind the proxy, and redirects to a server that is not."""
+    """The forge is behind the proxy, and redirects to a server outside."""
     mirror = ModuleForge(files=modules.files)
     second = tmp_path / "second"
     second.mkdir()
@@ -90,8 +90,8 @@ def test_the_password_of_a_proxy_goes_to_no_server(
         modules.elsewhere = other
         transfer(BEHIND, tmp_path, None).file(f"{BEHIND}/v3/files/{NTP}", tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == modules.files[NTP]
-    ((_, said),) = proxy.heard
-    assert said["Proxy-Authorization"].startswith("Basic ")
+    ((_, sent),) = proxy.heard
+    assert sent["Proxy-Authorization"].startswith("Basic ")
     ((_, headers),) = modules.asked
     assert headers["Authorization"] == "Bearer s3cret"
     ((_, others),) = mirror.asked
@@ -100,7 +100,7 @@ def test_the_password_of_a_proxy_goes_to_no_server(
     assert "Authorization" not in others
 
 
-def test_a_proxy_that_answers_a_byte_now_and_then_is_left(tmp_path: Path) -> None:
+def test_a_transfer_through_a_proxy_that_answers_byte_by_byte_times_out(tmp_path: Path) -> None:
     Authority(tmp_path)
     with (
         serve_proxy(ConnectProxy(slow=True)) as place,

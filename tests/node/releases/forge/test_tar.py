@@ -1,4 +1,4 @@
-"""The reader of archives that others made: what it refuses."""
+"""The reader of foreign archives refuses unsafe ones."""
 
 import tarfile
 from pathlib import Path
@@ -12,7 +12,7 @@ from localpuppet.node.releases.forge.tar import unpack
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.DIRTYPE])
 def test_a_link_or_directory_with_content_hides_no_members(tmp_path: Path, kind: bytes) -> None:
-    """Other programs skip the content; a reader that takes it for headers unpacks other code."""
+    """Other programs skip the content; a reader that parses it as headers unpacks other code."""
     hidden = tarfile.TarInfo("m-1.0.0/manifests/hidden.pp")
     hidden.size = 5
     content = hidden.tobuf(tarfile.USTAR_FORMAT) + b"evil\n".ljust(512, b"\0")

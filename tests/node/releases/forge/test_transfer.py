@@ -1,4 +1,4 @@
-"""Transfers from a forge whose server, or whoever stands before it, is not to be trusted."""
+"""Transfers from a forge whose server or proxy is not trusted."""
 
 import hashlib
 import tracemalloc
@@ -44,7 +44,7 @@ def transfer(url: str, tmp_path: Path, token: str = "", total: float = 20) -> Tr
     "place",
     ["https://127.0.0.1:99999", "https://127.0.0.1:port", "https://[bad", "https://", "https://:1"],
 )
-def test_a_redirect_to_an_address_that_is_not_one_is_an_answer_of_the_forge(
+def test_a_redirect_to_an_invalid_address_is_a_failure_of_the_forge(
     modules: ModuleForge, url: str, tmp_path: Path, place: str, token: str
 ) -> None:
     modules.elsewhere = place
@@ -53,9 +53,7 @@ def test_a_redirect_to_an_address_that_is_not_one_is_an_answer_of_the_forge(
     assert "s3cret" not in str(refused.value)
 
 
-def test_what_a_redirect_says_besides_is_not_read(
-    modules: ModuleForge, url: str, tmp_path: Path
-) -> None:
+def test_the_body_of_a_redirect_is_not_read(modules: ModuleForge, url: str, tmp_path: Path) -> None:
     modules.elsewhere, modules.said = f"{url}/nowhere", 64
     tracemalloc.start()
     try:
@@ -67,14 +65,12 @@ def test_what_a_redirect_says_besides_is_not_read(
 
 
 @pytest.mark.parametrize("port", ["99999", "port"])
-def test_an_archive_at_an_address_that_is_not_one_is_refused(
-    url: str, tmp_path: Path, port: str
-) -> None:
+def test_an_archive_at_an_invalid_address_is_refused(url: str, tmp_path: Path, port: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a URL"):
         transfer(url, tmp_path, "s3cret").file(f"https://127.0.0.1:{port}/x", tmp_path / "part")
 
 
-def test_a_part_without_a_digest_is_not_taken_for_the_beginning_of_this_archive(
+def test_a_partial_download_without_a_digest_is_not_resumed(
     modules: ModuleForge, url: str, tmp_path: Path
 ) -> None:
     modules.silent = True
@@ -87,7 +83,7 @@ def test_a_part_without_a_digest_is_not_taken_for_the_beginning_of_this_archive(
     assert sha256 == hashlib.sha256(modules.files[NTP]).hexdigest()
 
 
-def test_an_archive_of_a_directory_that_changes_is_the_one_that_was_hashed(
+def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(
     modules: ModuleForge, tmp_path: Path
 ) -> None:
     modules.write(tmp_path / "mirror")
@@ -105,10 +101,10 @@ def test_an_archive_of_a_directory_that_changes_is_the_one_that_was_hashed(
 
 
 @pytest.mark.parametrize("slow", ["headers", "body"])
-def test_a_server_that_sends_a_byte_now_and_then_is_left(
+def test_a_transfer_from_a_server_that_sends_byte_by_byte_times_out(
     modules: ModuleForge, url: str, tmp_path: Path, slow: str
 ) -> None:
-    """Each byte is within the timeout of the socket, which would never end."""
+    """The timeout of the socket restarts with each byte, so it alone would never end."""
     modules.slow = slow
     with pytest.raises(UnavailableError, match=r"timed out after 0\.5 s"):
         transfer(url, tmp_path, total=0.5).file(f"{url}/v3/files/{NTP}", tmp_path / "part")

@@ -1,4 +1,4 @@
-"""Versions and ranges: what Puppet's metadata.json and Puppetfiles write."""
+"""Versions and ranges as in Puppet's metadata.json and in Puppetfiles."""
 
 import pytest
 
@@ -36,25 +36,25 @@ def best(text: str) -> str | None:
         (">= 4.0.0", None),
     ],
 )
-def test_the_newest_in_a_range(text: str, version: str | None) -> None:
+def test_the_newest_version_in_a_range_is_chosen(text: str, version: str | None) -> None:
     assert best(text) == version
 
 
 @pytest.mark.parametrize(
     "text", ["", "1.2.3.4", "newest", "> ", ">= 1 <", "01.2.3.", "||", "1" * 300]
 )
-def test_what_is_not_a_range_is_refused(text: str) -> None:
+def test_an_invalid_range_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a version or a range"):
         Range.parse(text, where="")
 
 
 @pytest.mark.parametrize("text", ["1.2", "v1.2.3", "1.2.3-", "1.02.3", "1.2.3\n", ""])
-def test_what_is_not_a_version_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not a version"):
         ModuleVersion.parse(text, where="")
 
 
-def test_the_order_is_that_of_semantic_versioning() -> None:
+def test_versions_are_ordered_by_semantic_versioning() -> None:
     names = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"]
     mixed = sorted(names)
     assert sorted(mixed, key=lambda name: ModuleVersion(name).order) == names

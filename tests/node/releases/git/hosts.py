@@ -1,4 +1,4 @@
-"""Where repositories are, for the contract of `Repository`: real git, and the one in memory."""
+"""Hosts of repositories for the contract of `Repository`: real git, and one in memory."""
 
 import os
 import shutil
@@ -24,11 +24,11 @@ COMMITTED = 1_795_176_000  # 2026-11-20T12:00:00Z
 
 
 class Host(ABC):
-    """Repositories, and machines that have mirrors of them."""
+    """Repositories, and machines with mirrors of them."""
 
     @abstractmethod
     def url(self, name: str) -> str:
-        """Return where a repository is."""
+        """Return the URL of a repository."""
 
     @abstractmethod
     def publish(
@@ -40,15 +40,15 @@ class Host(ABC):
         annotated: bool = True,
         signer: str = "",
     ) -> None:
-        """Commit files and tag the commit; a tag that is there is moved."""
+        """Commit files and tag the commit; an existing tag moves."""
 
     @abstractmethod
     def countersign(self, name: str, tag: str, signer: str) -> None:
-        """Sign a tag that is published, beside its own signature."""
+        """Add a signature to a published tag, beside the one of its maker."""
 
     @abstractmethod
     def go_away(self, name: str) -> None:
-        """Let a repository be reached by nobody."""
+        """Make a repository unreachable."""
 
     @abstractmethod
     def signers(self, *names: str) -> Path:
@@ -56,7 +56,7 @@ class Host(ABC):
 
     @abstractmethod
     def machine(self) -> Repository:
-        """Return what another machine has: nothing yet."""
+        """Return the empty mirror of a new machine."""
 
 
 class GitHost(Host):

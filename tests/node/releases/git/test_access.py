@@ -1,4 +1,4 @@
-"""How repositories are reached: proxies, ssh keys, credentials that only their host's git sees."""
+"""Access to repositories: proxies, ssh keys, and credentials that only their host receives."""
 
 import base64
 import http.server
@@ -26,7 +26,7 @@ from tests.rigs.tls import Authority
 SECRET = b"username=oauth2\npassword=glpat-s3cret\n"
 
 
-def test_a_source_decides_for_its_repository_and_then_for_its_host() -> None:
+def test_settings_of_a_source_apply_to_its_repository_and_then_to_its_host() -> None:
     shop, infra = GitAccess(proxy="http://shop:1"), GitAccess(proxy="http://infra:1")
     known = {
         "https://git.example.com/shop/control.git": shop,
@@ -44,7 +44,7 @@ def test_a_source_decides_for_its_repository_and_then_for_its_host() -> None:
         assert access_for(url, known) == expected, url
 
 
-def test_a_key_and_known_hosts_are_told_to_ssh(tmp_path: Path) -> None:
+def test_a_key_and_known_hosts_become_options_of_ssh(tmp_path: Path) -> None:
     raw = {"ssh_key": "keys/my key", "known_hosts": "keys/known"}
     access = GitAccess.from_dict(raw, where="sources.a", root=tmp_path)
     assert access.environment() == {
@@ -68,7 +68,7 @@ def test_a_proxy_with_credentials_is_refused_and_not_repeated(tmp_path: Path) ->
     "data",
     [b"", b"token", b"username=a\n", b"username=a\npassword=\n", SECRET + b"host=evil\n"],
 )
-def test_a_file_that_is_not_credentials_is_refused_without_its_words(data: bytes) -> None:
+def test_an_invalid_file_of_credentials_is_refused_without_its_content(data: bytes) -> None:
     with pytest.raises(InvalidInputError, match="is not a file of credentials") as refused:
         check_credentials(data, where="keys/git")
     assert "s3cret" not in str(refused.value)
@@ -79,9 +79,9 @@ class _Asking(http.server.BaseHTTPRequestHandler):
     heard: list[tuple[str, str | None]]
 
     def do_GET(self) -> None:
-        said = self.headers.get("Authorization")
-        self.heard.append((self.path, said))
-        self.send_response(404 if said else 401)
+        sent = self.headers.get("Authorization")
+        self.heard.append((self.path, sent))
+        self.send_response(404 if sent else 401)
         self.send_header("WWW-Authenticate", 'Basic realm="git"')
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -92,7 +92,7 @@ class _Asking(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server that wants a password, and what it heard."""
+    """A server that requires a password, and the requests that it received."""
     heard: list[tuple[str, str | None]] = []
     handler = type("Handler", (_Asking,), {"heard": heard})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -109,7 +109,7 @@ def asking(tmp_path: Path) -> Iterator[tuple[str, list[tuple[str, str | None]]]]
     server.server_close()
 
 
-def test_git_gives_the_credentials_to_their_host_and_to_no_other(
+def test_git_sends_credentials_only_to_their_host(
     tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
 ) -> None:
     url, heard = asking
@@ -136,17 +136,17 @@ def test_git_gives_the_credentials_to_their_host_and_to_no_other(
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/b.git", where="")])
     basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
-    assert [said for _, said in heard] == [None, basic]
+    assert [sent for _, sent in heard] == [None, basic]
     heard.clear()
     known[f"{url}/a.git"] = GitAccess()
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/a.git", where="")])
-    assert [said for _, said in heard] == [None]
+    assert [sent for _, sent in heard] == [None]
     assert "ls-remote" in noted.read_text()
     assert "s3cret" not in noted.read_text()
 
 
-def test_the_proxy_of_a_source_is_gone_through_and_hears_no_credentials(
+def test_git_uses_the_proxy_of_a_source_and_sends_it_no_credentials(
     tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
 ) -> None:
     url, heard = asking
@@ -174,12 +174,12 @@ def test_the_proxy_of_a_source_is_gone_through_and_hears_no_credentials(
         with pytest.raises(UnavailableError):
             git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])
     basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
-    assert [said for _, said in heard] == [None, basic]
+    assert [sent for _, sent in heard] == [None, basic]
     assert set(proxy.places) == {"localhost:1"}
     assert all("authorization" not in str(headers).lower() for _, headers in proxy.heard)
 
 
-def test_only_a_git_that_goes_out_hears_of_the_proxy(tmp_path: Path) -> None:
+def test_only_git_commands_with_network_access_get_the_proxy(tmp_path: Path) -> None:
     noted = tmp_path / "noted"
     program = tmp_path / "bin" / "git"
     program.parent.mkdir()
@@ -196,7 +196,7 @@ def test_only_a_git_that_goes_out_hears_of_the_proxy(tmp_path: Path) -> None:
     assert "no_proxy=x\n" in noted.read_text()
 
 
-def test_settings_of_a_source_are_read_and_refused_with_their_place(node: Node) -> None:
+def test_an_error_names_the_invalid_setting_of_a_source(node: Node) -> None:
     git = "https://git.invalid/a.git"
     for body, problem in (
         ({"proxy": "ftp://x"}, "sources.a.proxy: is not an allowed URL"),
@@ -215,12 +215,12 @@ def test_settings_of_a_source_are_read_and_refused_with_their_place(node: Node) 
     assert "s3cret" not in refused.err
 
 
-def test_a_file_url_says_which_setting_allows_it() -> None:
+def test_the_error_of_a_file_url_names_the_setting_that_allows_it() -> None:
     with pytest.raises(InvalidInputError, match="'allow_file_urls: true'"):
         GitUrl.parse("file:///srv/a.git", where="git")
 
 
-def test_the_longest_beginning_that_fits_is_rewritten_once() -> None:
+def test_the_longest_matching_prefix_is_rewritten_once() -> None:
     rewrite = {
         "https://a.example/": "https://b.example/",
         "https://a.example/x/": "ssh://git@c.example/",

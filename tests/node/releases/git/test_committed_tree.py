@@ -1,4 +1,4 @@
-"""What a node refuses to stage, 'release check' and 'release tag' refuse before there is a tag."""
+"""'release check' and 'release tag' refuse a tree that a node would refuse to stage."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def refused(done: Done) -> str:
         (clone_that_git_would_commit, "a submodule"),
     ],
 )
-def test_check_and_tag_refuse_what_stage_refuses(
+def test_check_and_tag_refuse_the_same_trees_as_stage(
     site: Node, forge: Forge, plant: Callable[[Repo], None], problem: str
 ) -> None:
     web = forge.repo("web")
@@ -59,7 +59,7 @@ def test_check_and_tag_refuse_what_stage_refuses(
     assert not list(site.state.glob(".check-*"))
 
 
-def test_a_directory_that_is_not_in_git_is_read_as_it_is(site: Node, forge: Forge) -> None:
+def test_a_directory_without_git_is_read_completely(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     (web.path / ".git").rename(web.path.parent / "aside")
     assert site.run("release", "check", str(web.path)).code == 0
@@ -67,7 +67,7 @@ def test_a_directory_that_is_not_in_git_is_read_as_it_is(site: Node, forge: Forg
     assert "an absolute symlink" in refused(site.run("release", "check", str(web.path)))
 
 
-def test_what_git_ignores_is_in_no_tree_and_what_it_tracks_is(site: Node, forge: Forge) -> None:
+def test_the_tree_has_tracked_files_and_no_ignored_ones(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.write({".gitignore": "cache\nkept\n"})
     for name in ("cache", "kept"):
@@ -80,7 +80,7 @@ def test_what_git_ignores_is_in_no_tree_and_what_it_tracks_is(site: Node, forge:
     assert site.run("release", "check", str(web.path)).code == 0
 
 
-def test_an_index_in_parts_is_read(site: Node, forge: Forge) -> None:
+def test_a_split_index_is_read(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.git("update-index", "--split-index")
     assert site.run("release", "check", str(web.path)).code == 0

@@ -1,4 +1,4 @@
-"""A fetch writes no more than it may, and what it wrote in vain does not stay."""
+"""A fetch has a limit of bytes, and a failed fetch leaves no objects."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ LIMIT = 100_000
 
 @pytest.fixture
 def web(tmp_path: Path) -> Repo:
-    """A repository with a small release and one that no compression makes small."""
+    """A repository with a small release and a large one that cannot be compressed."""
     repo = Forge(tmp_path / "forge").repo("web")
     repo.commit({"manifest.yaml": "modulepath: []\n"}, "small")
     (repo.path / "noise").write_bytes(os.urandom(3 * LIMIT))
@@ -35,20 +35,20 @@ def packs(tmp_path: Path) -> list[str]:
     return sorted(path.name[:4] for path in (tmp_path / "mirrors").glob("*/objects/pack/*"))
 
 
-def test_a_server_that_sends_more_than_may_be_written_is_refused(web: Repo, tmp_path: Path) -> None:
+def test_a_fetch_above_the_limit_is_refused(web: Repo, tmp_path: Path) -> None:
     git = mirrors(tmp_path, GitLimits(fetched=LIMIT))
     git.fetch([(web.url, "small")], refresh=False)
     before = packs(tmp_path)
     with pytest.raises(IntegrityError, match=f"sent more than {LIMIT} bytes"):
         git.fetch([(web.url, "large")], refresh=False)
-    assert packs(tmp_path) == before, "half a pack may be gigabytes"
+    assert packs(tmp_path) == before, "the partial pack is removed"
     commit = web.git("rev-parse", "large^{commit}")
     with pytest.raises(IntegrityError, match="sent more than"):
         git.fetch_commits([(web.url, commit)])
     assert git.tag(web.url, "small").annotated
 
 
-def test_a_fetch_leaves_free_what_the_site_wants_free(web: Repo, tmp_path: Path) -> None:
+def test_a_fetch_keeps_the_configured_free_space(web: Repo, tmp_path: Path) -> None:
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
     with pytest.raises(StateError, match="MiB are free"):

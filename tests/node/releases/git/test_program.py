@@ -1,4 +1,4 @@
-"""The program git: what a server has it say and remember is bounded."""
+"""The program git: its output and memory are limited, whatever a server sends."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from tests.rigs.waiting import wait_until
 
 URL = "ssh://host/repository"
 MEGABYTE = 1024 * 1024
-# A server of git's, as ssh(1) would start it: it has a tag and, after that, no end.
+# A git server as ssh starts it: it offers a tag, and then sends endlessly.
 SERVER = """\
 #!{python}
 import os, sys
@@ -44,7 +44,7 @@ for _ in range({lines}): packet(b"\\2" + b"remote words " * 4000 + b"\\n")
 def git(
     tmp_path: Path, *, refs: bool = False, lines: int = 0, limits: GitLimits = GIT_LIMITS
 ) -> Git:
-    """Return a git whose every ssh server is one of ours."""
+    """Return a git with the test's server in place of ssh."""
     server = tmp_path / "server"
     server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
     server.chmod(0o755)
@@ -53,7 +53,7 @@ def git(
     return Git(tmp_path / "mirrors", program)
 
 
-def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
+def test_messages_of_a_server_are_not_kept_in_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(UnavailableError, match="cannot fetch r1") as caught:
@@ -65,7 +65,7 @@ def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["fetch", "ls-remote"])
-def test_a_list_of_refs_without_an_end_ends_git(verb: str, tmp_path: Path) -> None:
+def test_an_endless_list_of_refs_ends_git(verb: str, tmp_path: Path) -> None:
     asking = git(tmp_path, refs=True, limits=GitLimits(memory=64 * MEGABYTE))
     with pytest.raises(UnavailableError):
         if verb == "fetch":
@@ -74,7 +74,7 @@ def test_a_list_of_refs_without_an_end_ends_git(verb: str, tmp_path: Path) -> No
             asking.refs([URL])
 
 
-def test_a_tag_of_any_size_is_not_held(tmp_path: Path, forge: Forge) -> None:
+def test_a_tag_object_above_the_limit_is_refused(tmp_path: Path, forge: Forge) -> None:
     up = forge.repo("up")
     up.commit({"init.pp": "class up {}\n"})
     put_tag(up, "r1", payload(up, "r1", "words " * MEGABYTE))
@@ -83,7 +83,9 @@ def test_a_tag_of_any_size_is_not_held(tmp_path: Path, forge: Forge) -> None:
         git(tmp_path, limits=GitLimits(output=MEGABYTE)).tag(up.url, "r1")
 
 
-def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Forge) -> None:
+def test_git_reads_its_complete_input_and_returns_its_complete_output(
+    tmp_path: Path, forge: Forge
+) -> None:
     up = forge.repo("up")
     data = os.urandom(MEGABYTE)
     program = GitProgram(env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60)
@@ -110,7 +112,7 @@ def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
     wait_until(lambda: not processes.identify(pid).started, lambda: f"{pid} is still running")
 
 
-def test_a_repository_of_another_user_comes_with_a_cure_that_works(
+def test_the_error_of_a_repository_of_another_user_has_a_cure_that_works(
     tmp_path: Path, forge: Forge
 ) -> None:
     up = forge.repo("up")

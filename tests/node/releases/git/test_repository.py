@@ -1,4 +1,4 @@
-"""The contract of `Repository`: over real git repositories, and over the one in memory."""
+"""The contract of `Repository`, for real git repositories and for the double in memory."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def written(
 
 
 class TestRepository:
-    """What everything above the port may rely on."""
+    """The behaviour that callers of the port rely on."""
 
     def test_a_fetched_tag_is_an_object_a_commit_and_a_tree(self, host: Host) -> None:
         host.publish("web", "r1")
@@ -52,18 +52,18 @@ class TestRepository:
         _, found = fetched(host)
         assert (found.id, found.annotated) == (found.commit, False)
 
-    def test_every_machine_sees_the_same(self, host: Host) -> None:
+    def test_two_machines_get_the_same_tag(self, host: Host) -> None:
         host.publish("web", "r1")
         assert fetched(host)[1] == fetched(host)[1]
 
-    def test_a_tree_has_its_id_from_its_files_alone(self, host: Host) -> None:
+    def test_the_id_of_a_tree_depends_only_on_its_files(self, host: Host) -> None:
         host.publish("web", "r1")
         host.publish("copy", "v2")
         host.publish("other", "r1", {**FILES, "files/empty": b"no"})
         trees = [fetched(host, *which)[1].tree for which in (("web", "r1"), ("copy", "v2"))]
         assert trees[0] == trees[1] != fetched(host, "other")[1].tree
 
-    def test_what_was_not_fetched_is_not_known(self, host: Host) -> None:
+    def test_a_tag_that_was_not_fetched_is_unavailable(self, host: Host) -> None:
         host.publish("web", "r1")
         repository = host.machine()
         with pytest.raises(UnavailableError, match="was not downloaded"):
@@ -73,13 +73,13 @@ class TestRepository:
             repository.tags([(host.url("web"), "r1"), (host.url("web"), "r2")])
 
     @pytest.mark.parametrize("refresh", [False, True])
-    def test_a_tag_that_is_not_there_is_refused_and_named(self, host: Host, refresh: bool) -> None:
+    def test_the_error_of_a_missing_tag_names_it(self, host: Host, refresh: bool) -> None:
         host.publish("web", "r1")
         repository = host.machine()
         with pytest.raises(InvalidInputError, match="r2"):
             repository.fetch([(host.url("web"), "r2")], refresh=refresh)
 
-    def test_what_is_here_is_not_asked_for_again(self, host: Host) -> None:
+    def test_a_fetched_tag_is_not_fetched_again(self, host: Host) -> None:
         host.publish("web", "r1")
         repository, before = fetched(host)
         host.publish("web", "r1", {"moved": b""})
@@ -88,7 +88,7 @@ class TestRepository:
         host.go_away("web")
         repository.fetch([(host.url("web"), "r1")], refresh=False)
 
-    def test_a_refresh_sees_a_tag_that_has_moved(self, host: Host) -> None:
+    def test_a_refresh_finds_a_moved_tag(self, host: Host) -> None:
         host.publish("web", "r1")
         repository, before = fetched(host)
         host.publish("web", "r1", {"moved": b""})
@@ -98,7 +98,9 @@ class TestRepository:
         assert after.commit != before.commit
         assert after.tree != before.tree
 
-    def test_a_repository_that_is_away_is_unavailable_and_harms_no_other(self, host: Host) -> None:
+    def test_an_unreachable_repository_is_unavailable_and_does_not_affect_others(
+        self, host: Host
+    ) -> None:
         for name in ("web", "gone"):
             host.publish(name, "r1")
         repository, before = fetched(host)
@@ -108,7 +110,7 @@ class TestRepository:
             repository.fetch(wanted, refresh=True)
         assert repository.tag(host.url("web"), "r1") == before
 
-    def test_tags_of_many_repositories_arrive_each_once(self, host: Host) -> None:
+    def test_each_tag_of_many_repositories_arrives_once(self, host: Host) -> None:
         names = [f"m{number}" for number in range(12)]
         for name in names:
             host.publish(name, "v1", {"name": name.encode()})
@@ -123,7 +125,7 @@ class TestRepository:
         assert found == {ref: repository.tag(*ref) for ref in wanted}
         assert len({one.tree for one in found.values()}) == len(wanted)
 
-    def test_what_has_arrived_can_be_used_before_the_rest_has(self, host: Host) -> None:
+    def test_an_arrived_tag_can_be_used_before_the_others_arrive(self, host: Host) -> None:
         for name in ("web", "other"):
             host.publish(name, "r1")
         repository = host.machine()
@@ -134,7 +136,7 @@ class TestRepository:
         assert set(repository.tags(first)) == set(first)
         arrivals.close()
 
-    def test_asking_for_nothing_asks_nobody(self, host: Host, tmp_path: Path) -> None:
+    def test_empty_requests_ask_no_server(self, host: Host, tmp_path: Path) -> None:
         repository = host.machine()
         repository.fetch([], refresh=True)
         assert (repository.tags([]), repository.refs([])) == ({}, {})
@@ -145,7 +147,7 @@ class TestRepository:
         repository, found = fetched(host)
         assert written(host, repository, found.tree, tmp_path / "out") == FILES
 
-    def test_many_trees_are_written_each_into_its_own_directory(
+    def test_each_of_many_trees_is_written_into_a_separate_directory(
         self, host: Host, tmp_path: Path
     ) -> None:
         names = [f"m{number}" for number in range(12)]
@@ -163,9 +165,9 @@ class TestRepository:
             assert (out / directory / "name").read_bytes() == names[number].encode()
             names[number] = ""
         whole.close()
-        assert set(names) == {""}, "each came once"
+        assert set(names) == {""}, "each tree was written once"
 
-    def test_a_tree_of_before_can_be_written_after_its_tag_has_moved(
+    def test_the_earlier_tree_can_be_written_after_its_tag_has_moved(
         self, host: Host, tmp_path: Path
     ) -> None:
         host.publish("web", "r1")
@@ -174,13 +176,13 @@ class TestRepository:
         repository.fetch([(host.url("web"), "r1")], refresh=True)
         assert written(host, repository, before.tree, tmp_path / "out") == FILES
 
-    def test_a_tree_that_is_not_there_is_refused(self, host: Host, tmp_path: Path) -> None:
+    def test_a_missing_tree_is_refused(self, host: Host, tmp_path: Path) -> None:
         host.publish("web", "r1")
         repository, _ = fetched(host)
         with pytest.raises(IntegrityError):
             list(repository.write([(host.url("web"), UNKNOWN, "tree")], tmp_path, Budget()))
 
-    def test_files_at_the_top_are_read_and_missing_ones_left_out(self, host: Host) -> None:
+    def test_files_at_the_top_are_read_without_missing_ones(self, host: Host) -> None:
         host.publish("web", "r1")
         repository, found = fetched(host)
         files = repository.files(host.url("web"), found.commit, ["manifest.yaml", "manifest.lock"])
@@ -198,7 +200,7 @@ class TestRepository:
         largest = repository.files(host.url("web"), found.commit, ["largest"])
         assert len(largest["largest"]) == limit
 
-    def test_a_commit_has_a_time_and_one_that_is_not_there_is_refused(self, host: Host) -> None:
+    def test_a_commit_has_a_time_and_a_missing_commit_is_refused(self, host: Host) -> None:
         host.publish("web", "r1")
         repository, found = fetched(host)
         assert repository.commit_time(host.url("web"), found.commit) == COMMITTED
@@ -207,7 +209,7 @@ class TestRepository:
         with pytest.raises(IntegrityError):
             repository.files(host.url("web"), UNKNOWN, ["manifest.yaml"])
 
-    def test_refs_are_asked_for_and_nothing_is_fetched(self, host: Host) -> None:
+    def test_refs_are_listed_without_a_fetch(self, host: Host) -> None:
         host.publish("web", "r1")
         host.publish("web", "r2", {"other": b""}, annotated=False)
         host.publish("other", "v1")
@@ -224,7 +226,7 @@ class TestRepository:
         with pytest.raises(UnavailableError, match="other"):
             repository.refs([host.url("web"), host.url("other")])
 
-    def test_a_signature_of_a_trusted_key_holds(self, host: Host) -> None:
+    def test_a_signature_of_a_trusted_key_is_accepted(self, host: Host) -> None:
         host.publish("web", "r1", signer="alice")
         repository, _ = fetched(host)
         found = repository.verify_signature(host.url("web"), "r1", signers=host.signers("alice"))
@@ -232,7 +234,7 @@ class TestRepository:
         with pytest.raises(IntegrityError):
             repository.verify_signature(host.url("web"), "r1", signers=host.signers("bob"))
 
-    def test_countersignatures_are_there_when_they_were_fetched(self, host: Host) -> None:
+    def test_countersignatures_are_found_after_a_refresh(self, host: Host) -> None:
         host.publish("web", "r1", signer="alice")
         repository, _ = fetched(host)
         signers = host.signers("alice", "bob")
@@ -255,7 +257,7 @@ class TestRepository:
         with pytest.raises(UnavailableError):
             found(refresh=True)
 
-    def test_a_countersignature_is_of_one_tag_object(self, host: Host) -> None:
+    def test_a_countersignature_counts_for_one_tag_object(self, host: Host) -> None:
         host.publish("web", "r1", signer="alice")
         host.countersign("web", "r1", "bob")
         host.publish("web", "r1", {"manifest.yaml": b"modulepath: [a]\n"}, signer="alice")
@@ -272,7 +274,7 @@ class TestRepository:
         with pytest.raises(IntegrityError, match="signature"):
             repository.verify_signature(host.url("web"), "r1", signers=host.signers("alice"))
 
-    def test_what_was_fetched_is_not_rubbish(self, host: Host) -> None:
+    def test_a_fetched_tag_is_not_rubbish(self, host: Host) -> None:
         assert list(host.machine().rubbish()) == []
         host.publish("web", "r1")
         repository, before = fetched(host)
@@ -288,7 +290,7 @@ class TestRepository:
         assert not (tmp_path / "tree").exists()
 
 
-def test_what_a_dead_git_left_half_made_is_rubbish(tmp_path: Path) -> None:
+def test_incomplete_mirrors_of_a_killed_git_are_rubbish(tmp_path: Path) -> None:
     host = GitHost(tmp_path)
     host.publish("web", "r1")
     repository, _ = fetched(host)
@@ -299,7 +301,7 @@ def test_what_a_dead_git_left_half_made_is_rubbish(tmp_path: Path) -> None:
     assert (len(left), set(repository.rubbish())) == (2, left)
 
 
-def test_a_lock_that_a_dead_git_left_does_not_keep_the_next_one_waiting(tmp_path: Path) -> None:
+def test_a_lock_of_a_killed_git_does_not_block_the_next_one(tmp_path: Path) -> None:
     host = GitHost(tmp_path)
     host.publish("web", "r1")
     repository, _ = fetched(host)

@@ -1,4 +1,4 @@
-"""Whose signature counts: the one block at the end of the tag, by a pinned key; nothing else."""
+"""Only one signature counts: the block at the end of the tag, by a pinned key."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ BLOCK = b"-----BEGIN %s-----\nbm90aGluZw==\n-----END %s-----\n"
 
 @pytest.fixture(scope="module")
 def signing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signing]:
-    """Keys of the release (`ssh`, `pgp`) and of others; both OpenPGP keys are in root's keyring."""
+    """Keys of the release (`ssh`, `pgp`) and other keys; root's keyring has both OpenPGP keys."""
     made = Signing(tmp_path_factory.mktemp("home"))
     for name in ("ssh", "other-ssh"):
         made.ssh_key(name)
@@ -47,33 +47,39 @@ def refused(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str
     return str(caught.value)
 
 
-def test_the_pinned_key_of_either_kind_counts(signing: Signing, repo: Repo) -> None:
+def test_a_signature_of_the_pinned_key_of_either_kind_is_accepted(
+    signing: Signing, repo: Repo
+) -> None:
     text = payload(repo, "r1", WORDS)
     verify(signing, repo, text + signing.ssh_sign("ssh", text), signing.ssh_signers("ssh"))
     verify(signing, repo, text + signing.pgp_sign("pgp", text), signing.pgp_signers("pgp"))
 
 
-def test_any_other_key_of_the_same_kind_does_not(signing: Signing, repo: Repo) -> None:
+def test_a_signature_of_another_key_of_the_same_kind_is_refused(
+    signing: Signing, repo: Repo
+) -> None:
     text = payload(repo, "r1", WORDS)
     refused(signing, repo, text + signing.ssh_sign("other-ssh", text), signing.ssh_signers("ssh"))
     refused(signing, repo, text + signing.pgp_sign("other-pgp", text), signing.pgp_signers("pgp"))
 
 
-def test_a_key_of_roots_own_keyring_does_not_count_for_openssh_signers(
+def test_a_key_in_the_keyring_of_root_does_not_count_for_openssh_signers(
     signing: Signing, repo: Repo
 ) -> None:
     text = payload(repo, "r1", WORDS)
-    said = refused(signing, repo, text + signing.pgp_sign("pgp", text), signing.ssh_signers("ssh"))
-    assert "is signed with OpenPGP, and the source's signers are OpenSSH keys" in said
+    problem = refused(
+        signing, repo, text + signing.pgp_sign("pgp", text), signing.ssh_signers("ssh")
+    )
+    assert "is signed with OpenPGP, and the source's signers are OpenSSH keys" in problem
 
 
-def test_words_in_a_message_are_not_a_signature(signing: Signing, repo: Repo) -> None:
+def test_text_in_a_message_is_not_a_signature(signing: Signing, repo: Repo) -> None:
     for message in (WORDS, "-----BEGIN SSH SIGNATURE----", " -----BEGIN SSH SIGNATURE-----"):
-        said = refused(signing, repo, payload(repo, "r1", message), signing.ssh_signers("ssh"))
-        assert "is not signed" in said
+        problem = refused(signing, repo, payload(repo, "r1", message), signing.ssh_signers("ssh"))
+        assert "is not signed" in problem
 
 
-def test_two_blocks_are_refused_whoever_made_them(signing: Signing, repo: Repo) -> None:
+def test_two_signatures_by_any_keys_are_refused(signing: Signing, repo: Repo) -> None:
     text = payload(repo, "r1", "release r1")
     ssh, pgp = signing.ssh_sign("ssh", text), signing.pgp_sign("pgp", text)
     with_ssh, with_pgp = text + ssh, text + pgp
@@ -85,23 +91,23 @@ def test_two_blocks_are_refused_whoever_made_them(signing: Signing, repo: Repo) 
         with_ssh + ssh,
     ]
     for body in others:
-        said = refused(signing, repo, body, signing.ssh_signers("ssh"))
-        assert "has more than one signature" in said
-    said = refused(signing, repo, with_ssh + pgp, signing.pgp_signers("pgp"))
-    assert "has more than one signature" in said
+        problem = refused(signing, repo, body, signing.ssh_signers("ssh"))
+        assert "has more than one signature" in problem
+    problem = refused(signing, repo, with_ssh + pgp, signing.pgp_signers("pgp"))
+    assert "has more than one signature" in problem
 
 
-def test_nothing_stands_behind_the_block(signing: Signing, repo: Repo) -> None:
+def test_text_after_the_signature_is_refused(signing: Signing, repo: Repo) -> None:
     text = payload(repo, "r1", "release r1")
     signed = text + signing.ssh_sign("ssh", text)
     for tail in (b"Localpuppet-Source: other\n", b"\nmore\n", BLOCK % (b"CERT", b"CERT")):
-        said = refused(signing, repo, signed + tail, signing.ssh_signers("ssh"))
-        assert "text that the signature does not cover" in said
+        problem = refused(signing, repo, signed + tail, signing.ssh_signers("ssh"))
+        assert "text that the signature does not cover" in problem
     cut = signed.removesuffix(b"-----END SSH SIGNATURE-----\n")
     assert "is cut off" in refused(signing, repo, cut, signing.ssh_signers("ssh"))
 
 
-def test_a_block_in_the_header_is_refused(signing: Signing, repo: Repo) -> None:
+def test_a_signature_in_the_header_is_refused(signing: Signing, repo: Repo) -> None:
     text = payload(repo, "r1", "release r1")
     head, _, message = text.partition(b"\n\n")
     for body in (
@@ -120,7 +126,7 @@ def test_a_block_in_the_header_is_refused(signing: Signing, repo: Repo) -> None:
 
 
 def put_raw(repo: Repo, body: bytes) -> str:
-    """Write a tag object that git itself would not make."""
+    """Write a tag object that git would not make."""
     file = repo.path.parent / "raw"
     file.write_bytes(body)
     return repo.git("hash-object", "-t", "tag", "-w", "--literally", str(file))
@@ -132,12 +138,12 @@ def test_a_signed_commit_does_not_sign_its_tag(signing: Signing, repo: Repo) -> 
         *["commit", "-q", "--allow-empty", "-S", "-m", "signed"],
     )
     assert "BEGIN SSH SIGNATURE" in repo.git("cat-file", "commit", "HEAD")
-    said = refused(signing, repo, payload(repo, "r1", "r1"), signing.ssh_signers("ssh"))
-    assert "is not signed" in said
+    problem = refused(signing, repo, payload(repo, "r1", "r1"), signing.ssh_signers("ssh"))
+    assert "is not signed" in problem
 
 
 @pytest.mark.parametrize("kind", [b"SIGNED MESSAGE", b"PGP MESSAGE"])
-def test_other_kinds_count_for_nobody_even_where_root_believes_them(
+def test_other_kinds_of_signatures_are_refused_even_if_the_gpg_of_root_trusts_them(
     signing: Signing, repo: Repo, tmp_path: Path, kind: bytes
 ) -> None:
     for name in ("gpgsm", "gpg"):
@@ -151,12 +157,12 @@ def test_other_kinds_count_for_nobody_even_where_root_believes_them(
     path = f"{tmp_path}:{signing.env['PATH']}"
     body = payload(repo, "r1", WORDS) + BLOCK % (kind, kind)
     for signers in (signing.ssh_signers("ssh"), signing.pgp_signers("pgp")):
-        said = refused(signing, repo, body, signers, PATH=path)
-        assert "signers are" in said
+        problem = refused(signing, repo, body, signers, PATH=path)
+        assert "signers are" in problem
 
 
-def test_the_home_of_who_verifies_is_not_asked(signing: Signing, repo: Repo) -> None:
-    """Neither a keyring nor a configuration below HOME or GNUPGHOME makes anybody trusted."""
+def test_the_home_of_the_verifying_user_does_not_matter(signing: Signing, repo: Repo) -> None:
+    """Neither a keyring nor a configuration below HOME or GNUPGHOME adds trusted keys."""
     text = payload(repo, "r1", "release r1")
     body = text + signing.pgp_sign("other-pgp", text)
     home = str(signing.home / ".gnupg")

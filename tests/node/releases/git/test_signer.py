@@ -1,4 +1,4 @@
-"""Who signed, and which signers are one person."""
+"""The signer of a tag, and signers that are the same person."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ def fingerprint(key: str) -> str:
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def test_people_are_counted_and_not_signatures() -> None:
+def test_people_are_counted_instead_of_signatures() -> None:
     assert people([]) == []
     assert people([signer("alice", "k1"), signer("bob", "k2")]) == ["alice", "bob"]
     assert people([signer("alice", "k1"), signer("alice", "k1")]) == ["alice"]
@@ -33,12 +33,12 @@ def test_people_are_counted_and_not_signatures() -> None:
     assert people([signer("alice", "k1"), signer("bob", "k1")]) == ["alice"], "one key"
 
 
-def test_who_joins_two_makes_one_of_them() -> None:
+def test_a_signer_with_marks_of_two_people_makes_them_one_person() -> None:
     joined = [signer("alice", "k1"), signer("bob", "k2"), signer("al", "k1", "k2"), signer("eve")]
     assert people(joined) == ["alice", "eve"]
 
 
-def test_a_key_has_each_name_that_a_line_gives_it() -> None:
+def test_a_key_has_the_names_of_all_its_lines() -> None:
     allowed = (
         "# alice@old ssh-ed25519 AAAAnot\n"
         f'alice@x,alice@y namespaces="git" ssh-ed25519 {KEYS["a"]} comment\n'
@@ -57,17 +57,17 @@ def test_a_key_has_each_name_that_a_line_gives_it() -> None:
     assert (found.name, found.marks) == ("alice@y", names[fingerprint("a")] | {fingerprint("a")})
 
 
-def test_what_names_nobody_is_nobody() -> None:
+def test_output_without_exactly_one_known_signer_names_no_signer() -> None:
     unknown = 'Good "git" signature with ED25519 key SHA256:abc\n'
     twice = 'Good "git" signature for a with RSA key SHA256:a\n' * 2
-    for said in ("", unknown, twice):
-        assert ssh_signer(said, {}) is None
+    for output in ("", unknown, twice):
+        assert ssh_signer(output, {}) is None
     good = f"[GNUPG:] GOODSIG 0123 Alice\n[GNUPG:] VALIDSIG {ONE} 1 1 0 4 0 22 8 00 {TWO}\n"
-    for said in ("", good.partition("\n")[0], good.partition("\n")[2], good + good):
-        assert openpgp_signer(said, {}) is None
+    for output in ("", good.partition("\n")[0], good.partition("\n")[2], good + good):
+        assert openpgp_signer(output, {}) is None
 
 
-def test_an_openpgp_key_is_its_primary_one_and_each_address_on_it() -> None:
+def test_an_openpgp_key_has_the_marks_of_its_primary_key_and_its_addresses() -> None:
     listing = (
         "tru::1:1:0:3:1:5\n"
         f"pub:u:255:22:0123:1:::u:::scESC:::::ed25519:::0:\nfpr:::::::::{ONE}:\n"

@@ -1,4 +1,4 @@
-"""What tag objects say."""
+"""The content of tag objects."""
 
 import pytest
 
@@ -24,14 +24,12 @@ def subject(message: bytes) -> str:
         (b"x" * 10_000_000, "x" * MAX_SUBJECT),
     ],
 )
-def test_the_subject_of_a_tag_is_one_line_that_can_be_shown(
-    message: bytes, shown: str | None
-) -> None:
+def test_the_subject_of_a_tag_is_one_printable_line(message: bytes, shown: str | None) -> None:
     found = subject(message)
     assert found.isprintable()
     assert shown is None or found == shown
 
 
-def test_without_a_tag_object_the_commit_has_the_subject() -> None:
+def test_without_a_tag_object_the_subject_is_that_of_the_commit() -> None:
     found = judge("r1", COMMIT[0], COMMIT, COMMIT, TREE, where="here")
     assert (found.subject, found.annotated) == ("Work on ntp", False)

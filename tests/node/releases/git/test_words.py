@@ -1,4 +1,4 @@
-"""What git's words about a server mean."""
+"""The meaning of git's messages about a server."""
 
 import pytest
 
@@ -9,7 +9,7 @@ URL = "https://git.example.com/web.git"
 
 
 @pytest.mark.parametrize(
-    ("said", "shown", "hint"),
+    ("output", "shown", "hint"),
     [
         (
             "ssh: Could not resolve hostname git.example.com: Name or service not known;"
@@ -26,8 +26,11 @@ URL = "https://git.example.com/web.git"
         ("something new", "something new", ""),
     ],
 )
-def test_a_failure_says_what_to_do(said: str, shown: str, hint: str) -> None:
-    for error in (fetch_failure(URL, ["r1"], said, name="web"), ask_failure(URL, said, name="web")):
+def test_the_error_of_a_failed_fetch_has_a_cure(output: str, shown: str, hint: str) -> None:
+    for error in (
+        fetch_failure(URL, ["r1"], output, name="web"),
+        ask_failure(URL, output, name="web"),
+    ):
         assert isinstance(error, UnavailableError)
         assert error.where == f"source web, {URL}"
         assert shown in error.what
@@ -36,7 +39,7 @@ def test_a_failure_says_what_to_do(said: str, shown: str, hint: str) -> None:
         assert "tag" not in error.hint
 
 
-def test_a_tag_that_is_not_there_is_the_inputs_fault() -> None:
+def test_a_missing_tag_is_an_error_of_the_input() -> None:
     error = fetch_failure(URL, ["r9"], "fatal: couldn't find remote ref refs/tags/r9")
     assert isinstance(error, InvalidInputError)
     assert str(error).startswith(f"{URL}: has no tag r9 (")

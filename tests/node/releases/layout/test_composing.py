@@ -1,4 +1,4 @@
-"""Where things are in a release: its manifest decides whether it is a control repository."""
+"""The layout of a release: its manifest decides whether it is a control repository."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ CONF = "modulepath = site-modules:modules\nmanifest = manifests/site.pp\nconfig_
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A release with all that Puppet has in an environment, and a site manifest more."""
+    """A release with all files of a Puppet environment, and a second site manifest."""
     for name in ("site-modules", "modules", "manifests"):
         (tmp_path / name).mkdir()
     (tmp_path / "environment.conf").write_text(CONF)
@@ -22,7 +22,7 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_manifest_without_a_moduledir_means_what_it_always_meant(release: Path) -> None:
+def test_without_a_moduledir_the_environment_conf_is_not_used(release: Path) -> None:
     found = layout(release, "")
     assert (found.modulepath, found.site_manifest) == (("",), "")
     assert found.notes == ("environment.conf is not used: the manifest has no moduledir",)
@@ -40,17 +40,17 @@ def test_a_moduledir_makes_a_control_repository(release: Path) -> None:
 
 
 @pytest.mark.parametrize("moduledir", ["", "modules"])
-def test_a_site_manifest_that_the_manifest_names_is_the_one(release: Path, moduledir: str) -> None:
+def test_the_site_manifest_of_the_manifest_is_used(release: Path, moduledir: str) -> None:
     assert layout(release, moduledir, "own.pp").site_manifest == "own.pp"
     with pytest.raises(InvalidInputError, match="no gone"):
         layout(release, moduledir, "gone.pp")
 
 
-def test_a_node_goes_on_with_a_release_that_has_an_environment_conf(node: Node) -> None:
+def test_a_release_with_an_environment_conf_and_no_moduledir_still_applies(node: Node) -> None:
     node.app("notify { 'code': }")
     node.write("modules/app/trunk/environment.conf", CONF)
     node.write("modules/app/trunk/site-modules/app/manifests/init.pp", "class app { fail('no') }\n")
-    node.write("modules/app/trunk/manifests/site.pp", "fail('not this one')\n")
+    node.write("modules/app/trunk/manifests/site.pp", "fail('wrong site manifest')\n")
     before = node.run("check", "--json").json["modulepath"]
     assert [Path(path).name for path in before] == ["trunk"]
     node.write("modules/app/trunk/own.pp", "notify { 'own site manifest': }\n")

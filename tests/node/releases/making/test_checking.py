@@ -1,4 +1,4 @@
-"""release check: what a pipeline asks before a tag is made."""
+"""release check: the checks of a pipeline before a tag."""
 
 import shutil
 import subprocess
@@ -37,37 +37,37 @@ def test_a_good_release_passes(site: Node, forge: Forge) -> None:
 
 @pytest.fixture
 def public(forge: Forge) -> Iterator[Path]:
-    """A directory that every user may read, with a release of user `nobody` and a root."""
+    """A public directory with a root, and a release of an unprivileged user."""
     path = Path(tempfile.mkdtemp(dir="/tmp"))
     path.chmod(0o755)
     (path / "root/var").mkdir(parents=True)
     (path / "home").mkdir()
     shutil.copytree(forge.repo("ntp").path, path / "ntp")
     for made in (path / "home", *(path / "ntp").rglob("*"), path / "ntp"):
-        shutil.chown(made, "nobody")
+        shutil.chown(made, "daemon")
     yield path
     shutil.rmtree(path)
 
 
-def test_a_user_without_rights_makes_releases_with_a_cache_of_their_own(
+def test_an_unprivileged_user_makes_releases_with_a_cache_in_their_home(
     site: Node, public: Path
 ) -> None:
-    nobody = Node(public / "root", inside=["setpriv", "--reuid=nobody", "--clear-groups"])
+    user = Node(public / "root", inside=["setpriv", "--reuid=daemon", "--clear-groups"])
     web, home = str(public / "ntp"), str(public / "home")
     (public / "ntp/manifest.yaml").write_text("moduledir: modules\n")
     for verb in ("lock", "check"):
-        done = nobody.run("release", verb, web, HOME=home)
+        done = user.run("release", verb, web, HOME=home)
         assert done.code == 0, done.err
     assert (public / "home/.cache/localpuppet/stage.lock").exists()
     assert not list((public / "root/var").iterdir())
     cache = str(public / "home/elsewhere")
-    assert nobody.run("release", "check", web, HOME=home, XDG_CACHE_HOME=cache).code == 0
+    assert user.run("release", "check", web, HOME=home, XDG_CACHE_HOME=cache).code == 0
     assert (public / "home/elsewhere/localpuppet/stage.lock").exists()
-    refused = nobody.run("stage", "web/tags/r1", HOME=home)
+    refused = user.run("stage", "web/tags/r1", HOME=home)
     assert "run as root" in refused.err
 
 
-def test_manifest_and_lock_must_be_there_and_agree(site: Node, forge: Forge) -> None:
+def test_a_release_needs_a_manifest_and_a_matching_lock(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     (web.path / "manifest.lock").rename(web.path / "aside")
     refused = site.run("release", "check", str(web.path))
@@ -87,7 +87,9 @@ def test_manifest_and_lock_must_be_there_and_agree(site: Node, forge: Forge) -> 
     assert site.run("release", "check", str(web.path)).code == 2
 
 
-def test_a_moved_tag_is_an_alarm_and_a_lost_host_is_none(site: Node, forge: Forge) -> None:
+def test_a_moved_tag_is_an_alarm_and_an_unreachable_host_is_unavailable(
+    site: Node, forge: Forge
+) -> None:
     web, ntp = forge.repo("web"), forge.repo("ntp")
     ntp.commit({"manifests/init.pp": klass("ntp", "evil")})
     ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
@@ -99,14 +101,14 @@ def test_a_moved_tag_is_an_alarm_and_a_lost_host_is_none(site: Node, forge: Forg
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "problem"),
     [
         ("base/trunk", "web → dist/tags/r8 → deep/tags/d1 → base/trunk is not a tag"),
         ("other/tags/o1", "cannot check other/tags/o1: 'other' is not a source"),
     ],
 )
-def test_dependencies_of_dependencies_are_tags(
-    site: Node, forge: Forge, names: str, said: str
+def test_dependencies_of_dependencies_must_be_tags(
+    site: Node, forge: Forge, names: str, problem: str
 ) -> None:
     forge.repo("deep").commit({"manifest.yaml": f"modulepath: [{names}]\n"}, "d1")
     forge.repo("dist").commit({"manifest.yaml": "modulepath: [deep/tags/d1]\n"}, "r8")
@@ -117,11 +119,11 @@ def test_dependencies_of_dependencies_are_tags(
     lock(site, forge, {"manifest.yaml": manifest(forge, dist="r8")})
     refused = site.run("release", "check", str(forge.repo("web").path))
     assert refused.code == 2
-    assert said in refused.err
+    assert problem in refused.err
     assert "web → dist/tags/r8 → deep/tags/d1: manifest.yaml" in refused.err
 
 
-def test_dependencies_that_lead_back_end(site: Node, forge: Forge) -> None:
+def test_circular_dependencies_are_accepted(site: Node, forge: Forge) -> None:
     ntp = forge.repo("ntp")
     back = f"modules: {{ntp: {{git: '{ntp.url}', tag: v1}}}}\n"
     forge.repo("dist").commit({"manifest.yaml": back + "modulepath: [web/tags/r1]\n"}, "r8")
@@ -137,7 +139,7 @@ def test_dependencies_that_lead_back_end(site: Node, forge: Forge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "problem"),
     [
         ({"web/manifests/x.pp": "class web::x {"}, "web/manifests/x.pp: Puppet cannot parse it"),
         ({"enc.yaml": "classes: {web: {nope: 1}}\n"}, "enc.yaml: classes.web.nope: the class web"),
@@ -148,18 +150,18 @@ def test_dependencies_that_lead_back_end(site: Node, forge: Forge) -> None:
         ({"ntp/manifests/init.pp": "class ntp {}"}, "the release has a directory 'ntp'"),
     ],
 )
-def test_what_puppet_would_refuse_is_refused(
-    site: Node, forge: Forge, files: dict[str, str], said: str
+def test_code_and_data_that_puppet_would_refuse_are_refused(
+    site: Node, forge: Forge, files: dict[str, str], problem: str
 ) -> None:
     web = forge.repo("web")
     web.write(files)
     refused = site.run("release", "check", str(web.path))
     assert refused.code == 2
-    assert said in refused.err
+    assert problem in refused.err
     assert len(refused.err.splitlines()) == 1
 
 
-def test_enc_yaml_may_leave_to_inputs_what_is_theirs(site: Node, forge: Forge) -> None:
+def test_enc_yaml_may_leave_parameters_to_inputs(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.write(
         {
@@ -181,7 +183,7 @@ def test_a_damaged_tree_is_fetched_again(site: Node, forge: Forge) -> None:
     assert "dist r7" in victim.read_text()
 
 
-def test_nothing_is_stored_while_another_process_stages(site: Node, forge: Forge) -> None:
+def test_check_is_refused_while_another_process_stages(site: Node, forge: Forge) -> None:
     (site.state / "stage.lock").touch()
     with subprocess.Popen(
         ["flock", site.state / "stage.lock", "sh", "-c", "echo held; exec cat"],

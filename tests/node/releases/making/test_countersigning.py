@@ -1,4 +1,4 @@
-"""release sign: one more person signs a tag, and a node that asks for two takes it."""
+"""release sign: a second person signs a tag, and a node that requires two accepts it."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.rigs.signing import Signing, sign_tag
 
 @pytest.fixture
 def signing(tmp_path: Path) -> Signing:
-    """A home in which bob's git signs; alice's key is there, too."""
+    """A home with the keys of alice and bob, in which git signs as bob."""
     home = tmp_path / "home"
     home.mkdir()
     made = Signing(home)
@@ -37,7 +37,7 @@ def signing(tmp_path: Path) -> Signing:
 
 @pytest.fixture
 def web(forge: Forge, signing: Signing) -> Repo:
-    """A clone of bob's: alice has signed r2, and origin has the tag."""
+    """Bob's clone with the tag r2 that alice signed and pushed to origin."""
     repo = forge.repo("web")
     repo.commit({"manifest.yaml": "modulepath: []\n", "web/manifests/init.pp": klass("web", "r2")})
     repo.write({"manifest.lock": "version: 1\nmodules: {}\nsources: {}\n"})
@@ -55,7 +55,7 @@ def origin(web: Repo, forge: Forge) -> Repo:
 
 
 def two(node: Node, origin: Repo, signing: Signing, signatures: int = 2) -> None:
-    """Have the node ask for the signatures of several people."""
+    """Configure the node to require signatures of several people."""
     source = {
         "git": origin.url,
         "require_signed": True,
@@ -65,7 +65,7 @@ def two(node: Node, origin: Repo, signing: Signing, signatures: int = 2) -> None
     node.settings(allow_file_urls=True, sources={"web": source})
 
 
-def test_a_second_person_signs_what_the_first_has_tagged(
+def test_a_second_person_signs_the_tag_of_the_first(
     node: Node, web: Repo, origin: Repo, signing: Signing
 ) -> None:
     two(node, origin, signing)
@@ -83,14 +83,16 @@ def test_a_second_person_signs_what_the_first_has_tagged(
     assert node.run("check").code == 0
     pack = build(node, "tar", node.root / "out")
     two(node, origin, signing, 3)
-    assert node.run("check").code == 3, "what was verified for two is not for three"
+    assert node.run("check").code == 3, (
+        "a release that was verified for two is not verified for three"
+    )
     packed = node.run("stage", "web/tags/r2", "--pack", str(pack))
     assert packed.code == 3, "a pack carries no signature"
     more = node.run("stage", "web/tags/r2").err
     assert "is signed by alice@example.net, bob@example.net: 1 more must sign" in more
 
 
-def test_without_push_the_signature_stays_here(
+def test_without_push_the_signature_stays_in_the_clone(
     node: Node, web: Repo, origin: Repo, signing: Signing
 ) -> None:
     config = {"HOME": str(signing.home), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -107,7 +109,7 @@ def test_without_push_the_signature_stays_here(
 
 @pytest.fixture
 def bobs(web: Repo, signing: Signing, monkeypatch: pytest.MonkeyPatch) -> Repo:
-    """Bob's clone, in a process of bob's."""
+    """Bob's clone, in a process with bob's home."""
     monkeypatch.setenv("HOME", str(signing.home))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     return web
@@ -118,7 +120,9 @@ def sign(web: Repo, tag: str = "r2", source: str | None = None) -> Countersigned
     return countersign(tree, Tag(tag), source=source, push=True)
 
 
-def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin: Repo) -> None:
+def test_a_countersignature_covers_the_tag_object_and_leaves_no_tag(
+    bobs: Repo, origin: Repo
+) -> None:
     made = sign(bobs)
     assert (made.tag_object, made.commit) == (
         bobs.git("rev-parse", "refs/tags/r2"),
@@ -130,7 +134,7 @@ def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "tag", "error", "said"),
+    ("spoil", "tag", "error", "problem"),
     [
         ("true", "r3", InvalidInputError, "there is no annotated tag r3 here"),
         ("git tag light", "light", InvalidInputError, "there is no annotated tag light here"),
@@ -138,7 +142,7 @@ def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin:
         ("git update-ref refs/tags/r9 refs/tags/r2", "r9", IntegrityError, "another name inside"),
         ("git push -q origin :refs/tags/r2", "r2", InvalidInputError, "origin has no such tag"),
         ("git push -qf origin HEAD:refs/tags/r2", "r2", IntegrityError, "at origin"),
-        # git 2.39 says nothing and makes a tag without a signature; 2.47 says why it made none.
+        # git 2.39 prints nothing and makes a tag without a signature; 2.47 prints an error.
         (
             "git config user.signingkey /nonexistent",
             "r2",
@@ -149,11 +153,11 @@ def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin:
         ("chmod 555 ../origin.git; rm -rf ../origin.git/objects", "r2", UnavailableError, "origin"),
     ],
 )
-def test_what_should_not_be_signed_is_not(
-    bobs: Repo, spoil: str, tag: str, error: type[LocalpuppetError], said: str
+def test_an_invalid_or_changed_tag_is_not_signed(
+    bobs: Repo, spoil: str, tag: str, error: type[LocalpuppetError], problem: str
 ) -> None:
     subprocess.run(["sh", "-ec", spoil], cwd=bobs.path, check=True)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=problem):
         sign(bobs, tag)
     assert "signatures" not in bobs.git("for-each-ref")
 
@@ -167,7 +171,7 @@ def test_a_push_that_is_refused_leaves_no_signature(bobs: Repo, origin: Repo) ->
     assert "signatures" not in bobs.git("for-each-ref")
 
 
-def test_the_tag_says_which_source_is_signed_for(
+def test_the_source_of_a_countersignature_is_that_of_the_tag(
     bobs: Repo, signing: Signing, origin: Repo
 ) -> None:
     with pytest.raises(IntegrityError, match="is for the source web"):
@@ -183,13 +187,13 @@ def test_the_tag_says_which_source_is_signed_for(
         sign(bobs, source="a")
 
 
-def test_what_a_killed_signing_left_is_in_nobodys_way(bobs: Repo) -> None:
+def test_a_leftover_tag_of_a_killed_command_does_not_prevent_signing(bobs: Repo) -> None:
     bobs.git("tag", "signatures/r2", "HEAD")
     assert sign(bobs).tag == "r2"
     assert bobs.git("tag") == "r2"
 
 
-def test_a_signature_of_a_source_needs_signers(node: Node, origin: Repo) -> None:
+def test_a_source_with_signatures_must_have_signers(node: Node, origin: Repo) -> None:
     node.settings(allow_file_urls=True, sources={"web": {"git": origin.url, "signatures": 2}})
     refused = node.run("check")
     assert refused.code == 2

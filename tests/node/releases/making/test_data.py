@@ -1,4 +1,4 @@
-"""release check: Hiera's data, what a release does not use, and catalogs of given nodes."""
+"""release check: Hiera's data, unused files of a release, and catalogs of given nodes."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def tree(root: Path, **files: str) -> Path:
     return root
 
 
-def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
+def test_levels_without_files_and_files_without_a_level_are_warnings(tmp_path: Path) -> None:
     data = {
         "hiera.yaml": HIERA,
         "data/nodes/web01.example.com.yaml": "--- {a: 1}\n",
@@ -61,7 +61,7 @@ def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
     )
 
 
-def test_data_in_modules_is_data(tmp_path: Path) -> None:
+def test_data_in_modules_is_checked(tmp_path: Path) -> None:
     files = {
         "site/ntp/hiera.yaml": "version: 5\nhierarchy: [{name: c, path: common.yaml}]\n",
         "site/ntp/data/common.yaml": "ntp::servers: [a\n",
@@ -84,7 +84,7 @@ def test_data_in_modules_is_data(tmp_path: Path) -> None:
         ("common.json", "[]", "is not a mapping of keys"),
     ],
 )
-def test_what_hiera_cannot_read_is_refused(
+def test_data_that_hiera_cannot_read_is_refused(
     tmp_path: Path, name: str, text: str, problem: str
 ) -> None:
     files = {"hiera.yaml": "version: 5\n", f"data/{name}": text}
@@ -103,18 +103,18 @@ def test_what_hiera_cannot_read_is_refused(
         "a: 1\n---\n- b\n",
     ],
 )
-def test_what_puppet_reads_is_not_refused(tmp_path: Path, text: str) -> None:
+def test_data_that_puppet_reads_is_accepted(tmp_path: Path, text: str) -> None:
     files = {"hiera.yaml": "version: 5\n", "data/common.yaml": text}
     assert check_data(tree(tmp_path, **files), ()).files == 1
 
 
-def test_many_forgotten_files_are_a_number(tmp_path: Path) -> None:
+def test_many_unused_files_are_counted(tmp_path: Path) -> None:
     files = {f"data/{number}.yaml": "" for number in range(MAX_WARNINGS + 7)}
     found = check_data(tree(tmp_path, **files, **{"hiera.yaml": "version: 5\n"}), ())
     assert found.warnings[-1] == "hiera.yaml: no level reads 7 more files"
 
 
-def test_a_hierarchy_of_version_three_is_named(tmp_path: Path) -> None:
+def test_a_hierarchy_of_version_three_is_reported(tmp_path: Path) -> None:
     found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ())
     assert found.warnings == (
         "hiera.yaml: is not of version 5: Puppet 7 reads its datadir on the node, not in the"
@@ -122,7 +122,7 @@ def test_a_hierarchy_of_version_three_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_what_import_left_is_said_again(tmp_path: Path) -> None:
+def test_entries_that_the_import_left_are_reported(tmp_path: Path) -> None:
     tree(
         tmp_path,
         Puppetfile="mod 'a/one', '1.0.0'\nmod 'two', :svn => 'https://svn.example.com'\n"
@@ -157,7 +157,7 @@ def test_what_import_left_is_said_again(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_pin_that_the_manifest_has_otherwise_is_named(
+def test_a_pin_that_differs_from_the_manifest_is_reported(
     tmp_path: Path, entry: str, fields: dict[str, str], is_named: bool
 ) -> None:
     module = parse_module("ntp", fields, where="", allow_file=False)
@@ -169,7 +169,7 @@ def test_a_pin_that_the_manifest_has_otherwise_is_named(
         assert "at another version in the manifest (run '" in warnings[0]
 
 
-def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path) -> None:
+def test_directories_of_modules_outside_the_modulepath_are_reported(tmp_path: Path) -> None:
     files = {
         "sites/role/manifests/init.pp": "",
         "site/a/manifests/init.pp": "",
@@ -190,7 +190,7 @@ def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path)
     ]
 
 
-def test_a_release_without_a_moduledir_has_modules_at_its_top(tmp_path: Path) -> None:
+def test_a_release_without_a_moduledir_has_its_modules_at_the_top(tmp_path: Path) -> None:
     tree(tmp_path, **{"web/manifests/init.pp": "", "web/files/a/manifests/b.pp": ""})
     assert unused_code(tmp_path, NO_MODULES, ReleaseLayout(modulepath=("",))) == []
     tree(tmp_path, **{"site/role/manifests/init.pp": "", "manifests/site.pp": ""})
@@ -203,7 +203,7 @@ def test_a_release_without_a_moduledir_has_modules_at_its_top(tmp_path: Path) ->
     ]
 
 
-def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) -> None:
+def test_code_beside_modules_that_puppet_does_not_load_is_reported(tmp_path: Path) -> None:
     files = {
         "functions/f.pp": "",
         "lib/puppet/functions/g.rb": "",
@@ -215,7 +215,7 @@ def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) 
         "manifests/nodes.pp": "",
         "modules/.keep": "",
     }
-    files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules, whatever its name
+    files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules under another name
     used = ReleaseLayout(
         modulepath=("files",), code=("functions", "lib", "types"), site_manifest="manifests/site.pp"
     )
@@ -226,7 +226,7 @@ def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) 
     ]
 
 
-def test_data_without_a_hierarchy_is_named(tmp_path: Path) -> None:
+def test_data_without_a_hierarchy_is_reported(tmp_path: Path) -> None:
     files = {"data/common.yaml": "a: 1\n", "hieradata/old.eyaml": "a: 1\n", "data/x.md": ""}
     tree(tmp_path, **files, **{"site/ntp/data/common.yaml": "ntp::a: 1\n"})
     found = check_data(tmp_path, [tmp_path / "site/ntp"])
@@ -241,7 +241,7 @@ def test_data_without_a_hierarchy_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("conf", ["", "modulepath = modules\n"])
-def test_a_control_repository_that_uses_nothing_is_not_silent(
+def test_a_control_repository_that_uses_no_module_gets_warnings(
     node: Node, forge: Forge, conf: str
 ) -> None:
     repo = forge.repo("control")
@@ -272,7 +272,7 @@ def test_a_control_repository_that_uses_nothing_is_not_silent(
     assert again.json["classes"] == []
 
 
-def test_facts_say_which_node_they_are_of(tmp_path: Path) -> None:
+def test_the_name_of_a_node_is_read_from_its_facts(tmp_path: Path) -> None:
     networking = {"networking": {"fqdn": "Web01.example.com"}}
     for text, name in (
         (json.dumps(networking), "web01.example.com"),
@@ -288,7 +288,9 @@ def test_facts_say_which_node_they_are_of(tmp_path: Path) -> None:
             read_facts(file)
 
 
-def test_given_nodes_compile_or_say_why_not(node: Node, forge: Forge, tmp_path: Path) -> None:
+def test_the_catalogs_of_given_nodes_are_compiled_and_failures_are_reported(
+    node: Node, forge: Forge, tmp_path: Path
+) -> None:
     code = (
         "class app {\n  notify { \"${facts['os']['family']} ${trusted['certname']}\": }\n"
         "  if $facts['os']['family'] == 'Solaris' { fail('never on Solaris') }\n}\n"

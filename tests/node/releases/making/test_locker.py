@@ -1,10 +1,10 @@
-"""lock: whatever cannot be reached is named in one go."""
+"""lock: one error names all unreachable repositories."""
 
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.node import Node
 
 
-def test_every_repository_that_cannot_be_reached_is_named(site: Node, forge: Forge) -> None:
+def test_one_error_names_every_unreachable_repository(site: Node, forge: Forge) -> None:
     forge.repo("good").commit({"manifests/init.pp": klass("good", "good")}, "v1")
     modules = {
         "good": "tag: v1",

@@ -1,4 +1,4 @@
-"""release check and check: names that the release uses and that a node lacks."""
+"""release check and check: names that the release uses but a node lacks."""
 
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
@@ -15,7 +15,7 @@ class profile {
 """
 
 
-def test_what_not_every_node_has_is_named(node: Node, forge: Forge) -> None:
+def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, forge: Forge) -> None:
     repo = forge.repo("control")
     files = {
         "manifest.yaml": "moduledir: modules\n",
@@ -80,7 +80,7 @@ class profile (Strings::Name $word) inherits profile::absent {
 """
 
 
-def test_names_that_nothing_defines_are_named(node: Node, forge: Forge) -> None:
+def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
     repo, web = forge.repo("control"), forge.repo("web")
     web.commit(
         {

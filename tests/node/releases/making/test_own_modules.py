@@ -1,4 +1,4 @@
-"""What git ignores in a control repository, as r10k leaves it there, is in no release."""
+"""Files that git ignores in a control repository, such as r10k's modules, are in no release."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ BROKEN = "class {"
 
 @pytest.fixture
 def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
-    """A control repository in which `r10k puppetfile install` was run."""
+    """A control repository with modules of `r10k puppetfile install`."""
     modules = ModuleForge()
     modules.publish("acme/ntp", "1.0.0")
     node.settings(allow_file_urls=True, forge={"url": modules.write(tmp_path / "archives")})
@@ -25,7 +25,7 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
             "manifest.yaml": "moduledir: modules\n"
             "modules:\n  ntp:\n    forge: acme/ntp\n    version: 1.0.0\n",
             "environment.conf": "modulepath = site-modules:modules\n",
-            "site-modules/profile/manifests/init.pp": klass("profile", "ours"),
+            "site-modules/profile/manifests/init.pp": klass("profile", "committed"),
             "modules/own/manifests/init.pp": klass("own", "committed"),
             ".gitignore": "/modules/*\n!/modules/own\n/.r10k\n*.local\n",
         }
@@ -45,12 +45,12 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
     return repo
 
 
-def test_modules_that_r10k_left_are_named_and_left_out(node: Node, control: Repo) -> None:
+def test_modules_of_r10k_are_left_out_with_a_warning(node: Node, control: Repo) -> None:
     checked = make(node, "check", str(control.path), "--json")
     assert checked.code == 0, checked.err
     assert checked.json["classes"] == ["ntp", "own", "profile"]
-    said = "modules/left, modules/ntp: left out, as git ignores it: no node has it"
-    assert said in checked.json["warnings"]
+    warning = "modules/left, modules/ntp: left out, as git ignores it: no node has it"
+    assert warning in checked.json["warnings"]
     tagged = make(node, "tag", str(control.path), "r1", "--no-push")
     assert tagged.code == 0, tagged.err
     control.write({".gitignore": "/modules/left\n"})
@@ -60,7 +60,7 @@ def test_modules_that_r10k_left_are_named_and_left_out(node: Node, control: Repo
     assert "let git ignore what r10k installs" in refused.err
 
 
-def test_a_whole_directory_of_modules_is_left_out(node: Node, control: Repo) -> None:
+def test_an_ignored_directory_of_modules_is_left_out(node: Node, control: Repo) -> None:
     control.git("rm", "-q", "-r", "modules/own")
     control.write({".gitignore": "modules\n"})
     checked = make(node, "check", str(control.path), "--json")
@@ -69,29 +69,31 @@ def test_a_whole_directory_of_modules_is_left_out(node: Node, control: Repo) -> 
     assert "modules: left out, as git ignores it: no node has it" in checked.json["warnings"]
 
 
-def test_a_file_that_puppet_reads_here_only_stops_a_tag(node: Node, control: Repo) -> None:
+def test_an_ignored_file_that_puppet_would_read_prevents_a_tag(node: Node, control: Repo) -> None:
     control.write({"site-modules/profile/lib/facter/seen.local": ""})
     checked = make(node, "check", str(control.path))
     assert checked.code == 0, checked.err
-    said = "site-modules/profile/lib/facter/seen.local: git ignores it: Puppet reads it here"
-    assert said in checked.err
+    warning = "site-modules/profile/lib/facter/seen.local: git ignores it: Puppet reads it here"
+    assert warning in checked.err
     refused = make(node, "tag", str(control.path), "r1", "--no-push")
     assert refused.code == 2
     assert "git ignores site-modules/profile/lib/facter/seen.local, which Puppet" in refused.err
 
 
-def test_a_trial_says_what_no_release_has(node: Node, control: Repo) -> None:
+def test_try_warns_about_modules_that_no_release_has(node: Node, control: Repo) -> None:
     control.write({"modules/left/manifests/init.pp": klass("left", "in this clone only")})
     node.write("input.yaml", "app: foo/trunk\nclasses: [left, ntp]\n")
     tried = node.run("try", str(control.path), "--noop")
     assert tried.code == 0, tried.err
     assert "in this clone only" in tried.out
     assert "ntp 1.0.0" in tried.out
-    (said,) = [line for line in tried.err.splitlines() if "in no release" in line]
-    assert said.startswith("# warning: modules/left counts here and in no release: git ignores it")
+    (warning,) = [line for line in tried.err.splitlines() if "in no release" in line]
+    assert warning.startswith(
+        "# warning: modules/left counts here and in no release: git ignores it"
+    )
 
 
-def test_what_editors_leave_is_nobodys(tmp_path: Path) -> None:
+def test_backup_files_of_editors_are_not_reported(tmp_path: Path) -> None:
     (tmp_path / "site/web").mkdir(parents=True)
     files = ("lib/a.rb", "lib/.a.rb.swp", "lib/a.rb~", "spec/fixtures", "files/key")
     ignored = Ignored(paths=frozenset(f"site/web/{file}" for file in files))

@@ -1,4 +1,4 @@
-"""release tag: clean, locked, checked, annotated, signed, pushed; or nothing at all."""
+"""release tag: checks, makes, signs and pushes a tag, or leaves no tag."""
 
 import os
 import re
@@ -16,7 +16,7 @@ USER = {"GIT_CONFIG_NOSYSTEM": "1"}
 
 @pytest.fixture
 def origin(site: Node, forge: Forge) -> Repo:
-    """A bare repository that `web` pushes to."""
+    """A bare repository to which `web` pushes."""
     web = forge.repo("web")
     bare = forge.path / "origin.git"
     web.git("clone", "-q", "--bare", str(web.path), str(bare))
@@ -26,7 +26,7 @@ def origin(site: Node, forge: Forge) -> Repo:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The home of somebody who makes releases."""
+    """The home of a person who makes releases."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text("[user]\nname = Maker\nemail = maker@example.net\n")
@@ -63,7 +63,7 @@ def test_a_release_is_tagged_pushed_and_can_be_staged(
     assert "origin has the tag r2 already" in again.err
 
 
-def test_without_push_origin_is_left_alone(
+def test_without_push_origin_gets_no_tag(
     site: Node, forge: Forge, origin: Repo, home: Path
 ) -> None:
     done = tag(site, forge, home, "r2", "--no-push", "-m", "for the fair")
@@ -74,7 +74,7 @@ def test_without_push_origin_is_left_alone(
     assert origin.git("tag") == "r1"
 
 
-def test_a_signed_tag_is_one_that_nodes_can_demand(
+def test_a_node_that_requires_signatures_stages_a_signed_tag(
     site: Node, forge: Forge, origin: Repo, home: Path
 ) -> None:
     key = home / "key"
@@ -92,7 +92,7 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
     before = lost.read_text()
     lost.write_text(f"{before}signingkey = {home}/lost\n[gpg]\nformat = ssh\n")
     keyless = tag(site, forge, home, "r2", "--sign", "--source", "web")
-    # git 2.39 says nothing, exits with 0, and has made an unsigned tag; 2.47 says why it made none.
+    # git 2.39 prints nothing, exits with 0 and makes an unsigned tag; 2.47 prints an error.
     assert keyless.code == 2
     assert re.search("git made no signature|Couldn't load public key", keyless.err)
     lost.write_text(before)
@@ -115,7 +115,7 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "problem"),
     [
         ("echo >> web/manifests/init.pp", "the work tree is not clean: web/manifests/init.pp (com"),
         ("touch new other", "the work tree is not clean: new and 1 more"),
@@ -137,30 +137,30 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
         ("git remote remove origin", "there is no remote 'origin' to push to"),
     ],
 )
-def test_what_is_not_ready_is_not_tagged(
-    site: Node, forge: Forge, origin: Repo, home: Path, spoil: str, said: str
+def test_a_work_tree_that_is_not_ready_is_not_tagged(
+    site: Node, forge: Forge, origin: Repo, home: Path, spoil: str, problem: str
 ) -> None:
     web = forge.repo("web")
     env = {**os.environ, **IDENTITY}
     subprocess.run(["/bin/sh", "-ec", spoil], cwd=web.path, env=env, check=True)
     refused = tag(site, forge, home, "r2")
     assert refused.code == 2, refused.out
-    assert said in refused.err
+    assert problem in refused.err
     assert len(refused.err.splitlines()) == 1
     assert web.git("tag") == "r1"
     assert origin.git("tag") == "r1"
 
 
 @pytest.mark.parametrize("name", ["-r2", "a..b", "a/b", "v 1", "0" * 40, "r2.lock"])
-def test_names_that_cannot_be_releases(site: Node, forge: Forge, home: Path, name: str) -> None:
+def test_an_invalid_release_name_is_refused(
+    site: Node, forge: Forge, home: Path, name: str
+) -> None:
     refused = tag(site, forge, home, "--", name)
     assert refused.code == 2
     assert forge.repo("web").git("tag") == "r1"
 
 
-def test_when_the_push_fails_no_tag_is_left(
-    site: Node, forge: Forge, origin: Repo, home: Path
-) -> None:
+def test_a_failed_push_leaves_no_tag(site: Node, forge: Forge, origin: Repo, home: Path) -> None:
     hook = origin.path / "hooks" / "update"
     hook.write_text("#!/bin/sh\necho 'no tags on Fridays' >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -173,7 +173,9 @@ def test_when_the_push_fails_no_tag_is_left(
     assert tag(site, forge, home, "r2").code == 0
 
 
-def test_an_origin_that_is_away_is_said(site: Node, forge: Forge, origin: Repo, home: Path) -> None:
+def test_an_unreachable_origin_is_reported(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
     origin.path.rename(origin.path.with_name("away.git"))
     failed = tag(site, forge, home, "r2")
     assert failed.code == 69
@@ -181,7 +183,7 @@ def test_an_origin_that_is_away_is_said(site: Node, forge: Forge, origin: Repo, 
     assert forge.repo("web").git("tag") == "r1"
 
 
-def test_git_says_why_it_does_not_read_a_work_tree_of_another_user(
+def test_the_error_shows_why_git_does_not_read_a_work_tree_of_another_user(
     site: Node, forge: Forge, home: Path
 ) -> None:
     web = forge.repo("web")
@@ -192,7 +194,7 @@ def test_git_says_why_it_does_not_read_a_work_tree_of_another_user(
     assert "git config --global --add safe.directory" in done.err
 
 
-def test_only_the_top_of_a_work_tree_is_a_release(
+def test_a_directory_below_the_top_of_a_work_tree_is_refused(
     site: Node, forge: Forge, origin: Repo, home: Path
 ) -> None:
     for place in (forge.repo("web").path / "web", origin.path, forge.path, forge.path / "none"):

@@ -1,4 +1,4 @@
-"""`app: control/branches/NAME`: a branch as it is now, which is not a release."""
+"""`app: control/branches/NAME`: the current commit of a branch, which is not a release."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ APP = "control/branches/feature/x"
 
 @pytest.fixture
 def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
-    """A source with a branch, whose module is locked."""
+    """A source with a branch that has a locked module."""
     modules = ModuleForge()
     modules.publish("acme/ntp", "1.0.0")
     repo = forge.repo("control")
@@ -45,14 +45,14 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Repo:
         ("foo/trunk", "foo", "", False),
     ],
 )
-def test_a_branch_is_never_a_tag_whatever_it_is_called(
+def test_a_branch_with_any_name_is_not_a_tag(
     text: str, source: str, branch: str, is_tag: bool
 ) -> None:
     path = ReleasePath.parse(text, where="app")
     assert (path.source, path.branch, path.is_tag) == (source, branch, is_tag)
 
 
-def test_each_stage_fetches_the_branch_as_it_is_then(node: Node, control: Repo) -> None:
+def test_each_stage_fetches_the_current_commit_of_the_branch(node: Node, control: Repo) -> None:
     staged = node.run("stage")
     assert staged.code == 0, staged.err
     assert staged.out.startswith(f"staged {APP}: commit ")
@@ -74,9 +74,7 @@ def test_each_stage_fetches_the_branch_as_it_is_then(node: Node, control: Repo) 
     assert node.run("check").code == 0, kept
 
 
-def test_where_tags_or_signatures_are_asked_for_a_branch_is_refused(
-    node: Node, control: Repo
-) -> None:
+def test_if_tags_or_signatures_are_required_a_branch_is_refused(node: Node, control: Repo) -> None:
     settings = json.loads((node.root / "localpuppet.yaml").read_text())
     node.settings(**{**settings, "immutable_only": True})
     for verb in ("stage", "apply", "check"):
@@ -91,7 +89,7 @@ def test_where_tags_or_signatures_are_asked_for_a_branch_is_refused(
     assert "a branch has no signature" in refused.err
 
 
-def test_a_branch_that_is_not_there_is_said(node: Node, control: Repo) -> None:
+def test_the_error_of_a_missing_branch_names_it(node: Node, control: Repo) -> None:
     refused = node.run("stage", "control/branches/gone")
     assert refused.code == 2
     assert "the repository has no branch 'gone'" in refused.err

@@ -1,4 +1,4 @@
-"""`localpuppet try`: a work tree as it is, with the modules of its lock, which is not a release."""
+"""`localpuppet try`: applies an unreleased work tree with the modules of its lock."""
 
 import json
 import os
@@ -15,7 +15,7 @@ NODE_INPUT = "app: foo/trunk\nclasses: [profile, ntp]\n"
 
 @pytest.fixture
 def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
-    """A control repository that is locked, and changed since."""
+    """A locked control repository with uncommitted changes."""
     modules = ModuleForge()
     modules.publish("acme/ntp", "1.0.0")
     node.settings(allow_file_urls=True, forge={"url": modules.write(tmp_path / "archives")})
@@ -35,12 +35,12 @@ def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
     return repo.path
 
 
-def test_what_is_not_committed_runs_and_is_not_a_release(node: Node, tree: Path) -> None:
+def test_uncommitted_code_is_applied_and_not_recorded_as_a_release(node: Node, tree: Path) -> None:
     before = sorted(path for path in tree.rglob("*") if ".git" not in path.parts)
     done = node.run("try", str(tree))
     assert done.code == 0, done.err
-    for said in ("not committed", "ntp 1.0.0", "own site manifest"):
-        assert said in done.out
+    for text in ("not committed", "ntp 1.0.0", "own site manifest"):
+        assert text in done.out
     assert sorted(path for path in tree.rglob("*") if ".git" not in path.parts) == before
     status = node.status()
     assert status["work_tree"] == str(tree)
@@ -57,7 +57,7 @@ def test_what_is_not_committed_runs_and_is_not_a_release(node: Node, tree: Path)
     assert json.loads(report.read_text())["configuration_version"] == "work-tree"
 
 
-def test_a_rollback_does_not_go_to_a_work_tree_nor_end_by_one(
+def test_a_rollback_skips_a_work_tree_and_is_not_ended_by_one(
     node: Node, forge: Forge, tree: Path
 ) -> None:
     repo = forge.repo("shop")
@@ -77,7 +77,9 @@ def test_a_rollback_does_not_go_to_a_work_tree_nor_end_by_one(
     assert (node.state / "rollback.json").read_text() == rollback
 
 
-def test_a_site_of_tags_only_looks_and_changes_nothing(node: Node, tree: Path) -> None:
+def test_with_immutable_only_a_work_tree_is_applied_only_in_noop_mode(
+    node: Node, tree: Path
+) -> None:
     settings = json.loads((node.root / "localpuppet.yaml").read_text())
     node.settings(**{**settings, "immutable_only": True})
     refused = node.run("try", str(tree))
@@ -90,7 +92,7 @@ def test_a_site_of_tags_only_looks_and_changes_nothing(node: Node, tree: Path) -
     assert "refused" in node.run("history").out
 
 
-def test_without_an_input_the_site_manifest_decides(node: Node, tree: Path) -> None:
+def test_without_an_input_the_site_manifest_is_applied(node: Node, tree: Path) -> None:
     (node.root / "input.yaml").unlink()
     done = node.run("try", str(tree), "--noop")
     assert done.code == 0, done.err
@@ -98,7 +100,7 @@ def test_without_an_input_the_site_manifest_decides(node: Node, tree: Path) -> N
     assert "own site manifest" in done.out
 
 
-def test_a_module_from_the_work_tree_next_door(node: Node, forge: Forge, tree: Path) -> None:
+def test_a_module_of_another_work_tree_is_applied(node: Node, forge: Forge, tree: Path) -> None:
     door = forge.repo("ntp")
     door.write({"manifests/init.pp": klass("ntp", "from next door")})
     locked = make(node, "lock", str(tree), "--path", f"ntp={door.path}")
@@ -113,7 +115,7 @@ def test_a_module_from_the_work_tree_next_door(node: Node, forge: Forge, tree: P
     assert "paths" not in (tree / "manifest.lock").read_text()
 
 
-def test_a_tree_that_cannot_be_tried_says_why(node: Node, tree: Path) -> None:
+def test_an_error_names_why_a_work_tree_cannot_be_applied(node: Node, tree: Path) -> None:
     (tree / "manifest.lock").unlink()
     assert "there is no manifest.lock" in node.run("try", str(tree)).err
     (tree / "manifest.yaml").unlink()
@@ -126,7 +128,7 @@ def test_a_tree_that_cannot_be_tried_says_why(node: Node, tree: Path) -> None:
     assert "Puppet cannot use this path" in node.run("try", str(odd)).err
 
 
-def test_trunk_gets_the_modules_of_its_lock(node: Node, tree: Path) -> None:
+def test_trunk_is_applied_with_the_modules_of_its_lock(node: Node, tree: Path) -> None:
     (node.root / "modules" / "control").mkdir()
     tree.rename(node.root / "modules" / "control" / "trunk")
     node.write("input.yaml", NODE_INPUT.replace("foo/trunk", "control/trunk"))
@@ -141,11 +143,11 @@ def test_trunk_gets_the_modules_of_its_lock(node: Node, tree: Path) -> None:
     assert "not committed" in done.out
 
 
-def test_gc_keeps_the_modules_of_a_tree_that_was_tried_lately(node: Node, tree: Path) -> None:
+def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: Path) -> None:
     assert node.run("try", str(tree), "--noop").code == 0
     (links,) = (node.state / "links").iterdir()
     assert node.run("release", "gc", "--json").json["trees"] == []
     os.utime(links, (0, 0))
     assert len(node.run("release", "gc", "--json").json["trees"]) == 1
     assert not links.exists()
-    assert node.run("try", str(tree), "--noop").code == 0, "it comes again"
+    assert node.run("try", str(tree), "--noop").code == 0, "the modules are fetched again"

@@ -1,4 +1,4 @@
-"""Packages: built the same twice, installed and removed for real."""
+"""Packages: two builds are equal, and the real tools install and remove them."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ SUFFIXES = {"deb": ".deb", "rpm": ".rpm", "tar": ".tar.gz"}
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm", "tar"])
-def test_the_same_release_is_the_same_bytes(
+def test_two_builds_of_a_release_have_equal_bytes(
     site: Node, forge: Forge, tmp_path: Path, form: str
 ) -> None:
     licensed(site, forge)
     first = build(site, form, tmp_path / "one")
     assert first.name.startswith("localpuppet-release-web-r1")
     assert first.name.endswith(SUFFIXES[form])
-    # As far as one machine can be another: state, file system, time, umask, home.
+    # The second build has another state, file system, time zone, umask and home.
     other = Node(tmp_path / "other/root-of-another-name")
     other.root.mkdir(parents=True)
     shutil.copy(site.root / "localpuppet.yaml", other.root)
@@ -52,7 +52,7 @@ def test_the_same_release_is_the_same_bytes(
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm"])
-def test_it_is_installed_and_removed_and_switches_nothing_on(
+def test_a_package_is_installed_and_removed_and_activates_no_release(
     site: Node, forge: Forge, scratch: Scratch, form: str
 ) -> None:
     licensed(site, forge)
@@ -94,7 +94,7 @@ def test_it_is_installed_and_removed_and_switches_nothing_on(
     assert scratch.files() == {}
 
 
-def test_rpmbuild_runs_nothing_that_a_temporary_directory_is_called(
+def test_rpmbuild_expands_no_macro_in_the_name_of_a_temporary_directory(
     site: Node, tmp_path: Path
 ) -> None:
     hostile = tmp_path / "%(true)"

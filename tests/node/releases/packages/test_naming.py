@@ -23,7 +23,7 @@ COMPONENT = st.from_regex(r"\A[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,20}\Z")
 APP = st.builds(lambda source, tag: f"{source}/tags/{tag}", COMPONENT, COMPONENT)
 
 
-def test_names_and_versions() -> None:
+def test_similar_releases_get_different_names() -> None:
     def name(app: str) -> str:
         return package_name(ReleasePath(app)).removeprefix("localpuppet-release-")
 
@@ -44,7 +44,7 @@ def test_names_and_versions() -> None:
 
 
 @given(APP, APP)
-def test_every_release_has_a_name_of_its_own(one: str, other: str) -> None:
+def test_every_release_has_a_unique_package_name(one: str, other: str) -> None:
     first, second = (package_name(ReleasePath(app)) for app in (one, other))
     assert DEBIAN.fullmatch(first)
     assert len(first) < 160
@@ -52,19 +52,19 @@ def test_every_release_has_a_name_of_its_own(one: str, other: str) -> None:
 
 
 @given(st.from_regex(r"\A[A-Za-z0-9_.+-]{1,200}\Z"))
-def test_every_tag_gives_a_version_that_both_take(tag: str) -> None:
+def test_every_tag_gives_a_valid_version(tag: str) -> None:
     version = package_version(tag)
     assert parse_version(version) == version
 
 
-def test_licences_are_known_by_their_names() -> None:
+def test_licence_files_are_recognised_by_name() -> None:
     for name in ("LICENSE", "LICENCE.md", "COPYING", "copyright", "NOTICE.txt", "LICENSE-MIT"):
         assert is_licence(name), name
     for name in ("noticed.pp", "licensing", "README.md", "copy.sh"):
         assert not is_licence(name), name
 
 
-def test_what_cannot_be_linked_as_it_is_is_copied(tmp_path: Path) -> None:
+def test_a_file_with_the_wrong_mode_is_copied_instead_of_linked(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "d").mkdir(parents=True)
     for name, mode in {"a": 0o444, "b": 0o644, "d/c": 0o4755}.items():

@@ -1,4 +1,4 @@
-"""A node that gets its releases as packages: no git, no source, and nothing taken on trust."""
+"""A node that gets its releases as packages: it needs no git and no source, and verifies all."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.rigs.packages import Scratch, build, run, without_git
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm"])
-def test_a_node_with_only_the_package_runs_it(
+def test_a_node_with_only_the_package_stages_it(
     site: Node, forge: Forge, bare: Node, scratch: Scratch, form: str
 ) -> None:
     scratch.install(build(site, form, site.root / "out"))
@@ -25,13 +25,13 @@ def test_a_node_with_only_the_package_runs_it(
     assert bare.run("check", PATH=path).code == 0
     assert bare.run("release", "verify", "--all", PATH=path).code == 0
     (top,) = scratch.packages.iterdir()
-    ours = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
-    theirs = next(top.glob("releases/*/web/manifests/init.pp")).resolve()
-    assert ours.samefile(theirs), "a hard link, on one file system"
+    staged_file = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
+    packaged_file = next(top.glob("releases/*/web/manifests/init.pp")).resolve()
+    assert staged_file.samefile(packaged_file), "a hard link, on one file system"
     record = json.loads(next((bare.state / "staged").iterdir()).read_text())
     assert record == json.loads(next((site.state / "staged").iterdir()).read_text())
     scratch.remove("localpuppet-release-web-r1", form)
-    assert bare.run("stage", PATH=path).code == 0, "what was staged needs no package"
+    assert bare.run("stage", PATH=path).code == 0, "a staged release needs no package"
 
 
 def test_apply_stages_from_the_package(site: Node, bare: Node, scratch: Scratch) -> None:
@@ -43,12 +43,12 @@ def test_apply_stages_from_the_package(site: Node, bare: Node, scratch: Scratch)
 
 
 def wrapped(node: Node, scratch: Scratch) -> str:
-    """Put a dpkg and an rpm on PATH that know the scratch root only."""
+    """Put a dpkg and an rpm on PATH that use only the scratch root."""
     dpkg, rpm = shutil.which("dpkg"), shutil.which("rpm")
     node.write("bin/dpkg", f'#!/bin/sh\nexec {dpkg} --root={scratch.path} "$@"\n', 0o755)
     node.write(
         "bin/rpm",
-        # A query reads a file of this machine, and --root would look for it in the other one.
+        # A query reads a file of this machine, but --root would search it in the other one.
         f'#!/bin/sh\ncase $1 in --query) exec {rpm} "$@" ;; esac\n'
         f'exec {rpm} --root={scratch.path} --dbpath=/rpmdb "$@"\n',
         0o755,
@@ -57,7 +57,9 @@ def wrapped(node: Node, scratch: Scratch) -> str:
 
 
 @pytest.mark.parametrize("form", ["deb", "rpm"])
-def test_apply_installs_then_runs(site: Node, bare: Node, scratch: Scratch, form: str) -> None:
+def test_apply_installs_the_package_and_then_runs_puppet(
+    site: Node, bare: Node, scratch: Scratch, form: str
+) -> None:
     package = build(site, form, site.root / "out")
     path = wrapped(bare, scratch)
     done = bare.run("apply", "--install", str(package), "--noop", PATH=path)
@@ -65,10 +67,10 @@ def test_apply_installs_then_runs(site: Node, bare: Node, scratch: Scratch, form
     assert "web r1" in done.out
     assert bare.run("disable", "-m", "not now", PATH=path).code == 0
     again = bare.run("apply", "--install", str(package), "--noop", PATH=path)
-    assert again.code == 75, "installing twice is fine, and a hold is a hold"
+    assert again.code == 75, "a second installation is accepted, but the hold prevents the run"
 
 
-def test_what_is_to_be_installed_is_looked_at_first(
+def test_a_package_is_checked_before_it_is_installed(
     site: Node, bare: Node, scratch: Scratch, tmp_path: Path
 ) -> None:
     path = wrapped(bare, scratch)
@@ -90,11 +92,11 @@ def test_what_is_to_be_installed_is_looked_at_first(
         "out": "is not a regular file",
         "--help": "file not found",
     }
-    for name, said in cases.items():
+    for name, problem in cases.items():
         argument = name if name.startswith("-") else str(tmp_path / name)
         done = bare.run("apply", f"--install={argument}", PATH=path)
         assert done.code == 2, (name, done.err)
-        assert said in done.err
+        assert problem in done.err
     release_of_another = bare.run(
         "apply", "--install", str(good), str(bare.write("i.yaml", "app: web/tags/r2\n")), PATH=path
     )
@@ -124,14 +126,14 @@ def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: 
     scratch.install(package)
     assert bare.run("stage", PATH=path).code == 0
     shutil.rmtree(top / "objects")
-    assert bare.run("stage", "--refresh", PATH=path).code == 0, "all of it is here"
+    assert bare.run("stage", "--refresh", PATH=path).code == 0, "all files are staged already"
     shutil.rmtree(bare.state / "objects")
     done = bare.run("stage", PATH=path)
     assert done.code == 3
     assert "does not hold the tree" in done.err
 
 
-def test_a_change_that_came_through_a_link_is_found(
+def test_a_changed_file_with_a_hard_link_to_the_package_is_detected(
     site: Node, bare: Node, scratch: Scratch
 ) -> None:
     package = build(site, "deb", site.root / "out")
@@ -142,7 +144,7 @@ def test_a_change_that_came_through_a_link_is_found(
     victim.chmod(0o644)
     victim.write_text(klass("web", "evil"))
     assert bare.run("release", "verify", PATH=path).code == 3
-    assert bare.run("stage", PATH=path).code == 3, "the package is no better"
+    assert bare.run("stage", PATH=path).code == 3, "the package has the same change"
     scratch.install(package)
     assert bare.run("stage", PATH=path).code == 0
     assert bare.run("release", "verify", PATH=path).code == 0
@@ -183,14 +185,16 @@ def test_another_package_of_the_same_tag_is_an_alarm(
     assert site.run("stage", "--accept-moved").code == 0
     scratch.install(build(site, "deb", site.root / "out"))
     assert len(list(scratch.packages.iterdir())) == 1
-    assert bare.run("stage", PATH=path).code == 0, "nothing is asked while all is here"
+    assert bare.run("stage", PATH=path).code == 0, (
+        "a staged release is not compared with the package"
+    )
     alarm = bare.run("stage", "--refresh", PATH=path)
     assert alarm.code == 3
     assert "is another r1" in alarm.err
     assert bare.run("stage", "--accept-moved", PATH=path).code == 0
 
 
-def test_a_source_that_wants_signatures_takes_no_package(
+def test_a_source_that_requires_signatures_refuses_a_package(
     site: Node, bare: Node, scratch: Scratch, forge: Forge
 ) -> None:
     pack = build(site, "tar", site.root / "out")
@@ -202,7 +206,9 @@ def test_a_source_that_wants_signatures_takes_no_package(
     assert "requires signed tags" in done.err
 
 
-def test_a_site_of_tags_takes_no_pack_with_a_commit(site: Node, forge: Forge, bare: Node) -> None:
+def test_with_tags_only_a_pack_with_a_commit_is_refused(
+    site: Node, forge: Forge, bare: Node
+) -> None:
     web, ntp = forge.repo("web"), forge.repo("ntp")
     commit = ntp.git("rev-parse", "HEAD")
     module = f"{{git: '{ntp.url}', commit: {commit}}}"
@@ -236,7 +242,7 @@ def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) 
     other = bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path)
     assert other.code == 2
     assert "is a pack of 'web/tags/r1', not of web/tags/r2" in other.err
-    # tar itself unpacks it into a directory where packages are looked for.
+    # tar can unpack it into a directory of packages.
     unpacked = bare.root / "unpacked"
     unpacked.mkdir()
     run("tar", "-xzf", pack, "-C", unpacked)
@@ -262,7 +268,7 @@ def test_a_directory_of_packs_is_a_source(site: Node, forge: Forge, bare: Node) 
     assert none.code == 2
     assert "no package or pack of web/tags/r9 exists" in none.err
     shutil.copy(pack, pack.with_name(pack.name.replace("-1.tar", "-2.tar")))
-    assert bare.run("stage", PATH=path).code == 0, "what is here and sound is not looked for"
+    assert bare.run("stage", PATH=path).code == 0, "a verified release is not searched again"
     two = bare.run("stage", "--refresh", PATH=path)
     assert two.code == 3
     assert "are both packs of web/tags/r1" in two.err

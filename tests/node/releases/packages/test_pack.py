@@ -1,4 +1,4 @@
-"""Release packs that somebody else made: what must never reach the disk."""
+"""Foreign release packs: hostile content must never reach the disk."""
 
 import gzip
 import hashlib
@@ -134,7 +134,7 @@ def test_bombs_are_refused(tmp_path: Path, case: str) -> None:
         packs.unpack(file, tmp_path / "target", limits=limits)
 
 
-def test_what_is_no_pack_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_pack_is_refused(tmp_path: Path) -> None:
     good = pack(tmp_path / "good.tar.gz", member(f"{ID}/x", os.urandom(5000))).read_bytes()
     broken = {
         "text": b"hello\n" * 200,
@@ -152,7 +152,7 @@ def test_what_is_no_pack_is_refused(tmp_path: Path) -> None:
         target.mkdir()
         with pytest.raises(LocalpuppetError) as caught:
             packs.unpack(file, target)
-            raise AssertionError(f"{name} was taken")
+            raise AssertionError(f"{name} was accepted")
         assert caught.value.exit_code == 3, name
     for file in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InvalidInputError):
@@ -172,7 +172,7 @@ def contents(file: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 
 
 def changed(good: Path, file: Path, change: Change, top: str = ID) -> None:
-    """Write a pack like `good`, with other contents and perhaps another name at its top."""
+    """Write a pack like `good` with changed contents and the given top directory."""
     with tarfile.open(file, "w:gz", format=tarfile.GNU_FORMAT) as tar:
         for info, old in contents(good):
             data = change(info.name, old)
@@ -183,7 +183,7 @@ def changed(good: Path, file: Path, change: Change, top: str = ID) -> None:
 
 @dataclass
 class Victim:
-    """A node that knows no source, and a good pack."""
+    """A node without sources, and a good pack."""
 
     node: Node
     good: Path
@@ -195,13 +195,13 @@ class Victim:
         assert done.code == 3, (done.out, done.err)
         assert not (self.node.root / "modules/web").exists()
         assert not list((self.node.state / "staging").iterdir())
-        assert not list((self.node.state / "objects").iterdir()), "nor does it wait for gc"
+        assert not list((self.node.state / "objects").iterdir()), "nothing is left for gc"
         assert f"{file}: " in done.err
         assert "staging/" not in done.err
         return done.err
 
     def forged(self, **changes: object) -> str:
-        """Return what is said to a record that fits its name, and is still not true."""
+        """Return the refusal of a false record whose name has the matching digest."""
         record = next(data for info, data in contents(self.good) if "release.json" in info.name)
         lie = json.dumps({**json.loads(record), **changes}).encode()
         return self.refusal(
@@ -219,17 +219,17 @@ def victim(site: Node, forge: Forge, tmp_path: Path) -> Victim:
     return Victim(node, good)
 
 
-def test_changed_bytes_are_refused_and_nothing_is_switched(victim: Victim) -> None:
+def test_a_pack_with_changed_bytes_is_refused_and_activates_no_release(victim: Victim) -> None:
     with tarfile.open(victim.good) as tar:
         top = tar.getnames()[0]
-    said = victim.refusal(lambda _, data: data.replace(b"ntp v1", b"evil!!"), top)
-    assert "module ntp: has the digest" in said
-    said = victim.refusal(lambda _, data: data.replace(b'"time"', b'"time" '), top)
-    assert "differs from its directory's name" in said
+    message = victim.refusal(lambda _, data: data.replace(b"ntp v1", b"evil!!"), top)
+    assert "module ntp: has the digest" in message
+    message = victim.refusal(lambda _, data: data.replace(b'"time"', b'"time" '), top)
+    assert "differs from its directory's name" in message
     assert victim.node.run("stage", "web/tags/r1", "--pack", str(victim.good)).code == 0
 
 
-def test_a_record_that_lies_is_refused(victim: Victim) -> None:
+def test_a_false_record_is_refused(victim: Victim) -> None:
     assert "name different trees" in victim.forged(modules={})
     assert "name different trees" in victim.forged(composition="0" * 64)
     assert "is an invalid digest" in victim.forged(modules={"ntp": "../../../../etc"})

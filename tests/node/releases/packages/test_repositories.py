@@ -1,4 +1,4 @@
-"""A node whose package manager brings the package of a release: real apt, over a repository."""
+"""A node whose package manager installs the package of a release: real apt with a repository."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from tests.rigs.packages import Scratch, build, run, without_git
 
 
 class Repository:
-    """A flat repository of Debian packages, and an apt that knows nothing else."""
+    """A flat repository of Debian packages, and an apt that uses only this repository."""
 
     def __init__(self, node: Node, scratch: Scratch) -> None:
         self.node = node
@@ -44,7 +44,7 @@ class Repository:
         self.offer()
 
     def offer(self, *packages: Path) -> None:
-        """Have packages in the repository."""
+        """Add packages to the repository."""
         index = ""
         for package in packages:
             data = Path(shutil.copy(package, self.directory)).read_bytes()
@@ -61,7 +61,7 @@ def repository(bare: Node, scratch: Scratch) -> Repository:
     return Repository(bare, scratch)
 
 
-def test_apt_brings_the_release_that_is_wanted_and_only_once(
+def test_apt_installs_the_package_of_the_release_once(
     site: Node, bare: Node, scratch: Scratch, repository: Repository
 ) -> None:
     path = without_git(bare)
@@ -78,13 +78,13 @@ def test_apt_brings_the_release_that_is_wanted_and_only_once(
     assert len([*scratch.packages.iterdir()]) == 1
     asked = repository.asked.read_text()
     assert bare.run("stage", "--no-parse", PATH=path).code == 0
-    assert repository.asked.read_text() == asked, "what is here is not asked for again"
+    assert repository.asked.read_text() == asked, "an installed package is not requested again"
 
 
-def test_what_apt_brings_is_held_to_what_it_says(
+def test_a_changed_package_from_apt_is_refused(
     site: Node, bare: Node, scratch: Scratch, repository: Repository
 ) -> None:
-    """A repository is believed to serve what it was given, and nothing beyond that."""
+    """localpuppet trusts a repository to deliver packages, but verifies their content."""
     package = build(site, "deb", site.root / "out")
     run("dpkg-deb", "--raw-extract", package, site.root / "raw")
     (changed,) = (site.root / "raw").glob(
@@ -99,7 +99,7 @@ def test_what_apt_brings_is_held_to_what_it_says(
     assert not (bare.root / "modules/web/tags/r1").exists()
 
 
-def test_another_package_manager_gets_the_name_as_its_last_word(
+def test_a_configured_command_gets_the_package_name_as_its_last_argument(
     site: Node, bare: Node, scratch: Scratch
 ) -> None:
     package = build(site, "deb", site.root / "out")
@@ -112,10 +112,10 @@ def test_another_package_manager_gets_the_name_as_its_last_word(
 
 
 @pytest.mark.parametrize("name", ["localpuppet-release-web-r.", "localpuppet-release-web-r1+"])
-def test_apt_takes_a_name_that_it_does_not_know_for_no_other(
+def test_apt_does_not_treat_an_unknown_name_as_a_pattern(
     name: str, site: Node, bare: Node, scratch: Scratch, repository: Repository
 ) -> None:
-    """As an expression `…-v1.2` means `…-v1.20` and `…-v1.2.1`, too: apt-get would install all."""
+    """As a regular expression, `…-v1.2` also matches `…-v1.20` and `…-v1.2.1`."""
     repository.offer(build(site, "deb", site.root / "out"))
     tools = SystemPackageTools(env={"PATH": without_git(bare)}, timeout=60)
     with pytest.raises(StateError, match="Unable to locate package"):
@@ -123,7 +123,7 @@ def test_apt_takes_a_name_that_it_does_not_know_for_no_other(
     assert not scratch.packages.exists()
 
 
-def test_apt_that_is_busy_with_its_lists_is_waited_for(node: Node) -> None:
+def test_localpuppet_waits_while_apt_updates_its_lists(node: Node) -> None:
     busy = "echo 'E: Could not get lock /var/lib/apt/lists/lock.' >&2; exit 100"
     script = f'case "$*" in *update) test -e {node.root}/free || {{ {busy}; }};; esac'
     node.write("bin/apt-get", f"#!/bin/sh\n{script}\n", 0o755)

@@ -1,4 +1,4 @@
-"""What each module of a Puppetfile becomes, or why it is left."""
+"""The module that each entry of a Puppetfile becomes, or the reason why it is left."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def chosen(
         (f"mod 'ntp', git: '{URL}', tag: 'v1', exclude_spec: true", {"git": URL, "tag": "v1"}),
     ],
 )
-def test_taken(text: str, fields: dict[str, str]) -> None:
+def test_entries_that_become_modules(text: str, fields: dict[str, str]) -> None:
     choice = chosen(text, REFS)
     assert (choice.left, choice.name) == ("", "ntp")
     assert choice.module is not None
@@ -75,7 +75,7 @@ def test_taken(text: str, fields: dict[str, str]) -> None:
         ),
     ],
 )
-def test_a_default_branch_matters_for_branches_only(ref: str, notes: tuple[str, ...]) -> None:
+def test_a_default_branch_matters_only_for_branches(ref: str, notes: tuple[str, ...]) -> None:
     text = f"mod 'ntp', git: '{URL}', {ref}, default_branch: 'x'"
     assert chosen(text, REFS).notes == notes
 
