@@ -1,4 +1,4 @@
-"""Modules at commits and branches: pinned by the lock, moved by whoever locks again."""
+"""Modules at commits and branches: the lock pins them, and locking again moves them."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def manifest(forge: Forge, kind: str, ref: str) -> str:
     return str(forge.repo("web").path)
 
 
-def test_a_branch_is_the_commit_that_was_locked(shop: Node, forge: Forge) -> None:
+def test_a_branch_stays_at_its_locked_commit(shop: Node, forge: Forge) -> None:
     apt, web = forge.repo("apt"), manifest(forge, "branch", "main")
     first = apt.git("rev-parse", "HEAD")
     pin = make(shop, "lock", web, "--json").json["modules"]["apt"]
@@ -41,7 +41,7 @@ def test_a_branch_is_the_commit_that_was_locked(shop: Node, forge: Forge) -> Non
     assert [change["name"] for change in moved["changes"]] == ["apt"]
 
 
-def test_a_commit_that_is_no_tip_is_fetched(shop: Node, forge: Forge) -> None:
+def test_a_commit_that_is_not_a_tip_is_fetched(shop: Node, forge: Forge) -> None:
     apt = forge.repo("apt")
     first = apt.git("rev-parse", "HEAD")
     apt.commit({"manifests/init.pp": klass("apt", "apt two")})
@@ -65,7 +65,7 @@ def test_a_commit_that_is_no_tip_is_fetched(shop: Node, forge: Forge) -> None:
         ("commit", "c" * 40, 69, f"has no commit {'c' * 40}"),
     ],
 )
-def test_what_is_not_there(
+def test_a_missing_or_invalid_branch_or_commit_is_refused(
     shop: Node, forge: Forge, kind: str, ref: str, code: int, what: str
 ) -> None:
     refused = make(shop, "lock", manifest(forge, kind, ref))
@@ -85,7 +85,7 @@ def test_a_branch_without_a_lock_is_refused_on_a_node(shop: Node, forge: Forge) 
     assert "there is no manifest.lock" in shop.run("stage", "web/tags/r1").err
 
 
-def test_a_lock_that_does_not_fit_is_refused(shop: Node, forge: Forge) -> None:
+def test_a_lock_with_another_branch_than_its_manifest_is_refused(shop: Node, forge: Forge) -> None:
     web = manifest(forge, "branch", "main")
     assert make(shop, "lock", web).code == 0
     manifest(forge, "branch", "other")

@@ -1,4 +1,4 @@
-"""A catalog that does not compile: Puppet's error once, with file and line as in the release."""
+"""A catalog that does not compile: one error of Puppet, with file and line in the release."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.rigs.node import Node
 
 FAILS = "class {} {{\n  notify {{ 'x': }}\n  fail('{}')\n}}\n"
 LONG = "a reason of many words " * 20
-# Where the class is, and what Puppet's error names.
+# Class → the place that Puppet's error names.
 PLACES = {
     "web": "web/manifests/init.pp, line: 3",
     "ntp": "ntp/manifests/init.pp, line: 3",
@@ -17,7 +17,7 @@ PLACES = {
 
 @pytest.fixture
 def broken(site: Node, forge: Forge) -> Node:
-    """A node with release r2, each class of which fails."""
+    """A node with release r2, whose classes all fail."""
     forge.repo("dist").commit({"platform/manifests/init.pp": FAILS.format("platform", LONG)}, "r8")
     forge.repo("ntp").commit({"manifests/init.pp": FAILS.format("ntp", LONG)}, "v2")
     ntp = forge.repo("ntp").url
@@ -51,7 +51,7 @@ def test_a_run_shows_an_error_once_with_its_place_in_the_release(broken: Node, n
     assert "/releases/" not in log
 
 
-def test_other_verbs_name_the_place_too(broken: Node) -> None:
+def test_other_commands_also_name_the_place(broken: Node) -> None:
     input_file = broken.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     verbs = (
         ["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog", str(input_file)],

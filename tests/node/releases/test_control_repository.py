@@ -1,4 +1,4 @@
-"""A control repository as it stands is a release: environment.conf, site modules, site manifest."""
+"""A control repository can be a release: environment.conf, site modules and site manifest."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from tests.rigs.node import Node
 from tests.rigs.packages import Scratch, build
 
 CONF = """\
-# as people have it
+# a typical file
 modulepath = site-modules:modules:$basemodulepath
 manifest = manifests/site.pp
 environment_timeout = 0
@@ -22,7 +22,7 @@ config_version = 'scripts/config_version.sh $environmentpath $environment'
 
 @pytest.fixture
 def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
-    """A control repository, and a node whose source `control` it is."""
+    """A control repository, and a node with it as source `control`."""
     modules = ModuleForge()
     needs = {"name": "puppetlabs/stdlib", "version_requirement": ">= 9.0.0"}
     modules.publish("acme/ntp", "1.0.0", dependencies=[needs])
@@ -45,7 +45,9 @@ def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
     return repo.path
 
 
-def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> None:
+def test_a_puppetfile_is_imported_locked_and_applied(
+    node: Node, forge: Forge, control: Path
+) -> None:
     done = make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
     assert done.code == 0, done.err
     text = (control / "manifest.yaml").read_text()
@@ -65,20 +67,20 @@ def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> 
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp]\n")
     applied = node.run("apply")
     assert applied.code == 0, applied.err
-    for said in (
+    for message in (
         "from site-modules",
         "ntp 1.0.0",
         "own site manifest",
         "'/bin/echo control/tags/r1'",
     ):
-        assert said in applied.out
+        assert message in applied.out
     (report,) = node.state.glob("runs/*/report.json")
     assert json.loads(report.read_text())["configuration_version"] == "control/tags/r1"
     assert "control/tags/r1/site-modules:" in node.run("check").out.replace(", ", ":")
     assert node.run("release", "verify", "--all").code == 0
 
 
-def test_what_leaves_the_release_is_named_and_not_used(
+def test_paths_outside_the_release_are_reported_and_not_used(
     node: Node, forge: Forge, control: Path
 ) -> None:
     conf = "modulepath = ../other:/etc/puppet/modules:site-modules:gone\nmanifest = /etc/site.pp\n"
@@ -98,7 +100,9 @@ def test_what_leaves_the_release_is_named_and_not_used(
     ]
 
 
-def test_a_module_that_is_there_twice_is_refused(node: Node, forge: Forge, control: Path) -> None:
+def test_a_module_in_both_release_and_manifest_is_refused(
+    node: Node, forge: Forge, control: Path
+) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
     assert make(node, "lock", str(control)).code == 0
     forge.repo("control").commit({"modules/ntp/manifests/init.pp": klass("ntp", "own")}, "r1")
@@ -107,7 +111,7 @@ def test_a_module_that_is_there_twice_is_refused(node: Node, forge: Forge, contr
     assert "has a directory 'modules/ntp', and its manifest a module of that name" in refused.err
 
 
-def test_modules_of_the_node_come_last_where_its_settings_say_so(
+def test_modules_of_a_configured_basemodulepath_come_last(
     node: Node, forge: Forge, control: Path
 ) -> None:
     settings = json.loads((node.root / "localpuppet.yaml").read_text())
@@ -129,7 +133,9 @@ def test_modules_of_the_node_come_last_where_its_settings_say_so(
     assert "the release has no class 'vendor'" in node.run("apply").err
 
 
-def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control: Path) -> None:
+def test_modules_of_the_release_and_of_the_lock_share_a_directory(
+    node: Node, forge: Forge, control: Path
+) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
     assert make(node, "lock", str(control)).code == 0
     forge.repo("control").commit({"modules/own/manifests/init.pp": klass("own", "own one")}, "r1")
@@ -139,7 +145,7 @@ def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control:
     assert not (node.root / "modules/control/tags/r1/modules").is_symlink()
 
 
-def test_a_node_runs_it_from_a_pack_or_a_package(
+def test_a_node_applies_a_control_repository_from_a_pack_or_a_package(
     node: Node, forge: Forge, control: Path, bare: Node, scratch: Scratch
 ) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
@@ -153,9 +159,9 @@ def test_a_node_runs_it_from_a_pack_or_a_package(
     bare.write("input.yaml", (node.root / "input.yaml").read_text())
     installed = bare.run("stage")
     assert installed.code == 0, installed.err
-    told = bare.run("check", "--json").json["modulepath"]
-    assert [Path(path).name for path in told] == ["site-modules", "modules"]
-    names = sorted(path.name for path in Path(told[1]).iterdir())
+    modulepath = bare.run("check", "--json").json["modulepath"]
+    assert [Path(path).name for path in modulepath] == ["site-modules", "modules"]
+    names = sorted(path.name for path in Path(modulepath[1]).iterdir())
     assert names == ["ntp", "own"]
     shutil.rmtree(bare.state)
     shutil.rmtree(bare.root / "modules/control")
@@ -163,4 +169,4 @@ def test_a_node_runs_it_from_a_pack_or_a_package(
     unpacked = bare.run("stage", "--pack", str(pack))
     assert unpacked.code == 0, unpacked.err
     assert bare.run("release", "verify", "--all").code == 0
-    assert sorted(path.name for path in Path(told[1]).iterdir()) == names
+    assert sorted(path.name for path in Path(modulepath[1]).iterdir()) == names

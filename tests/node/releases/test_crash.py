@@ -1,7 +1,7 @@
-"""stage is killed, or its disk refuses, at one system call after another.
+"""A test kills stage, or lets its disk fail, at each system call in turn.
 
-After each: the old release still verifies, running it again converges, and no rubbish remains. A
-bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
+Afterwards the old release is verified, staging again succeeds, and no temporary files remain. The
+suite runs a sample; `scripts/crash` runs every call (CRASH_FULL=1).
 """
 
 import os
@@ -18,10 +18,10 @@ from tests.rigs.forge import Forge, klass, release
 from tests.rigs.long import with_sample
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
-# Each kind of call that stage makes, and how many of a kind fail with the tests.
+# The kinds of system calls of stage, and how many of a kind fail in the suite.
 CALLS = ("rename", "syncfs", "symlink", "unlink", "fsync", "mkdir", "write", "openat")
 KILLED = 2
-# What git does to a mirror and to a tree that it writes.
+# System calls of git on a mirror and on a tree.
 GIT_CALLS = ("write", "openat", "rename", "unlink", "link", "mkdir")
 REFUSALS = [
     (call, error)
@@ -31,7 +31,7 @@ REFUSALS = [
 
 
 def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
-    """Stage r2 under strace, which injects a fault into this process (git has its own test)."""
+    """Stage r2 under strace, which injects a fault into this process (git has a separate test)."""
     return subprocess.run(
         ["strace", "-qq", "-o", node.root / "trace", *strace, *COMMAND, "stage", "web/tags/r2"],
         env=node.environment(PYTHONPATH=str(REPOSITORY), PYTHONDONTWRITEBYTECODE="1"),
@@ -44,10 +44,10 @@ def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
 
 
 def forget(node: Node) -> None:
-    """Take r2 off the node again, as gc would, and the memory of its tag, which gc keeps."""
+    """Remove r2 as gc does, and the memory of its tag, which gc keeps."""
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
     with suppress(FileNotFoundError):
-        os.utime(node.state / "staged" / "web%tags%r2.json", (0, 0))  # long ago: no more kept
+        os.utime(node.state / "staged" / "web%tags%r2.json", (0, 0))  # old, so that gc removes it
     done = node.run("release", "gc")
     assert done.code == 0, done.err
     assert not (node.root / "modules/web/tags/r2").is_symlink()
@@ -55,7 +55,7 @@ def forget(node: Node) -> None:
 
 
 def rubbish(node: Node) -> list[Path]:
-    """Return what should not be left: temporary names, locks, trees that nobody needs."""
+    """Return files that should not remain: temporary names, locks, unused trees."""
     hidden = [*node.state.rglob(".*"), *node.root.joinpath("modules").rglob(".*.*")]
     for pattern in ("*.lock", "tmp_*"):
         hidden += (node.state / "mirrors").rglob(pattern)
@@ -71,7 +71,7 @@ def count(node: Node, call: str) -> int:
 
 
 def converges(node: Node, message: str) -> None:
-    """Whatever happened to r2: r1 is whole, staging again makes r2 whole, and nothing is left."""
+    """Assert that r1 is verified, that staging r2 again succeeds, and that no rubbish remains."""
     assert node.run("release", "verify", "web/tags/r1").code == 0, message
     assert node.run("check").code == 0, message
     again = node.run("stage", "web/tags/r2")
@@ -81,7 +81,9 @@ def converges(node: Node, message: str) -> None:
 
 
 @pytest.mark.parametrize("call", with_sample(CALLS, "write", "rename"))
-def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
+def test_staging_again_succeeds_after_a_kill_at_a_system_call(
+    site: Node, forge: Forge, call: str
+) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")
     total = count(site, call)
@@ -93,8 +95,10 @@ def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
 
 
 @pytest.mark.parametrize("call", with_sample(GIT_CALLS, "rename"))
-def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
-    """Git and what it starts are killed at their N-th call each, until none makes so many."""
+def test_staging_again_succeeds_after_a_kill_of_git_at_a_system_call(
+    site: Node, forge: Forge, call: str
+) -> None:
+    """Git and its children are killed at their N-th call, with N up to the number of calls."""
     assert site.run("stage").code == 0
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
     release(site, forge, "r2", ntp="v2")
@@ -118,13 +122,15 @@ def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> 
             break
     else:
         pytest.fail(f"git still makes {call} {number} times")
-    assert failed, "nothing was killed"
+    assert failed, "no process was killed"
 
 
 @pytest.mark.parametrize(
     ("call", "error"), with_sample(REFUSALS, ("write", "ENOSPC"), ("fsync", "EIO"))
 )
-def test_a_disk_that_refuses_a_system_call(site: Node, forge: Forge, call: str, error: str) -> None:
+def test_staging_again_succeeds_after_a_disk_failure_at_a_system_call(
+    site: Node, forge: Forge, call: str, error: str
+) -> None:
     assert site.run("stage").code == 0
     release(site, forge, "r2")
     total = count(site, call)

@@ -7,7 +7,7 @@ from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
 
 
-def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
+def test_different_pins_files_and_resources_are_listed(site: Node, forge: Forge) -> None:
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
     forge.repo("web").write({"web/files/new": "x"})
     release(site, forge, "r2", ntp="v2")
@@ -29,16 +29,16 @@ def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
     assert found.json["resources"]["removed"] == ["Notify[ntp v1]", "Notify[web r1]"]
     shown = site.run(*arguments)
     assert "  + Notify[web r2]" in shown.out
-    assert not list(site.state.glob("diff-*")), "nothing is left behind"
-    assert site.runs() == [], "nothing was applied"
+    assert not list(site.state.glob("diff-*")), "no temporary file remains"
+    assert site.runs() == [], "no catalog was applied"
 
 
-def test_a_release_is_the_same_as_itself(site: Node) -> None:
+def test_a_release_has_no_difference_from_itself(site: Node) -> None:
     shown = site.run("release", "diff", "web/tags/r1", "web/tags/r1")
     assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
 
 
-def test_a_value_of_several_lines_is_one_line(site: Node, forge: Forge) -> None:
+def test_a_value_with_line_breaks_is_shown_on_one_line(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
         note = f"class web {{ notify {{ 'motd': message => \"{tag}\\nthen\\n\" }} }}\n"
         forge.repo("web").write({"web/manifests/init.pp": note})
@@ -66,8 +66,8 @@ DATA = {
 }
 
 
-def test_every_file_of_a_release_counts(site: Node, forge: Forge) -> None:
-    """Data, hiera.yaml and the site manifest of a control repository are on no modulepath."""
+def test_every_file_of_a_release_is_compared(site: Node, forge: Forge) -> None:
+    """Also data, hiera.yaml and the site manifest, which are not on the modulepath."""
     web = forge.repo("web")
     control = {name: text.replace("NTP", forge.repo("ntp").url) for name, text in CONTROL.items()}
     web.write({**control, **DATA})
@@ -99,24 +99,26 @@ def test_every_file_of_a_release_counts(site: Node, forge: Forge) -> None:
     moved = site.run("release", "diff", "web/tags/r1", "web/tags/r2", "--json").json["files"]
     assert "ntp/manifests/init.pp" in moved["removed"]
     assert "modules/ntp/manifests/init.pp" in moved["added"]
-    assert "platform" not in json.dumps(moved), "the collection is the same"
+    assert "platform" not in json.dumps(moved), "the collection did not change"
 
 
-def test_a_clone_has_the_files_of_its_tag(site: Node, forge: Forge) -> None:
+def test_a_clone_has_no_difference_in_files_from_its_tag(site: Node, forge: Forge) -> None:
     trunk = site.root / "modules/web/trunk"
     forge.repo("web").git("clone", "-q", ".", str(trunk))
     shown = site.run("release", "diff", "web/tags/r1", "web/trunk")
     assert shown.out == "dependencies\n  the same\nfiles\n  the same\n", shown.err
 
 
-def test_diffs_are_bounded_and_say_what_is_left_out() -> None:
+def test_diffs_are_bounded_and_give_a_reason_for_omitted_text() -> None:
     labels = ("a", "b")
     assert unified(b"a\n" * 6_000, b"b\n", labels=labels) == "not shown: more than 5000 lines"
     assert unified(b"\xff", b"a", labels=labels) == "not shown: a binary file"
     assert unified(b"", b"", labels=labels) == "no difference in content"
 
 
-def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> None:
+def test_an_error_names_the_release_whose_catalog_does_not_compile(
+    site: Node, forge: Forge
+) -> None:
     forge.repo("web").commit({"web/manifests/init.pp": "class web { fail('on purpose') }\n"}, "r2")
     done = site.run(
         *["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"],
@@ -127,7 +129,9 @@ def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> N
     assert "on purpose" in done.err
 
 
-def test_what_only_the_newer_release_has_is_no_hindrance(site: Node, forge: Forge) -> None:
+def test_the_older_release_is_compiled_without_classes_that_only_the_newer_has(
+    site: Node, forge: Forge
+) -> None:
     new = {
         "web/manifests/init.pp": 'class web ($port = 80) { notify { "port ${port}": } }\n',
         "extra/manifests/init.pp": klass("extra", "extra"),

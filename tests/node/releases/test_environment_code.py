@@ -1,4 +1,4 @@
-"""Functions and data types beside the modules of a control repository, as Puppet has them."""
+"""Functions and data types beside the modules of a control repository, as Puppet loads them."""
 
 from pathlib import Path
 
@@ -11,17 +11,17 @@ from tests.rigs.node import Node
 
 @pytest.fixture
 def control(node: Node, forge: Forge) -> Path:
-    """A control repository that is tagged, and a node whose source it is."""
+    """A tagged control repository, and a node with it as source."""
     return tag_control(node, forge)
 
 
 @pytest.fixture
 def by_puppet(control: Path, tmp_path: Path) -> list[str]:
-    """What `puppet apply --environmentpath` makes of the same tree."""
+    """The messages that `puppet apply --environmentpath` shows for the same tree."""
     return values_by_puppet(control, tmp_path)
 
 
-def test_a_release_has_them_as_puppet_has_them(
+def test_a_release_uses_its_environment_code_as_puppet_does(
     node: Node, control: Path, by_puppet: list[str]
 ) -> None:
     checked = make(node, "check", str(control))
@@ -34,7 +34,9 @@ def test_a_release_has_them_as_puppet_has_them(
     assert node.run("lookup", "key").out == "by a function\n"
 
 
-def test_the_next_release_has_none_of_those_before(node: Node, forge: Forge, control: Path) -> None:
+def test_the_next_release_has_no_environment_code_of_the_previous_one(
+    node: Node, forge: Forge, control: Path
+) -> None:
     assert node.run("apply", "--noop").code == 0
     repo = forge.repo("control")
     repo.git("rm", "-qr", "functions", "types", "site-modules", "manifests")
@@ -48,7 +50,7 @@ def test_the_next_release_has_none_of_those_before(node: Node, forge: Forge, con
     assert not list(directory.iterdir())
 
 
-def test_what_puppet_cannot_parse_outside_of_modules_is_refused(
+def test_code_outside_of_modules_that_puppet_cannot_parse_is_refused(
     node: Node, forge: Forge, control: Path
 ) -> None:
     repo = forge.repo("control")

@@ -1,4 +1,4 @@
-"""The one way from a tag into the store: what it asks for, what it takes, what stops it."""
+"""The fetcher brings tags into the store: its questions, its checks and its failures."""
 
 import os
 import shutil
@@ -53,7 +53,7 @@ def test_a_tag_becomes_a_pin_and_a_tree(fetcher: Fetcher, store: Store, ntp: Rep
     assert store.digests() == [pin.tree_sha256]
 
 
-def test_what_is_here_is_not_asked_for_unless_all_is(fetcher: Fetcher, ntp: Repo) -> None:
+def test_a_stored_tag_is_fetched_only_with_ask_all(fetcher: Fetcher, ntp: Repo) -> None:
     pin = fetcher.bring({"ntp": wanted(ntp)})["ntp"]
     ntp.commit({"manifests/init.pp": "class ntp { fail('moved') }\n"})
     ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
@@ -64,7 +64,9 @@ def test_what_is_here_is_not_asked_for_unless_all_is(fetcher: Fetcher, ntp: Repo
     assert fetcher.bring({"ntp": wanted(ntp, pinned=pin)}) == {"ntp": pin}
 
 
-def test_all_trees_come_or_none(fetcher: Fetcher, store: Store, ntp: Repo, forge: Forge) -> None:
+def test_either_all_trees_are_stored_or_none(
+    fetcher: Fetcher, store: Store, ntp: Repo, forge: Forge
+) -> None:
     other = forge.repo("other")
     other.commit({"a": "a\n"}, "v1")
     (other.path / "evil").symlink_to("/etc/shadow")
@@ -74,14 +76,14 @@ def test_all_trees_come_or_none(fetcher: Fetcher, store: Store, ntp: Repo, forge
     assert store.digests() == []
 
 
-def test_a_tag_that_was_judged_is_not_fetched_again(fetcher: Fetcher, ntp: Repo) -> None:
+def test_a_judged_tag_is_not_fetched_again(fetcher: Fetcher, ntp: Repo) -> None:
     item = wanted(ntp)
     found = fetcher.judge(item, refresh=True)
     shutil.rmtree(ntp.path)
     assert fetcher.bring({"ntp": item}, judged={"ntp": found})["ntp"].commit == found.commit
 
 
-def test_nodes_that_differ_about_a_tag_are_named_and_stop_nobody() -> None:
+def test_different_commits_of_a_tag_on_other_nodes_are_reported() -> None:
     app = ReleasePath("web/tags/r1")
     pin = Pin(
         url=GitUrl("https://git.example.net/web.git"),
@@ -93,8 +95,8 @@ def test_nodes_that_differ_about_a_tag_are_named_and_stop_nobody() -> None:
     assert compare_commits(app, pin, {}) == ""
     assert compare_commits(app, pin, {"a" * 40: ["a1"]}) == ""
     other = {"b" * 40: ["b2", "b1"], "c" * 40: ["c1"]}
-    told = "is aaaaaaaaaaaa here, but bbbbbbbbbbbb on b1 and 1 more; cccccccccccc on c1"
+    difference = "is aaaaaaaaaaaa here, but bbbbbbbbbbbb on b1 and 1 more; cccccccccccc on c1"
     warning = compare_commits(app, pin, {"a" * 40: ["a1"], **other})
-    assert warning == f"warning: {app}: the tag r1 {told}; as here on a1: the tag was moved"
-    with pytest.raises(IntegrityError, match=told):
+    assert warning == f"warning: {app}: the tag r1 {difference}; as here on a1: the tag was moved"
+    with pytest.raises(IntegrityError, match=difference):
         compare_commits(app, pin, other)

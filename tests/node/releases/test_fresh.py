@@ -1,4 +1,4 @@
-"""`fresh`: for how long after it was tagged a release may be installed, by the signed time."""
+"""`fresh` limits the age at which a release may be installed, by its signed timestamp."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ DAY = 86400
 
 @pytest.fixture
 def fresh(web_site: ReleaseSite) -> ReleaseSite:
-    """The site, whose source `web` installs for thirty days what `alice` has signed."""
+    """The site with a source `web` that installs releases by `alice` for thirty days."""
     keys = web_site.root / "keys"
     keys.write_text("alice")
     web_site.sources["web"] = replace(web_site.source("web", keys), fresh=30 * DAY)
@@ -29,13 +29,13 @@ def fresh(web_site: ReleaseSite) -> ReleaseSite:
 
 
 def tagged(site: ReleaseSite, tag: str, *, days: float, annotated: bool = True) -> None:
-    """Publish a signed release whose tag says that it was made so many days ago."""
+    """Publish a signed release whose tag timestamp is some days ago."""
     time = int(site.clock.now().timestamp() - days * DAY)
     files = site.files(tag)
     site.servers.publish(url("web"), tag, files, signer="alice", time=time, annotated=annotated)
 
 
-def test_a_release_is_installed_for_as_long_as_its_source_says(fresh: ReleaseSite) -> None:
+def test_a_release_older_than_the_limit_of_its_source_is_refused(fresh: ReleaseSite) -> None:
     tagged(fresh, "r2", days=31)
     with pytest.raises(IntegrityError, match=r"r2: was tagged 31d ago, and web installs .* 30d"):
         fresh.staging().stage(R2)
@@ -45,7 +45,7 @@ def test_a_release_is_installed_for_as_long_as_its_source_says(fresh: ReleaseSit
     fresh.staging().stage(R2)
 
 
-def test_what_is_here_goes_on_and_is_repaired_however_old_it_is(fresh: ReleaseSite) -> None:
+def test_a_staged_release_stays_and_is_repaired_at_any_age(fresh: ReleaseSite) -> None:
     staged = fresh.staging().stage(R1)
     fresh.clock.advance(60 * DAY)
     assert fresh.staging().stage(R1) == staged
@@ -58,14 +58,14 @@ def test_what_is_here_goes_on_and_is_repaired_however_old_it_is(fresh: ReleaseSi
         fresh.staging().stage(R1)
 
 
-def test_a_moved_tag_is_no_way_around_it(fresh: ReleaseSite) -> None:
+def test_the_limit_applies_to_a_moved_tag(fresh: ReleaseSite) -> None:
     fresh.staging().stage(R1)
     tagged(fresh, "r1", days=40)
     with pytest.raises(IntegrityError, match="was tagged 40d ago"):
         fresh.staging().stage(R1, accept_moved=True)
 
 
-def test_a_time_that_is_to_come_is_refused(fresh: ReleaseSite) -> None:
+def test_a_tag_timestamp_in_the_future_is_refused(fresh: ReleaseSite) -> None:
     tagged(fresh, "r2", days=-(MAX_AHEAD / DAY) - 1)
     with pytest.raises(IntegrityError, match="has a tag timestamp 2d from now"):
         fresh.staging().stage(R2)
@@ -73,8 +73,8 @@ def test_a_time_that_is_to_come_is_refused(fresh: ReleaseSite) -> None:
     fresh.staging().stage(R2)
 
 
-def test_a_collection_is_as_fresh_as_the_release_that_pins_it(fresh: ReleaseSite) -> None:
-    """The tag of `dist` is old; the signed release that was tagged today says to use it."""
+def test_the_age_of_a_collection_is_that_of_the_release_that_pins_it(fresh: ReleaseSite) -> None:
+    """The tag of `dist` is old, but the signed release that pins it was tagged today."""
     keys = fresh.root / "keys"
     fresh.sources["dist"] = replace(fresh.source("dist", keys), fresh=DAY)
     fresh.servers.publish(url("dist"), "r7", fresh.dist, signer="alice", time=1_700_000_000)
@@ -92,14 +92,16 @@ def test_a_collection_is_as_fresh_as_the_release_that_pins_it(fresh: ReleaseSite
         ),
     ],
 )
-def test_what_a_source_cannot_say(body: dict[str, object], problem: str) -> None:
+def test_invalid_settings_of_a_source_are_refused(body: dict[str, object], problem: str) -> None:
     raw = {"git": "https://git.example.net/web.git", **body}
     with pytest.raises(InvalidInputError, match=problem):
         ReleaseSource.from_dict("web", raw, root=Path("/etc/puppet"), allow_file=False)
 
 
-def test_on_a_node_whose_clock_goes_on(node: Node, forge: Forge, tmp_path: Path) -> None:
-    """With real git, OpenSSH and a real clock that libfaketime moves."""
+def test_a_node_refuses_an_old_release_but_keeps_a_staged_one(
+    node: Node, forge: Forge, tmp_path: Path
+) -> None:
+    """With real git, OpenSSH, and a clock that libfaketime moves."""
     home = tmp_path / "home"
     home.mkdir()
     signing = Signing(home)
@@ -128,10 +130,10 @@ def test_on_a_node_whose_clock_goes_on(node: Node, forge: Forge, tmp_path: Path)
         return done.code, done.err
 
     assert after(29, "r1")[0] == 0
-    assert after(31, "r1")[0] == 0, "it is here"
-    code, said = after(31, "r2")
+    assert after(31, "r1")[0] == 0, "r1 is staged"
+    code, message = after(31, "r2")
     assert code == 3
-    assert "web/tags/r2: was tagged 31d ago" in said
+    assert "web/tags/r2: was tagged 31d ago" in message
     assert "web/tags/r2" not in json.dumps(node.run("release", "list", "--json").json)
     pack = build(node, "tar", tmp_path / "out", "web/tags/r1")
     (node.state / "staged" / "web%tags%r1.json").unlink()

@@ -1,4 +1,4 @@
-"""gc: what nobody will go back to goes, and what a run was given stays while it is on."""
+"""gc removes releases that no rollback can need, and keeps those of active runs."""
 
 import json
 import os
@@ -12,7 +12,9 @@ from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, rel
 from tests.rigs.node import Node
 
 
-def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
+def test_gc_keeps_the_configured_number_of_releases_and_removes_others(
+    site: Node, forge: Forge
+) -> None:
     more_settings(site, keep={"releases": 2})
     applied(site, forge, "r1", "r2", "r3", "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
@@ -29,7 +31,9 @@ def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: For
     assert site.run("apply").code == 0
 
 
-def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, forge: Forge) -> None:
+def test_gc_keeps_the_last_good_release_after_any_number_of_failed_ones(
+    site: Node, forge: Forge
+) -> None:
     more_settings(site, keep={"runs": 1})
     assert site.run("apply").code == 0
     web = forge.repo("web")
@@ -45,7 +49,7 @@ def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, fo
     assert "Notice: web r1" in site.run("apply").out
 
 
-def test_gc_keeps_what_was_assigned_also_while_the_input_names_a_release(
+def test_gc_keeps_the_assigned_release_while_the_input_names_another(
     site: Node, forge: Forge
 ) -> None:
     release(site, forge, "r2")
@@ -62,7 +66,7 @@ def test_gc_keeps_what_was_assigned_also_while_the_input_names_a_release(
     assert site.run("release", "gc", "--json").json["releases"] == []
 
 
-def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) -> None:
+def test_gc_keeps_a_release_that_was_staged_ahead_for_some_time(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
         release(site, forge, tag)
         assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
@@ -77,7 +81,7 @@ def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) ->
     assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
 
 
-def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
+def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
     web.commit({"web/manifests/init.pp": slow}, "slow")
@@ -95,8 +99,8 @@ def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
     assert status["run"]["outcome"] == "changed"
 
 
-def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
-    """Between preparing and recording no record names the release, and no input of the root."""
+def test_gc_is_refused_while_a_run_is_prepared(site: Node) -> None:
+    """Before the run is recorded, no record names the release, nor does the input of the root."""
     assert site.run("stage").code == 0
     past = time.time() - 15 * 86400
     os.utime(site.state / "staged" / "web%tags%r1.json", (past, past))
@@ -115,7 +119,7 @@ def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
     assert site.run("release", "gc", "--json").json["remaining"] == ["web/tags/r1"]
 
 
-def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: Node) -> None:
+def test_gc_removes_old_archives_of_the_forge(node: Node) -> None:
     node.app("")
     place = node.state / "forge"
     place.mkdir(parents=True)
@@ -131,22 +135,24 @@ def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: N
 def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, forge: Forge) -> None:
     assert site.run("stage").code == 0
     mirrors = {name: mirror_name(forge.repo(name).url) for name in ("web", "dist", "ntp")}
-    assert site.run("release", "gc", "--json").json["mirrors"] == [], "it was fetched just now"
+    assert site.run("release", "gc", "--json").json["mirrors"] == [], (
+        "the mirror was fetched recently"
+    )
     past = time.time() - 15 * 86400
     for path in (site.state / "mirrors").rglob("*"):
         os.utime(path, (past, past), follow_symlinks=False)
     for name in mirrors.values():
         os.utime(site.state / "mirrors" / name, (past, past))
     assert site.run("release", "gc", "--json").json["mirrors"] == [mirrors["ntp"]]
-    left = sorted(path.name for path in (site.state / "mirrors").iterdir())
-    assert left == sorted([mirrors["web"], mirrors["dist"]])
+    remaining = sorted(path.name for path in (site.state / "mirrors").iterdir())
+    assert remaining == sorted([mirrors["web"], mirrors["dist"]])
     assert site.run("release", "verify").code == 0
 
 
-def test_gc_spares_what_a_run_was_given_before_its_tag_was_accepted_as_moved(
+def test_gc_keeps_the_release_of_an_active_run_after_its_tag_moved(
     site: Node, forge: Forge
 ) -> None:
-    """The run waits in its first resource; only then Puppet reads files of both its trees."""
+    """The run waits in its first resource. Puppet reads files of both trees only after that."""
     fifo = site.root / "fifo"
     os.mkfifo(fifo)
     forge.repo("dist").commit({"platform/files/motd": "genuine\n"}, "r8")
@@ -175,7 +181,7 @@ def test_gc_spares_what_a_run_was_given_before_its_tag_was_accepted_as_moved(
     assert (site.root / "motd").read_text() == "genuine\n"
     assert (site.root / "own").read_text() == "own\n"
     over = site.run("release", "gc", "--json").json
-    assert len(over["compositions"]) == 1, "what the moved tag left behind, once the run is over"
+    assert len(over["compositions"]) == 1, "the composition of the old tag, after the run has ended"
     assert over["trees"]
     assert len(list((site.state / "releases").iterdir())) == 1
     assert site.run("release", "verify", "--all").code == 0

@@ -1,4 +1,4 @@
-"""Locks, tag names, URLs and repositories that must be refused: the corpus, on real git."""
+"""The corpus of hostile locks, tag names, URLs and repositories, with real git."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_every_case_of_these_kinds_is_run() -> None:
 
 
 @pytest.mark.parametrize("case", cases("lock"))
-def test_lock(case: dict[str, Any]) -> None:
+def test_a_lock_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
     def parse() -> None:
         lock = parse_lock(
             content(case), documents=Documents(None), where="manifest.lock", allow_file=False
@@ -58,18 +58,18 @@ def test_lock(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", cases("git_tag"))
-def test_git_tag(case: dict[str, Any]) -> None:
+def test_a_tag_name_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
     verdict(case, lambda: Tag.parse(str(case["input"]), where="tag"))
 
 
 @pytest.mark.parametrize("case", cases("git_url"))
-def test_git_url(case: dict[str, Any]) -> None:
+def test_a_url_of_the_corpus_is_accepted_or_refused(case: dict[str, Any]) -> None:
     verdict(case, lambda: GitUrl.parse(str(case["input"]), where="git"))
 
 
 @pytest.fixture
 def ssh_keys(tmp_path: Path) -> dict[str, str]:
-    """Make a release key and another one; return the environment of git that signs with it."""
+    """Make a release key and another key; return the environment in which git signs."""
     for name in ("k1", "k2"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", tmp_path / name],
@@ -85,7 +85,7 @@ def ssh_keys(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", cases("git_repo"))
-def test_git_repo(
+def test_a_repository_of_the_corpus_is_accepted_or_refused(
     node: Node, tmp_path: Path, ssh_keys: dict[str, str], case: dict[str, Any]
 ) -> None:
     subprocess.run(["/bin/sh", "-c", case["input"]], cwd=tmp_path, env=ssh_keys, check=True)
@@ -114,7 +114,7 @@ def test_git_repo(
         assert modes <= {0o444, 0o555}
 
 
-def test_signers_that_others_could_write_vouch_for_nobody(
+def test_a_signers_file_that_others_can_write_is_refused(
     node: Node, tmp_path: Path, ssh_keys: dict[str, str]
 ) -> None:
     subprocess.run(
@@ -163,7 +163,9 @@ def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None
     )
 
 
-def test_a_tag_signed_with_openpgp(node: Node, tmp_path: Path) -> None:
+def test_a_tag_with_an_openpgp_signature_is_accepted_only_with_its_key(
+    node: Node, tmp_path: Path
+) -> None:
     home = tmp_path / "gnupg"
     home.mkdir(mode=0o700)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GNUPGHOME": str(home)}
@@ -240,19 +242,19 @@ def test_a_chain_of_links_that_leads_outside_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [b"a/../b", b".git/config", b"a/.GIT/x", b"a\nb", b"x\x1b[31m"])
-def test_names_that_must_not_be_in_a_tree(path: bytes) -> None:
+def test_a_hostile_name_in_a_tree_is_refused(path: bytes) -> None:
     with pytest.raises(IntegrityError):
         check_path(path, where="t")
 
 
 @pytest.mark.parametrize("target", [b"/etc/shadow", b"../../x", b"", b"a\nb"])
-def test_links_that_must_not_be_in_a_tree(target: bytes) -> None:
+def test_a_hostile_link_in_a_tree_is_refused(target: bytes) -> None:
     with pytest.raises(IntegrityError):
         check_link(b"a/b", target, where="t")
 
 
 @pytest.mark.parametrize("text", ["hunter2:x@host/repo", "git@hunter2 0123456:x", "hunter2"])
-def test_a_url_that_is_refused_is_not_repeated(text: str) -> None:
+def test_the_error_does_not_repeat_a_refused_url(text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         GitUrl.parse(text, where="sources.foo.git")
     assert "hunter2" not in str(caught.value)

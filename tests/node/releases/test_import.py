@@ -1,4 +1,4 @@
-"""release import: a Puppetfile and real repositories become a manifest that can be locked."""
+"""release import makes a lockable manifest from a Puppetfile and real repositories."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.rigs.node import Node
 
 @pytest.fixture
 def shop(node: Node, forge: Forge) -> Node:
-    """A node, and repositories: ntp with an annotated tag, apt with a branch past its tag."""
+    """A node, and repositories: ntp with an annotated tag, apt with a commit after its tag."""
     node.settings(allow_file_urls=True)
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "v1")}, "v1.0.0")
     apt = forge.repo("apt")
@@ -28,7 +28,7 @@ def module(forge: Forge, name: str, *options: str) -> str:
     return ",\n  ".join([f"mod 'acme/{name}'", f":git => '{forge.repo(name).url}'", *options])
 
 
-def test_everything_becomes_a_manifest_that_locks(shop: Node, forge: Forge) -> None:
+def test_a_puppetfile_becomes_a_manifest_that_can_be_locked(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,
         module(forge, "ntp", ":ref => 'v1.0.0'"),
@@ -48,7 +48,9 @@ def test_everything_becomes_a_manifest_that_locks(shop: Node, forge: Forge) -> N
     assert pins["apt"]["branch"] == "main"
 
 
-def test_what_is_left_is_named_and_the_rest_taken(shop: Node, forge: Forge) -> None:
+def test_entries_that_are_left_are_reported_and_others_are_imported(
+    shop: Node, forge: Forge
+) -> None:
     file = puppetfile(
         shop,
         module(forge, "ntp", ":tag => 'v1.0.0'"),
@@ -69,7 +71,7 @@ def test_what_is_left_is_named_and_the_rest_taken(shop: Node, forge: Forge) -> N
     assert shown.out.splitlines()[-1] == f"wrote {output}: 1 of 5 modules taken, 4 left"
 
 
-def test_check_asks_nobody_and_writes_nothing(shop: Node, forge: Forge) -> None:
+def test_a_dry_run_asks_no_repository_and_writes_no_file(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,
         "mod 'puppetlabs/stdlib', :latest",
@@ -81,7 +83,7 @@ def test_check_asks_nobody_and_writes_nothing(shop: Node, forge: Forge) -> None:
     assert not (file.parent / "manifest.yaml").exists()
 
 
-def test_a_rerun_changes_what_changed(shop: Node, forge: Forge) -> None:
+def test_a_second_import_changes_only_changed_entries(shop: Node, forge: Forge) -> None:
     file = puppetfile(shop, module(forge, "ntp", ":tag => 'v1.0.0'"))
     output = shop.write("control/manifest.yaml", 'modulepath:\n  - "dist/tags/r7"\nmodules: {}\n')
     make(shop, "import", str(file), "-o", str(output))
@@ -94,7 +96,7 @@ def test_a_rerun_changes_what_changed(shop: Node, forge: Forge) -> None:
     assert done.json["changes"] == {"apt": "added", "ntp": "removed"}
 
 
-def test_ruby_is_run_only_when_asked_to(shop: Node, forge: Forge) -> None:
+def test_ruby_code_is_run_only_with_the_option_evaluate(shop: Node, forge: Forge) -> None:
     text = "base = 'https://git.example.net'\n%w[a b].each do |n|\n"
     file = shop.write(
         "control/Puppetfile", f'{text}  mod n, git: "#{{base}}/#{{n}}", tag: "v1"\nend\n'
@@ -118,7 +120,7 @@ def test_ruby_is_run_only_when_asked_to(shop: Node, forge: Forge) -> None:
         ("mod(", "SyntaxError"),
     ],
 )
-def test_ruby_is_shut_in(shop: Node, ruby: str, what: str) -> None:
+def test_evaluated_ruby_is_isolated(shop: Node, ruby: str, what: str) -> None:
     import re
 
     file = shop.write("control/Puppetfile", ruby + "\n")
@@ -128,7 +130,7 @@ def test_ruby_is_shut_in(shop: Node, ruby: str, what: str) -> None:
     assert refused.err.count("\n") == 1
 
 
-def test_no_puppetfile_and_no_text(shop: Node) -> None:
+def test_a_missing_or_binary_puppetfile_is_refused(shop: Node) -> None:
     assert "file not found (create it" in make(shop, "import", str(shop.root / "Puppetfile")).err
     (shop.root / "Puppetfile").write_bytes(b"\xff")
     assert "is not UTF-8" in make(shop, "import", str(shop.root / "Puppetfile")).err
@@ -144,7 +146,7 @@ def test_a_reason_is_readable_on_a_narrow_terminal(shop: Node, forge: Forge) -> 
     seen = make(shop, "import", "-o", str(file.parent / "manifest.yaml"), str(file), COLUMNS="60")
     assert "line 4: a_module_with_a_very_long_name: left: is a Subversion repository" in seen.out
     assert "line 5: apt: names no ref: main is taken" in seen.out
-    assert "localpuppet.yaml" not in seen.out, "the public Forge is the one that is asked"
+    assert "localpuppet.yaml" not in seen.out, "the node uses the public Forge"
     own = puppetfile(shop, "forge 'https://forge.example.com'")
     assert "is a setting here" in make(shop, "import", "--dry-run", str(own)).out
     offline = puppetfile(shop, module(forge, "apt"))

@@ -1,4 +1,4 @@
-"""The interface: what Puppet's parser finds in a release, and inputs held against it."""
+"""The interface of a release, which Puppet's parser reads, and the check of inputs with it."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ class web (
 
 @pytest.fixture(scope="module")
 def sites_with_r3(saved_sites: SavedSites) -> SavedSites:
-    """The site, whose release r3 has a class with parameters and is staged."""
+    """The site with the staged release r3, which has a class with parameters."""
     node, forge = saved_sites.node, saved_sites.forge
     forge.repo("web").write({"web/manifests/extra.pp": "class web::extra($anything = 1) { }\n"})
     release(node, forge, "r2")
@@ -48,7 +48,7 @@ def say(node: Node, classes: str, parameters: str = "{}") -> None:
     node.write("input.yaml", f"app: web/tags/r3\nclasses: {classes}\nparameters: {parameters}\n")
 
 
-def test_what_fits_runs(web: Node) -> None:
+def test_an_input_that_fits_the_interface_is_applied(web: Node) -> None:
     say(web, "{web: {port: 8080, scheme: https, aliases: [a], stage: main}, ntp: , platform: }")
     checked = web.run("check", "--parse")
     assert checked.code == 0, checked.err
@@ -58,7 +58,7 @@ def test_what_fits_runs(web: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("classes", "said"),
+    ("classes", "texts"),
     [
         ("{wbe: {}}", ["classes.wbe: the release has no class 'wbe'", "did you mean 'web'?"]),
         ("[web::none]", ["no class 'web::none'"]),
@@ -90,8 +90,8 @@ def test_what_fits_runs(web: Node) -> None:
         ("{web: {port: '%{port}'}}", ["must be Integer[1, 65535], and this string is not"]),
     ],
 )
-def test_what_does_not_fit_is_refused_before_puppet_starts(
-    web: Node, classes: str, said: list[str]
+def test_an_input_that_does_not_fit_the_interface_is_refused_before_puppet_starts(
+    web: Node, classes: str, texts: list[str]
 ) -> None:
     say(web, classes, "{port: '1'}")
     for verb in ("check", "apply"):
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_before_puppet_starts(
         assert refused.code == 2, refused.out
         assert refused.err.startswith(f"localpuppet: error: {web.root}/input.yaml: classes")
         assert len(refused.err.splitlines()) == 1
-        for text in said:
+        for text in texts:
             assert text in refused.err
         if "class web" in refused.err:
             file = "modules/web/tags/r3/web/manifests/init.pp:2"
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_before_puppet_starts(
     assert not (web.root / "node.yaml").exists()
 
 
-def test_the_site_may_have_classes_and_data_of_its_own(web: Node) -> None:
+def test_classes_and_data_of_the_site_satisfy_the_check(web: Node) -> None:
     web.write("manifests/default.pp", "class mine { notify { 'mine': } }\nnode default { }\n")
     say(web, "{mine: {}, web: {port: 1}}")
     done = web.run("apply")
@@ -121,7 +121,7 @@ def test_the_site_may_have_classes_and_data_of_its_own(web: Node) -> None:
         "puppet/conf/hiera.yaml",
         "---\n# hierarchy:\nversion: 5\nhierarchy: []\n",
     )
-    assert web.run("check", "--parse").code == 2, "Debian's own hiera.yaml has no data"
+    assert web.run("check", "--parse").code == 2, "the hiera.yaml of Debian has no data"
     config.write_text(
         f"version: 5\nhierarchy:\n  - {{name: x, path: x.yaml, datadir: {conf}/data}}\n"
     )
@@ -131,7 +131,7 @@ def test_the_site_may_have_classes_and_data_of_its_own(web: Node) -> None:
     assert "web 99" in done.out
 
 
-def test_data_in_a_module_or_a_release_may_give_a_parameter(web: Node, forge: Forge) -> None:
+def test_data_in_a_module_or_a_release_may_set_a_parameter(web: Node, forge: Forge) -> None:
     files = {
         "web/hiera.yaml": "version: 5\nhierarchy: [{name: c, path: c.yaml}]\n",
         "web/data/c.yaml": "web::port: 77\n",
@@ -144,11 +144,11 @@ def test_data_in_a_module_or_a_release_may_give_a_parameter(web: Node, forge: Fo
     assert "web 77" in done.out
 
 
-def test_what_puppet_cannot_parse_is_not_staged_as_if_it_could(web: Node, forge: Forge) -> None:
+def test_a_release_that_puppet_cannot_parse_is_not_staged(web: Node, forge: Forge) -> None:
     broken = {
         "web/manifests/extra.pp": "class web::extra {\n  $x = \n}\n",
         "web/functions/f.pp": "function web::f( { }\n",
-        "web/examples/init.pp": "not { for us",
+        "web/examples/init.pp": "not { parsed",
         "web/plans/p.pp": "plan web::p() { apply('x') { } }",
     }
     forge.repo("web").commit(broken, "r5")
@@ -157,11 +157,13 @@ def test_what_puppet_cannot_parse_is_not_staged_as_if_it_could(web: Node, forge:
     file = web.root / "modules/web/tags/r5/web/functions/f.pp"
     assert f"error: {file}:1: Puppet cannot parse it: Syntax error" in refused.err
     assert "(and 1 more)" in refused.err
-    assert not file.parents[2].exists(), "it got no name"
-    assert len(list((web.state / "interfaces").iterdir())) == 1, "r3's"
+    assert not file.parents[2].exists(), "the release is not named"
+    assert len(list((web.state / "interfaces").iterdir())) == 1, "only that of r3"
     assert len(list((web.state / "releases").iterdir())) == 1
-    assert web.run("stage", "web/tags/r5").code == 2, "nor the second time"
-    assert web.run("stage", "web/tags/r5", "--no-parse").code == 0, "whoever wants it may look"
+    assert web.run("stage", "web/tags/r5").code == 2, "the second attempt is refused, too"
+    assert web.run("stage", "web/tags/r5", "--no-parse").code == 0, (
+        "the option allows an inspection"
+    )
     assert file.exists()
     assert web.run("stage", "web/tags/r5").code == 2
     web.write("input.yaml", "app: web/tags/r5\nclasses: {web: {port: 1}}\n")
@@ -170,7 +172,7 @@ def test_what_puppet_cannot_parse_is_not_staged_as_if_it_could(web: Node, forge:
     assert web.run("apply").code == 0
 
 
-def test_a_run_only_reads_what_was_kept(web: Node) -> None:
+def test_a_run_reads_the_stored_interface(web: Node) -> None:
     say(web, "{web: {port: 1}}")
     kept = list((web.state / "interfaces").iterdir())
     assert len(kept) == 1
@@ -184,12 +186,12 @@ def test_a_run_only_reads_what_was_kept(web: Node) -> None:
     kept[0].write_text(json.dumps(value))
     assert "must be String" in web.run("apply").err
     kept[0].write_text("{")
-    assert web.run("apply").code == 0, "without it Puppet judges"
+    assert web.run("apply").code == 0, "without a stored interface, Puppet checks"
     assert web.run("stage", "web/tags/r3").code == 0
     assert json.loads(kept[0].read_text())["classes"]["web"]["line"] == 2
 
 
-def test_a_release_that_may_change_is_read_by_check_only(node: Node) -> None:
+def test_the_interface_of_a_mutable_release_is_read_only_by_check(node: Node) -> None:
     node.app("notify { 'x': }")
     node.write("input.yaml", "app: app/trunk\nclasses: {app: {nope: 1}}\n")
     refused = node.run("check", "--parse")
@@ -201,7 +203,7 @@ def test_a_release_that_may_change_is_read_by_check_only(node: Node) -> None:
     assert "Puppet" not in failed.err
 
 
-def test_without_puppet_it_says_what_was_not_checked(web: Node) -> None:
+def test_without_puppet_a_warning_names_the_missing_checks(web: Node) -> None:
     web.settings(
         allow_file_urls=True,
         sources={"web": {"git": "file:///nowhere"}, "dist": {"git": "file:///nowhere"}},
@@ -216,7 +218,7 @@ def test_without_puppet_it_says_what_was_not_checked(web: Node) -> None:
     assert "not parsed" in staged.err
 
 
-def test_ruby_is_found_beside_puppet_or_in_its_first_line(tmp_path: Path) -> None:
+def test_ruby_is_found_beside_puppet_or_in_the_first_line_of_puppet(tmp_path: Path) -> None:
     from localpuppet.node.puppet.installation import find_ruby
 
     def program(name: str, text: str = "#!/bin/sh\n") -> Path:
@@ -238,8 +240,8 @@ def test_ruby_is_found_beside_puppet_or_in_its_first_line(tmp_path: Path) -> Non
     assert find_ruby(env, "/nowhere") is None
 
 
-def test_modules_of_other_people_are_read(node: Node) -> None:
-    """Debian's packaged modules, where the machine has them; ours in any case."""
+def test_foreign_modules_are_parsed(node: Node) -> None:
+    """The modules of this repository and, if installed, those of Debian's packages."""
     from localpuppet.base.machine.processes import SystemProcesses
     from localpuppet.node.releases.interfaces import Parser
 

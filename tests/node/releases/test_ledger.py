@@ -1,4 +1,4 @@
-"""Which release is older: by the times in tags, else by the order of first application."""
+"""The order of releases: by tag timestamps, otherwise by first application."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def tagged(state: Path, app: ReleasePath, time: int) -> None:
     assert memory.tagged_at(app) == time
 
 
-def test_going_back_by_permission_does_not_change_the_order(tmp_path: Path) -> None:
+def test_an_allowed_step_back_does_not_change_the_order(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     for app in (R1, R2, R3, R2):
         ledger.note(app)
@@ -55,19 +55,19 @@ def test_going_back_by_permission_does_not_change_the_order(tmp_path: Path) -> N
         ledger.check_forward(R1)
 
 
-def test_times_decide_also_for_what_was_never_applied(tmp_path: Path) -> None:
+def test_tag_timestamps_order_releases_that_were_never_applied(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     tagged(tmp_path, R2, 200)
     tagged(tmp_path, R4, 400)
     ledger.note(R4)
     with pytest.raises(InvalidInputError, match="by tag timestamp"):
         ledger.check_forward(R2)
-    ledger.note(R2)  # somebody allowed it
+    ledger.note(R2)  # an allowed step back
     ledger.check_forward(R4)
-    ledger.check_forward(R3)  # nothing is known of it
+    ledger.check_forward(R3)  # the ledger does not know this release
 
 
-def test_equal_times_leave_it_to_the_order(tmp_path: Path) -> None:
+def test_for_equal_timestamps_the_order_of_application_decides(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     for app in (R1, R2):
         tagged(tmp_path, app, 100)
@@ -88,14 +88,14 @@ def test_equal_times_leave_it_to_the_order(tmp_path: Path) -> None:
         "[]",
     ],
 )
-def test_a_damaged_ledger_is_named(tmp_path: Path, text: str) -> None:
+def test_the_error_of_a_damaged_ledger_names_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "applied.json").write_text(text)
     with pytest.raises(StateError, match=r"applied\.json: is damaged"):
         Ledger(tmp_path).check_forward(R1)
 
 
 @pytest.mark.parametrize("text", ['{"schema": 1, "pins": [], "times": {}}', '{"schema": 2}'])
-def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
+def test_the_error_of_a_damaged_tag_memory_names_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "tags.json").write_text(text)
     with pytest.raises(StateError, match=r"tags\.json: is damaged"):
         TagMemory(tmp_path).pin(R1)
@@ -104,7 +104,9 @@ def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "field", [{"user": 5}, {"node_document": []}, {"serial": "1"}, {"since": "now"}, {"more": 1}]
 )
-def test_a_damaged_rollback_is_named(tmp_path: Path, field: dict[str, object]) -> None:
+def test_the_error_of_a_damaged_rollback_names_its_file(
+    tmp_path: Path, field: dict[str, object]
+) -> None:
     ledger = Ledger(tmp_path)
     ledger.roll_back(ROLLBACK)
     assert ledger.rollback() == ROLLBACK
@@ -114,7 +116,7 @@ def test_a_damaged_rollback_is_named(tmp_path: Path, field: dict[str, object]) -
         ledger.rollback()
 
 
-def test_check_refuses_what_apply_would_as_older(node: Node) -> None:
+def test_check_refuses_an_older_release_as_apply_does(node: Node) -> None:
     for tag in ("r1", "r2"):
         node.write(f"modules/foo/tags/{tag}/manifest.yaml", "modules: {}\n")
     order = {"foo": ["foo/tags/r1", "foo/tags/r2"]}

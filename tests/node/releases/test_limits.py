@@ -1,4 +1,4 @@
-"""Trees that are too deep, too many, too long or too large: refused before anything is written."""
+"""Limits of depth, number, name length and size: localpuppet refuses a tree before it writes."""
 
 import os
 import resource
@@ -30,13 +30,13 @@ MEMORY = 200 * 1024 * 1024
 
 @pytest.fixture(autouse=True)
 def nothing_deep_is_left(tmp_path: Path) -> Iterator[None]:
-    """Whoever tidies up after failed tests may not manage a deep tree; rm does."""
+    """Remove the files of a failed test with rm, because pytest may fail to remove a deep tree."""
     yield
     subprocess.run(["rm", "-rf", tmp_path], check=True)
 
 
 def fast_import(repo: Repo, paths: list[str], tag: str) -> None:
-    """Commit files of a few bytes under names that no work tree could have, and tag them."""
+    """Commit and tag small files under names that are impossible in a work tree."""
     lines = ["blob\nmark :1\ndata 2\nx\n", "commit refs/heads/main\nmark :2\n"]
     lines += ["committer R <r@example.net> 1795176000 +0000\ndata 1\nx\n"]
     lines += [f"M 100644 :1 {path}\n" for path in ["manifest.yaml", *paths]]
@@ -50,7 +50,7 @@ def fast_import(repo: Repo, paths: list[str], tag: str) -> None:
 
 
 def tree_of(repo: Repo, entry: str, count: int) -> str:
-    """Return a tree that has one object many times."""
+    """Return a tree with many entries for one object."""
     listing = "".join(f"{entry}\tn{number}\n" for number in range(count))
     done = subprocess.run(
         ["git", "mktree"], cwd=repo.path, input=listing.encode(), capture_output=True, check=True
@@ -59,7 +59,7 @@ def tree_of(repo: Repo, entry: str, count: int) -> str:
 
 
 def bomb(repo: Repo, data: bytes, *, wide: int, levels: int) -> None:
-    """Tag a few kilobytes of objects that unfold to `wide ** levels` files."""
+    """Tag a few kilobytes of objects that expand to `wide ** levels` files."""
     file = repo.path.parent / "data"
     file.write_bytes(data)
     blob = repo.git("hash-object", "-w", str(file))
@@ -83,7 +83,7 @@ def within_200_mb(node: Node, *arguments: str) -> "subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("kind", ["deep", "long", "members", "bytes"])
-def test_a_hostile_tree_is_refused_unwritten_and_stops_nobody(
+def test_a_hostile_tree_is_refused_before_it_is_written_and_blocks_no_other_release(
     site: Node, forge: Forge, kind: str
 ) -> None:
     evil = forge.repo("evil")
@@ -99,13 +99,13 @@ def test_a_hostile_tree_is_refused_unwritten_and_stops_nobody(
     web.write({"manifest.yaml": f"modules:\n  evil: {{git: '{evil.url}', tag: v1}}\n"})
     refused = within_200_mb(site, "release", "lock", str(web.path))
     assert refused.returncode == 3, refused.stderr
-    said = {
+    problems = {
         "deep": f"is more than {MAX_DEPTH} directories deep",
         "long": f"a path has more than {MAX_PATH} bytes",
         "members": "too many members",
         "bytes": "too large",
     }
-    assert said[kind] in refused.stderr
+    assert problems[kind] in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     assert list((site.state / "staging").iterdir()) == []
     assert site.run("stage").code == 0
@@ -133,8 +133,8 @@ def test_a_tree_of_any_depth_can_be_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_what_a_dead_process_left_stops_nobody(site: Node, forge: Forge) -> None:
-    """Rubbish of an older localpuppet that was killed while it unpacked a deep tree."""
+def test_files_of_a_killed_process_do_not_prevent_staging(site: Node, forge: Forge) -> None:
+    """An older localpuppet was killed while it unpacked a deep tree."""
     assert site.run("stage").code == 0
     deep_tree(site.state / "staging/dead", 1500)
     release(site, forge, "r2")
@@ -143,14 +143,16 @@ def test_what_a_dead_process_left_stops_nobody(site: Node, forge: Forge) -> None
     assert list((site.state / "staging").iterdir()) == []
 
 
-def test_a_sweep_that_fails_is_told_and_others_go_on(tmp_path: Path) -> None:
-    told: list[str] = []
-    store = Store(tmp_path / "state", note=told.append)
+def test_a_failure_to_remove_rubbish_is_a_warning_and_other_rubbish_is_removed(
+    tmp_path: Path,
+) -> None:
+    warnings: list[str] = []
+    store = Store(tmp_path / "state", note=warnings.append)
     make_private(tmp_path / "state/staging/dead")
-    # The kernel's own directory: nobody can remove it.
+    # A directory of the kernel, which cannot be removed.
     store.sweep([Path("/proc/self/fdinfo"), tmp_path / "state/staging/dead"])
     assert not (tmp_path / "state/staging/dead").exists()
-    (line,) = told
+    (line,) = warnings
     assert line.startswith(
         "warning: cannot remove files of a process that ended: /proc/self/fdinfo"
     )
@@ -159,7 +161,7 @@ def test_a_sweep_that_fails_is_told_and_others_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["d/" * (MAX_DEPTH + 1) + "x", "n" * (MAX_NAME + 1), "/".join(["n" * 200] * 6)]
 )
-def test_a_pack_with_such_names_is_refused_unwritten(tmp_path: Path, name: str) -> None:
+def test_a_pack_with_such_names_is_refused_before_it_is_written(tmp_path: Path, name: str) -> None:
     parts = name.split("/")
     above = [directory("/".join([ID, *parts[:end]])) for end in range(1, len(parts))]
     file = pack(tmp_path / "evil.tar.gz", *above, member(f"{ID}/{name}", b"x"))
@@ -185,7 +187,7 @@ def test_directories_that_no_digest_covers_are_refused(tmp_path: Path) -> None:
         assert len(tar.getnames()) == 3
 
 
-def test_numbers() -> None:
+def test_limits_are_checked_by_number_and_size() -> None:
     assert "deep" in size_problem(b"a/" * MAX_DEPTH + b"x")
     assert size_problem(b"a/" * (MAX_DEPTH - 1) + b"x") == ""
     assert size_problem(b"n" * MAX_NAME) == ""

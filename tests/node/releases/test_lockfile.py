@@ -1,4 +1,4 @@
-"""`manifest.lock`: one form, complete, and in agreement with its manifest."""
+"""`manifest.lock`: its form, its completeness, and its agreement with the manifest."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,11 +73,11 @@ def manifest_of(text: str) -> Manifest:
 
 def read(manifest: str | None, lock: str | None) -> Lock:
     files = {MANIFEST: manifest, LOCK: lock}
-    there = {name: text.encode() for name, text in files.items() if text is not None}
-    return ReleaseFiles(documents=Documents(None), allow_file=False).locked(APP, there.get)
+    present = {name: text.encode() for name, text in files.items() if text is not None}
+    return ReleaseFiles(documents=Documents(None), allow_file=False).locked(APP, present.get)
 
 
-def test_a_lock_is_written_one_field_a_line_in_a_fixed_order() -> None:
+def test_a_lock_is_written_with_one_field_per_line_in_a_fixed_order() -> None:
     assert to_text(WHOLE) == TEXT
     other = replace(NTP, tag=Tag("v2"))
     mixed = Lock(modules={"zsh": other, "apt": NTP}, sources={})
@@ -85,13 +85,13 @@ def test_a_lock_is_written_one_field_a_line_in_a_fixed_order() -> None:
     assert to_text(EMPTY).splitlines()[1:] == ["version: 1"]
 
 
-def test_what_is_written_is_read_back_as_it_was() -> None:
+def test_a_written_lock_reads_back_as_equal() -> None:
     for lock in (WHOLE, EMPTY, Lock(modules={}, sources={DIST: PLATFORM})):
         assert lock_of(to_text(lock)) == lock
 
 
 @pytest.mark.parametrize(
-    "spelling",
+    "notation",
     [
         lambda text: text.replace('"', "'"),
         lambda text: text.replace("version: 1", "version: 1  # one"),
@@ -99,13 +99,13 @@ def test_what_is_written_is_read_back_as_it_was() -> None:
         lambda text: text.replace("  ntp:\n", "  # mine\n  ntp:\n"),
     ],
 )
-def test_a_lock_in_another_spelling_says_the_same(spelling: Callable[[str], str]) -> None:
-    assert spelling(TEXT) != TEXT
-    assert lock_of(spelling(TEXT)) == WHOLE
+def test_a_lock_in_another_notation_reads_as_equal(notation: Callable[[str], str]) -> None:
+    assert notation(TEXT) != TEXT
+    assert lock_of(notation(TEXT)) == WHOLE
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "problem"),
     [
         ("version: 1\n", "version: 2\n", "version"),
         ("version: 1\n", "", "version"),
@@ -128,31 +128,31 @@ def test_a_lock_in_another_spelling_says_the_same(spelling: Callable[[str], str]
         ("dist/tags/r7:", "../tags/r7:", "sources"),
     ],
 )
-def test_a_lock_that_is_not_one_is_refused_in_every_spelling(old: str, new: str, said: str) -> None:
+def test_an_invalid_lock_is_refused_in_every_notation(old: str, new: str, problem: str) -> None:
     changed = TEXT.replace(old, new)
     assert changed != TEXT
     for text in (changed, "---\n" + changed):
-        with pytest.raises(InvalidInputError, match=said) as caught:
+        with pytest.raises(InvalidInputError, match=problem) as caught:
             lock_of(text)
         assert "secret" not in str(caught.value)
 
 
-def test_a_file_url_is_taken_where_the_site_allows_it() -> None:
+def test_a_file_url_is_accepted_if_the_site_allows_it() -> None:
     text = TEXT.replace("https://git.example.net/ntp.git", "file:///srv/ntp.git")
     assert lock_of(text, allow_file=True).modules["ntp"].fields["url"] == "file:///srv/ntp.git"
 
 
 @pytest.mark.parametrize("text", ["", "modulepath: []\n", "# nothing\n", "modules: {}\n"])
-def test_a_manifest_may_ask_for_nothing_and_then_needs_no_lock(text: str) -> None:
+def test_a_manifest_without_dependencies_needs_no_lock(text: str) -> None:
     assert read(text, None) == EMPTY
 
 
-def test_a_manifest_in_its_own_form_and_in_any_other_says_the_same() -> None:
+def test_a_manifest_reads_as_equal_in_canonical_and_other_form() -> None:
     own = manifest_of(WANTS).to_text({"ntp": "the time"})
     assert manifest_of(own) == manifest_of(WANTS)
 
 
-def test_a_manifest_that_was_read_once_is_remembered(tmp_path: Path) -> None:
+def test_a_parsed_manifest_is_cached(tmp_path: Path) -> None:
     documents = Documents(tmp_path)
     for _ in range(2):
         for text in (WANTS, manifest_of(WANTS).to_text({})):
@@ -166,7 +166,7 @@ def test_a_manifest_that_was_read_once_is_remembered(tmp_path: Path) -> None:
         manifest_of(WANTS.replace("https", "file"))
 
 
-def test_a_release_has_the_lock_that_fits_its_manifest() -> None:
+def test_a_lock_that_matches_its_manifest_is_read() -> None:
     assert read(WANTS, TEXT) == WHOLE
 
 
@@ -181,7 +181,7 @@ def test_a_manifest_with_dependencies_needs_a_lock(text: str) -> None:
         read(text, None)
 
 
-def test_a_locked_release_depends_on_tags_only() -> None:
+def test_a_locked_release_with_a_mutable_dependency_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="dist/trunk is mutable"):
         read("modulepath: [dist/trunk]\n", TEXT)
 
@@ -197,9 +197,7 @@ def test_a_locked_release_depends_on_tags_only() -> None:
         (WANTS + "  zsh: {git: 'https://git.example.net/zsh.git', tag: v1}\n", "modules.zsh"),
     ],
 )
-def test_a_lock_that_names_something_else_than_its_manifest_is_refused(
-    manifest: str, place: str
-) -> None:
+def test_a_lock_that_differs_from_its_manifest_is_refused(manifest: str, place: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{APP}: {place}: manifest and lock disagree"):
         read(manifest, TEXT)
 

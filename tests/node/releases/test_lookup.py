@@ -1,4 +1,4 @@
-"""`localpuppet lookup`: Hiera as a run sees it, with the real Puppet and the real eyaml."""
+"""`localpuppet lookup`: the same values as in a run, with the real Puppet and the real eyaml."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.fixture
 def hiera(node: Node, secret: tuple[Path, str]) -> Node:
-    """A node with data at each level, a module of its own data, and a secret."""
+    """A node with data at each level, a module with data, and a secret."""
     keys, encrypted = secret
     node.app("", msg=None)
     release = "modules/app/trunk"
@@ -64,19 +64,19 @@ def hiera(node: Node, secret: tuple[Path, str]) -> Node:
     return node
 
 
-def test_a_lookup_and_a_run_see_the_same(hiera: Node) -> None:
+def test_a_lookup_and_a_run_get_the_same_value(hiera: Node) -> None:
     assert hiera.run("lookup", "app::msg").out == "from web\n"
     assert "Notice: from web" in hiera.run("apply").out
     assert hiera.run("lookup", "list", "--json").json["value"] == ["web", "common"]
 
 
-def test_levels_modules_and_secrets(hiera: Node) -> None:
+def test_values_are_found_in_levels_modules_and_secrets(hiera: Node) -> None:
     assert hiera.run("lookup", "family.name").out == "Debian\n"
     assert hiera.run("lookup", "app::own").out == "of the module\n"
     assert hiera.run("lookup", "secret").out == "hunter2\n"
 
 
-def test_what_is_not_there_is_said_with_exit_code_1(hiera: Node) -> None:
+def test_a_missing_key_is_reported_with_exit_code_1(hiera: Node) -> None:
     missing = hiera.run("lookup", "nothing")
     assert missing.code == 1
     assert missing.err.startswith("localpuppet: error: nothing: there is no value")
@@ -86,7 +86,7 @@ def test_what_is_not_there_is_said_with_exit_code_1(hiera: Node) -> None:
     assert "role/web.yaml" in explained.json["explanation"]
 
 
-def test_another_node_document_gives_another_answer(hiera: Node) -> None:
+def test_a_lookup_uses_the_given_node_document(hiera: Node) -> None:
     document = json.loads(hiera.run("enc").out)
     file = hiera.write("doc.json", json.dumps({**document, "parameters": {"role": "db"}}))
     assert hiera.run("lookup", "app::msg", "--node-document", str(file)).out == "from common\n"
@@ -95,11 +95,11 @@ def test_another_node_document_gives_another_answer(hiera: Node) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "--help-me", "-x"])
-def test_what_is_not_a_key_is_refused(hiera: Node, key: str) -> None:
+def test_an_invalid_key_is_refused(hiera: Node, key: str) -> None:
     assert hiera.run("lookup", "--", key).code == 2
 
 
-def test_data_that_cannot_be_read_is_named(hiera: Node) -> None:
+def test_an_error_names_unreadable_data(hiera: Node) -> None:
     hiera.write("modules/app/trunk/data/role/web.yaml", "a: [\n")
     refused = hiera.run("lookup", "app::msg")
     assert refused.code == 2
@@ -108,8 +108,8 @@ def test_data_that_cannot_be_read_is_named(hiera: Node) -> None:
 
 
 @pytest.mark.parametrize("key", ["app::msg", "nothing"])
-def test_what_a_manifest_says_is_not_an_error_of_the_lookup(hiera: Node, key: str) -> None:
-    """A value is a value, whatever stands on standard error beside it; and nothing is nothing."""
+def test_log_lines_of_a_manifest_are_not_an_error_of_the_lookup(hiera: Node, key: str) -> None:
+    """Text on standard error changes neither a value nor its absence."""
     hiera.write(
         "modules/app/trunk/app/manifests/init.pp",
         "class app ($msg) {\n  err('Error: of the manifest')\n"
@@ -158,7 +158,7 @@ hierarchy:
 
 @pytest.fixture
 def tree(node: Node) -> Path:
-    """A work tree of a control repository, which no input names."""
+    """A work tree of a control repository that no input names."""
     node.settings()
     node.write("tree/manifest.yaml", "moduledir: modules\n")
     node.write("tree/hiera.yaml", TREE_HIERA)
@@ -198,21 +198,21 @@ OVERRIDES = {
         ("os", "os"),
     ),
 )
-def test_a_work_tree_answers_as_puppet_lookup_does(
+def test_a_lookup_in_a_work_tree_gives_the_same_answer_as_puppet_lookup(
     node: Node, tree: Path, overridden: str, words: str
 ) -> None:
     facts = node.write("facts.json", json.dumps(OVERRIDES[overridden]))
     own = node.run("lookup", *words.split(), "--dir", str(tree), "--facts", str(facts), "--json")
-    theirs = puppet_lookup(node, tree, *words.split(), "--facts", str(facts))
-    if theirs == "refused\n":
+    by_puppet = puppet_lookup(node, tree, *words.split(), "--facts", str(facts))
+    if by_puppet == "refused\n":
         assert own.code == 2
         assert "expects an Integer value, got Tuple" in own.err
     else:
         assert own.code == 0, own.err
-        assert own.json["value"] == json.loads(theirs.splitlines()[-1])
+        assert own.json["value"] == json.loads(by_puppet.splitlines()[-1])
 
 
-def test_facts_of_trusted_are_overridden_together_or_not(node: Node, tree: Path) -> None:
+def test_facts_of_the_trusted_hash_can_only_be_overridden_together(node: Node, tree: Path) -> None:
     facts = node.write("facts.yaml", "hostname: web01\n")
     words = ["from", "--facts", str(facts)]
     assert puppet_lookup(node, tree, *words) == "refused\n"
@@ -234,7 +234,7 @@ def test_another_node_is_looked_up_by_its_facts_and_document(node: Node, tree: P
     assert node.run("lookup", "list", *other, "--merge", "unique", "--json").json["value"] == [
         *("a", "b", "c")
     ]
-    assert node.run("lookup", "os", *other).out == "none\n", "nothing of this machine's facts"
+    assert node.run("lookup", "os", *other).out == "none\n", "no fact of this machine is used"
     missing = node.run("lookup", "from", "--dir", str(tree), "--node", "web01.example.com")
     assert missing.code != 0
     node.write("tree/hiera.yaml", TREE_HIERA.replace("facts.role", "tier"))

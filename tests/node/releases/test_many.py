@@ -1,4 +1,4 @@
-"""stage with more modules than are handled at a time, some of the same bytes."""
+"""stage with more modules than one batch, some with equal bytes."""
 
 import shutil
 
@@ -13,7 +13,7 @@ COUNT = TREES_AT_ONCE + 3
 
 @pytest.fixture
 def crowd(node: Node, forge: Forge) -> Node:
-    """A node whose source `web` has release r1 with many modules, all but the last alike."""
+    """A node whose source `web` has release r1 with many modules, all but the last equal."""
     node.settings(allow_file_urls=True, sources={"web": {"git": forge.repo("web").url}})
     forge.repo("m0").commit({"manifests/init.pp": klass("m", "same")}, "v1")
     for number in range(1, COUNT):
@@ -32,18 +32,20 @@ def crowd(node: Node, forge: Forge) -> Node:
     return node
 
 
-def test_all_arrive_and_the_same_bytes_are_kept_once(crowd: Node) -> None:
+def test_all_modules_are_staged_and_equal_ones_are_stored_once(crowd: Node) -> None:
     staged = crowd.run("stage", "web/tags/r1", "--json")
     assert staged.code == 0, staged.err
     assert len(staged.json["modules"]) == COUNT
-    assert len(list((crowd.state / "objects").iterdir())) == 3, "same, other, and the release"
+    assert len(list((crowd.state / "objects").iterdir())) == 3, (
+        "the equal module, the last one, and the release"
+    )
     assert not list((crowd.state / "staging").iterdir())
     assert not list((crowd.state / "mirrors").glob(".*"))
     assert crowd.run("release", "verify", "web/tags/r1", "--quick").code == 0
     assert crowd.run("release", "verify", "web/tags/r1").code == 0
 
 
-def test_one_moved_tag_among_many_leaves_nothing(crowd: Node, forge: Forge) -> None:
+def test_one_moved_tag_among_many_prevents_staging(crowd: Node, forge: Forge) -> None:
     last = forge.repo(f"m{COUNT - 1}")
     last.commit({"manifests/init.pp": klass("m", "evil")})
     last.git("tag", "-f", "-a", "-m", "v2", "v2")
@@ -55,7 +57,7 @@ def test_one_moved_tag_among_many_leaves_nothing(crowd: Node, forge: Forge) -> N
     assert not (crowd.root / "modules/web").exists()
 
 
-def test_a_repository_that_is_gone_leaves_nothing(crowd: Node, forge: Forge) -> None:
+def test_one_missing_repository_among_many_prevents_staging(crowd: Node, forge: Forge) -> None:
     shutil.rmtree(forge.path / "m3")
     refused = crowd.run("stage", "web/tags/r1")
     assert refused.code == 69

@@ -1,4 +1,4 @@
-"""The session in docs/migrate/r10k.md works, and prints what the page shows."""
+"""The session in docs/migrate/r10k.md works and prints the output on the page."""
 
 from pathlib import Path
 
@@ -21,19 +21,19 @@ class ntp(Array[String] $servers = ['pool.ntp.org']) {
 
 @pytest.fixture
 def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
-    """What the page supposes: a control repository, a module's repository, a forge."""
+    """The prerequisites of the page: a control repository, a module's repository, a forge."""
     modules = ModuleForge()
     for version in ("9.4.1", "9.6.0"):
         modules.publish("puppetlabs/stdlib", version)
     needs = [{"name": "puppetlabs/stdlib", "version_requirement": ">= 9.0.0 < 10.0.0"}]
     ntp = archive("puppetlabs/ntp", "10.1.0", {"manifests/init.pp": NTP}, dependencies=needs)
     modules.files["puppetlabs-ntp-10.1.0.tar.gz"] = ntp
-    forge.repo("apt").commit({"manifests/init.pp": klass("apt", "apt of ours")})
+    forge.repo("apt").commit({"manifests/init.pp": klass("apt", "apt of the site")})
     control = forge.repo("control")
-    _, _, said = next(session(PAGE, PROMPTS))
+    _, _, printed = next(session(PAGE, PROMPTS))
     control.commit(
         {
-            "Puppetfile": "\n".join(said).replace(HOST, f"file://{forge.path}") + "\n",
+            "Puppetfile": "\n".join(printed).replace(HOST, f"file://{forge.path}") + "\n",
             "environment.conf": "modulepath = site-modules:modules:$basemodulepath\n"
             "config_version = 'scripts/config_version.sh $environmentpath $environment'\n",
             "hiera.yaml": "version: 5\nhierarchy: [{name: common, path: common.yaml}]\n",
@@ -46,7 +46,7 @@ def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
     )
     control.git("clone", "-q", "--bare", str(control.path), f"{control.path}.git")
     control.git("remote", "add", "origin", f"file://{control.path}.git")
-    # What r10k left there in its last years.
+    # Modules that r10k left in the clone.
     control.write({"modules/stdlib/manifests/init.pp": klass("stdlib", "of r10k")})
     site = {
         "allow_file_urls": True,
@@ -62,9 +62,11 @@ def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
     return control.path
 
 
-def test_the_session_is_true(node: Node, forge: Forge, repositories: Path) -> None:
+def test_the_commands_of_the_page_print_its_output(
+    node: Node, forge: Forge, repositories: Path
+) -> None:
     url = f"file://{forge.path}"
-    for prompt, command, said in session(PAGE, PROMPTS):
+    for prompt, command, printed in session(PAGE, PROMPTS):
         root = node.root / "maker" if prompt == ADMIN else node.root
-        told = typed(node, command, root=root, directory=repositories, **IDENTITY)
-        assert plain(told.replace(url, HOST).splitlines()) == plain(said), command
+        output = typed(node, command, root=root, directory=repositories, **IDENTITY)
+        assert plain(output.replace(url, HOST).splitlines()) == plain(printed), command

@@ -1,4 +1,4 @@
-"""What a lock's update moved, and where one reads what changed."""
+"""Links to the changes of modules that an update of a lock moved."""
 
 import pytest
 
@@ -35,12 +35,12 @@ def version(text: str) -> ForgePin:
         ("git@github.com:acme/ntp.git", ""),
     ],
 )
-def test_hosts_that_compare_commits_are_linked_to(url: str, page: str) -> None:
+def test_a_known_host_has_a_link_to_the_comparison_of_commits(url: str, page: str) -> None:
     expected = f"{page}aaaaaaaaaaaa...bbbbbbbbbbbb" if page else ""
     assert changes(at(url, "a"), at(url, "b")) == expected
 
 
-def test_a_module_of_the_forge_has_its_changelog() -> None:
+def test_a_module_of_the_forge_has_a_link_to_its_changelog() -> None:
     before = Lock(modules={"stdlib": version("9.0.0")}, sources={})
     after = Lock(modules={"stdlib": version("9.1.0")}, sources={})
     (move,) = moves(before, after)
@@ -52,7 +52,7 @@ def test_a_module_of_the_forge_has_its_changelog() -> None:
     }
 
 
-def test_what_is_new_or_came_from_elsewhere_has_no_page() -> None:
+def test_a_new_module_or_one_from_another_origin_has_no_link() -> None:
     here = at("https://github.com/acme/ntp.git", "a")
     assert changes(None, here) == ""
     assert changes(here, None) == ""

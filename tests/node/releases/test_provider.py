@@ -1,4 +1,4 @@
-"""Providing a release: staged once, read once, resolved once, and only when it has to be."""
+"""The provider stages, parses and resolves a release once, and only if necessary."""
 
 import json
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ VERSION = "7.23.0"
 
 
 def answer(*, broken: bool = False) -> bytes:
-    """Return what Puppet's parser says of a release."""
+    """Return the answer of Puppet's parser about a release."""
     error = {"directory": 0, "file": "web/manifests/init.pp", "line": 1, "message": "Syntax error"}
-    said = {
+    parsed = {
         "schema": 3,
         "puppet": VERSION,
         "modules": {},
@@ -35,16 +35,16 @@ def answer(*, broken: bool = False) -> bytes:
         "classes": {},
         "needs": [],
     }
-    return json.dumps(said).encode() + b"\n"
+    return json.dumps(parsed).encode() + b"\n"
 
 
 class Provided:
-    """A provider over real staging, with Puppet's parser played by a program of the test.
+    """A provider with real staging and with a program of the test as Puppet's parser.
 
     Attributes:
         resolved: Every release that was resolved.
-        lent: For what the repository was lent, and whether it was given back.
-        parsed: How the parser was called.
+        lent: The purpose of each use of the repository, and "released" after it.
+        parsed: The calls of the parser.
     """
 
     def __init__(self, root: Path) -> None:
@@ -100,7 +100,7 @@ class Provided:
                 staging=self.site.staging(approve), supply=self.site.supply(), directories=[]
             )
         finally:
-            self.lent.append("given back")
+            self.lent.append("released")
 
     def _tools(self) -> Any:
         assert self.tools is not None, "no package is installed"
@@ -122,16 +122,16 @@ def node(tmp_path: Path) -> Provided:
     return Provided(tmp_path)
 
 
-def test_a_release_is_staged_once_read_once_and_resolved_once(node: Provided) -> None:
+def test_a_release_is_staged_parsed_and_resolved_once(node: Provided) -> None:
     release = node.provider().provide(R1)
     assert (release.name, release.names[0]) == (R1, node.site.modules / R1)
-    assert node.lent == [f"staging {R1}", "given back"]
+    assert node.lent == [f"staging {R1}", "released"]
     assert node.site.repository.asked.count((url("web"), "r1")) == 1
     assert (len(node.parsed), node.resolved) == (1, [R1])
     assert node.interfaces.kept(release) is not None
 
 
-def test_a_release_that_is_here_is_neither_fetched_nor_read_again(node: Provided) -> None:
+def test_a_staged_release_is_neither_fetched_nor_parsed_again(node: Provided) -> None:
     first = node.provider().provide(R1)
     node.site.repository.asked.clear()
     assert node.provider().provide(R1) == first
@@ -139,7 +139,7 @@ def test_a_release_that_is_here_is_neither_fetched_nor_read_again(node: Provided
     assert (len(node.parsed), node.resolved) == (1, [R1, R1])
 
 
-def test_a_release_is_read_before_it_has_its_name(node: Provided) -> None:
+def test_a_release_is_parsed_before_it_gets_its_name(node: Provided) -> None:
     named: list[bool] = []
 
     def parser(_started: Started) -> FakeChild:
@@ -156,10 +156,10 @@ def test_a_release_that_puppet_cannot_parse_gets_no_name(node: Provided) -> None
     with pytest.raises(InvalidInputError, match=r"web/manifests/init.pp:1: Puppet cannot parse"):
         node.provider().provide(R1)
     assert not (node.site.modules / R1).is_symlink()
-    assert (node.resolved, node.lent[-1]) == ([], "given back")
+    assert (node.resolved, node.lent[-1]) == ([], "released")
 
 
-def test_a_release_that_came_before_puppet_did_is_read_when_puppet_is_here(
+def test_a_release_that_was_staged_without_puppet_is_parsed_once_puppet_is_installed(
     node: Provided,
 ) -> None:
     node.missing = True
@@ -172,7 +172,7 @@ def test_a_release_that_came_before_puppet_did_is_read_when_puppet_is_here(
     assert node.interfaces.kept(release) is not None
 
 
-def test_a_parser_that_does_not_work_gives_no_name(node: Provided) -> None:
+def test_a_release_gets_no_name_if_the_parser_fails(node: Provided) -> None:
     node.processes.programs["/usr/bin/ruby"] = lambda _started: FakeChild([b"rubbish\n"])
     with pytest.raises(PuppetMissingError, match="parser does not work"):
         node.provider().provide(R1)
@@ -180,7 +180,7 @@ def test_a_parser_that_does_not_work_gives_no_name(node: Provided) -> None:
 
 
 @pytest.mark.parametrize("name", ["web/trunk", "local/tags/r1", "plain"])
-def test_what_cannot_be_staged_is_resolved_where_it_lies(node: Provided, name: str) -> None:
+def test_a_release_without_a_source_is_resolved_in_its_directory(node: Provided, name: str) -> None:
     path = ReleasePath(name)
     (node.site.modules / path).mkdir(parents=True)
     (node.site.modules / path / "manifest.yaml").write_text("modulepath: []\n")
@@ -188,30 +188,30 @@ def test_what_cannot_be_staged_is_resolved_where_it_lies(node: Provided, name: s
     assert (node.lent, node.parsed, node.resolved) == ([], [], [path])
 
 
-def test_a_release_that_is_nowhere_is_refused_where_it_would_lie(node: Provided) -> None:
+def test_a_missing_release_without_a_source_is_refused(node: Provided) -> None:
     with pytest.raises(InvalidInputError, match="local/tags/r1 does not exist"):
         node.provider().provide(ReleasePath("local/tags/r1"))
     assert node.lent == []
 
 
-def test_a_repository_is_given_back_when_staging_fails(node: Provided) -> None:
+def test_the_repository_is_released_if_staging_fails(node: Provided) -> None:
     node.site.servers.away.add(url("web"))
     with pytest.raises(UnavailableError):
         node.provider().provide(R2)
-    assert (node.lent, node.resolved) == ([f"staging {R2}", "given back"], [])
+    assert (node.lent, node.resolved) == ([f"staging {R2}", "released"], [])
 
 
-def test_a_package_is_installed_first_and_the_release_comes_from_it(node: Provided) -> None:
-    """Also where its source is declared: nobody asks git for what somebody brought by hand."""
+def test_a_package_is_installed_before_its_release_is_staged_from_it(node: Provided) -> None:
+    """Also if the source is configured: localpuppet does not ask git for a given package."""
     installed: list[Path] = []
 
     class Tools:
         def install(self, package: Path) -> None:
             installed.append(package)
-            assert node.lent == [], "before staging looks for what it brings"
+            assert node.lent == [], "installed before staging"
 
     node.tools = Tools()
     with pytest.raises(InvalidInputError, match=f"no package or pack of {R1} exists"):
         node.provider().provide(R1, package=Path("web.deb"))
     assert installed == [Path("web.deb")]
-    assert (node.site.repository.asked, node.lent[-1]) == ([], "given back")
+    assert (node.site.repository.asked, node.lent[-1]) == ([], "released")

@@ -1,4 +1,4 @@
-"""rewrite: repositories are fetched from another address, and keep their own."""
+"""rewrite: localpuppet fetches repositories from another address and records their own."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PUBLIC = "https://git.example.net/"
 
 @pytest.fixture
 def mirrored(node: Node, forge: Forge) -> Node:
-    """A site whose repositories are on a mirror."""
+    """A site with its repositories on a mirror."""
     node.settings(
         allow_file_urls=True,
         sources={"web": {"git": f"{PUBLIC}web"}},
@@ -22,7 +22,7 @@ def mirrored(node: Node, forge: Forge) -> Node:
     return node
 
 
-def test_modules_and_sources_come_from_the_mirror_and_keep_their_url(
+def test_modules_and_sources_are_fetched_from_the_mirror_and_keep_their_url(
     mirrored: Node, forge: Forge
 ) -> None:
     web = forge.repo("web")
@@ -59,9 +59,7 @@ def test_a_puppetfile_keeps_its_urls(mirrored: Node, tmp_path: Path) -> None:
         ({"https://a.example/": "file:///srv/"}, "allow_file_urls"),
     ],
 )
-def test_what_cannot_be_a_repository_is_refused(
-    node: Node, rewrite: dict[str, str], message: str
-) -> None:
+def test_an_invalid_rewrite_is_refused(node: Node, rewrite: dict[str, str], message: str) -> None:
     node.settings(rewrite=rewrite)
     done = node.run("check")
     assert done.code == 2

@@ -1,4 +1,4 @@
-"""Switching, going back, and removing what nobody will go back to."""
+"""Switching to a release, and rolling back."""
 
 import os
 from pathlib import Path
@@ -10,13 +10,13 @@ from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
 
-def test_apply_stages_first_when_it_must(site: Node) -> None:
+def test_apply_stages_a_missing_release(site: Node) -> None:
     done = site.run("apply")
     assert done.code == 0, done.err
     assert "Notice: web r1" in done.out
 
 
-def test_check_stages_nothing(site: Node) -> None:
+def test_check_stages_no_release(site: Node) -> None:
     refused = site.run("check")
     assert refused.code == 2
     assert "there is no directory" in refused.err
@@ -27,7 +27,7 @@ def test_check_stages_nothing(site: Node) -> None:
     assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
 
 
-def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
+def test_a_rollback_applies_the_release_and_the_node_document_of_the_earlier_run(
     site: Node, forge: Forge
 ) -> None:
     site.run("apply")
@@ -37,12 +37,12 @@ def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
     rolled = site.run("rollback")
     assert rolled.code == 0, rolled.err
     assert "from web/tags/r2 to web/tags/r1" in rolled.out
-    for _ in range(2):  # and it holds: a timer must not go forward by itself
+    for _ in range(2):  # the rollback stays: a timer must not end it
         done = site.run("apply")
         assert done.code == 0
         assert "Notice: web r1" in done.out
         assert "Notice: platform" not in done.out
-        assert "Notice: dist r7" in done.out, "as it was: with all three classes"
+        assert "Notice: dist r7" in done.out, "with all three classes of the earlier run"
         assert "rolled back to web/tags/r1" in done.err
     release(site, forge, "r3")
     point_at(site, "r3")
@@ -51,7 +51,9 @@ def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
     assert "rolled back" not in forward.err
 
 
-def test_a_rollback_can_be_aimed_and_ended(applied_releases: AppliedReleases) -> None:
+def test_a_rollback_can_name_its_release_and_can_be_ended(
+    applied_releases: AppliedReleases,
+) -> None:
     site = applied_releases.restore(3)
     assert site.run("rollback", "--to", "r1", "--json").json["release"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
@@ -62,15 +64,15 @@ def test_a_rollback_can_be_aimed_and_ended(applied_releases: AppliedReleases) ->
     assert "no good run of web/tags/r9" in missing.err
 
 
-def test_a_second_rollback_goes_further_back_and_everybody_is_told(
+def test_a_second_rollback_goes_further_back_and_commands_report_it(
     applied_releases: AppliedReleases,
 ) -> None:
     site = applied_releases.restore(3)
     assert site.run("rollback", "--json").json["release"] == "web/tags/r2"
     assert site.run("apply").code == 0
-    told = site.run("status")
-    assert "rolled back to web/tags/r2 by " in told.out
-    assert "'localpuppet apply' runs it" not in told.out
+    status = site.run("status")
+    assert "rolled back to web/tags/r2 by " in status.out
+    assert "'localpuppet apply' runs it" not in status.out
     again = site.run("rollback", "--json").json
     assert (again["from"], again["release"], again["input_release"]) == (
         "web/tags/r2",
@@ -109,12 +111,12 @@ def test_a_rollback_does_not_expire_with_the_records_of_runs(site: Node, forge: 
     assert f"from web/tags/r2 to web/tags/r1, as it ran on {ended} UTC" in rolled.out
     done = site.run("apply")
     assert "Notice: web r1" in done.out
-    assert "Notice: dist r7" in done.out, "the input of now names web only"
+    assert "Notice: dist r7" in done.out, "the current input names only web"
     mode = (site.state / "good_runs").stat().st_mode
     assert mode & 0o777 == 0o700
 
 
-def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
+def test_a_rollback_stages_an_incomplete_release_or_names_the_command(
     site: Node, forge: Forge
 ) -> None:
     more_settings(site, keep={"releases": 2})
@@ -135,7 +137,7 @@ def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
     assert site.run("status", "--json").json["rollback"]["release"] == "web/tags/r2"
 
 
-def test_a_changed_input_is_no_longer_rolled_back(applied_releases: AppliedReleases) -> None:
+def test_a_changed_input_ends_a_rollback(applied_releases: AppliedReleases) -> None:
     site = applied_releases.restore(2)
     site.run("rollback")
     sample = 'localpuppet_rolled_back{release="web/tags/r1",input_release="web/tags/r2"} 1\n'
@@ -155,7 +157,7 @@ def test_another_input_does_not_end_a_rollback(applied_releases: AppliedReleases
     assert "Notice: web r1" in site.run("apply").out
 
 
-def test_an_input_that_goes_back_is_refused_unless_allowed(
+def test_an_input_with_an_older_release_is_refused_unless_allowed(
     applied_releases: AppliedReleases,
 ) -> None:
     site = applied_releases.restore(2)
@@ -166,10 +168,10 @@ def test_an_input_that_goes_back_is_refused_unless_allowed(
     assert site.run("apply", "--noop", "--allow-older").code == 0
     allowed = site.run("apply", "--allow-older")
     assert "Notice: web r1" in allowed.out
-    assert site.run("apply").code == 0, "allowed once, it is the newest now"
+    assert site.run("apply").code == 0, "after permission, it is the newest release"
 
 
-def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge) -> None:
+def test_a_rollback_skips_a_failed_release(site: Node, forge: Forge) -> None:
     site.run("apply")
     web = forge.repo("web")
     release(site, forge, "r2")
@@ -181,13 +183,13 @@ def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge)
 
 
 def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
-    """Release `web` under a tag that says that it was made so many days after the first one."""
+    """Release `web` with a tag timestamp some days after the first one."""
     release(node, forge, tag)
     web = forge.repo("web")
     put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + days * 86400))
 
 
-def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
+def test_after_an_allowed_step_back_the_newest_release_can_be_applied_again(
     applied_releases: AppliedReleases,
 ) -> None:
     site = applied_releases.restore(3)
@@ -203,8 +205,8 @@ def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
     assert site.run("apply").code == 2
 
 
-def test_the_times_in_the_tags_decide_what_is_older(site: Node, forge: Forge) -> None:
-    """Also for a release that was never applied here."""
+def test_tag_timestamps_decide_which_release_is_older(site: Node, forge: Forge) -> None:
+    """Also for a release that this node never applied."""
     dated(site, forge, "r2", 2)
     dated(site, forge, "r4", 4)
     dated(site, forge, "r5", 5)
@@ -237,8 +239,10 @@ def test_a_moved_tag_of_a_collected_release_is_still_an_alarm(site: Node, forge:
     assert site.run("stage", "web/tags/r1", "--accept-moved", "--no-parse").code == 0
 
 
-def test_list_says_what_runs_and_where_a_rollback_would_go(site: Node, forge: Forge) -> None:
-    """Not what merely stood before: a release that never ran well is nothing to go back to."""
+def test_list_marks_the_current_release_and_the_target_of_a_rollback(
+    site: Node, forge: Forge
+) -> None:
+    """A release without a successful run is not a target, even if it was applied before."""
     web = forge.repo("web")
     release(site, forge, "r2")
     web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, "r0")

@@ -1,4 +1,4 @@
-"""`require_signed` holds through the store: what others brought, or re-pointed, signs nothing."""
+"""`require_signed` applies to stored trees: files of other releases or links are not trusted."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def signing(tmp_path: Path) -> Signing:
 
 @pytest.fixture
 def signed(site: Node, forge: Forge, signing: Signing) -> Node:
-    """The site, with a `dist` that asks for signatures, and a `rogue` that anybody fills."""
+    """The site with a source `dist` that requires signatures, and an untrusted source `rogue`."""
     sign_tag(forge.repo("dist"), "r7", signing)
     settle(site, forge, signing.ssh_signers("ssh"))
     web = forge.repo("web")
@@ -49,7 +49,7 @@ def settle(node: Node, forge: Forge, signers: Path) -> None:
 
 
 def plant(node: Node, forge: Forge) -> str:
-    """Have an unsigned release bring a tree, and the lock of another call it dist/tags/r7."""
+    """Stage a tree with an unsigned release, and name it dist/tags/r7 in the lock of another."""
     rogue = forge.repo("rogue")
     rogue.commit({"manifest.yaml": "modulepath: []\n", **evil()}, "r1")
     assert node.run("stage", "rogue/tags/r1").code == 0
@@ -67,10 +67,10 @@ def evil() -> dict[str, str]:
     return {"platform/manifests/init.pp": klass("platform", "evil")}
 
 
-def test_a_tree_that_an_unsigned_release_brought_is_not_a_signed_tag(
+def test_a_tree_of_an_unsigned_release_is_not_accepted_as_a_signed_tag(
     signed: Node, forge: Forge
 ) -> None:
-    """The attack, on a node where `dist` was never staged: nothing would re-point a link."""
+    """The attack on a node that never staged `dist`, so that no link changes."""
     tree = plant(signed, forge)
     done = signed.run("stage", "rogue/tags/r2")
     assert done.code == 3, done.out
@@ -78,7 +78,7 @@ def test_a_tree_that_an_unsigned_release_brought_is_not_a_signed_tag(
     assert not (signed.root / "modules/dist/tags/r7").exists()
 
 
-def test_the_same_beside_a_release_that_is_staged(signed: Node, forge: Forge) -> None:
+def test_a_planted_tree_does_not_replace_a_staged_collection(signed: Node, forge: Forge) -> None:
     assert signed.run("stage").code == 0
     link = signed.root / "modules/dist/tags/r7"
     genuine = link.readlink()
@@ -88,8 +88,10 @@ def test_the_same_beside_a_release_that_is_staged(signed: Node, forge: Forge) ->
     assert "Notice: dist r7" in signed.run("apply").out
 
 
-def test_a_name_that_another_release_pins_otherwise_is_refused(signed: Node, forge: Forge) -> None:
-    """Also where no signature is asked for: `rogue` may not say what `ntp`'s sibling is."""
+def test_a_collection_with_other_bytes_than_in_a_staged_release_is_refused(
+    signed: Node, forge: Forge
+) -> None:
+    """Also without required signatures: `rogue` must not change the collection of `web`."""
     source = {"git": forge.repo("dist").url}
     settings = json.loads((signed.root / "localpuppet.yaml").read_text())
     settings["sources"]["dist"] = source
@@ -104,19 +106,19 @@ def test_a_name_that_another_release_pins_otherwise_is_refused(signed: Node, for
     assert "for web/tags/r1, which is staged here" in refused.err
     assert link.readlink() == genuine
     assert not (signed.root / "modules/rogue/tags/r2").exists()
-    taken = signed.run("stage", "rogue/tags/r2", "--accept-moved")
-    assert taken.code == 0, "somebody looked, and decided"
+    accepted = signed.run("stage", "rogue/tags/r2", "--accept-moved")
+    assert accepted.code == 0, "an operator accepted the change"
     assert link.readlink() != genuine
     done = signed.run("apply")
     assert done.code == 0, done.err
-    assert "Notice: dist r7" in done.out, "a run is made of its own release's record"
+    assert "Notice: dist r7" in done.out, "a run uses the record of its release"
     assert signed.run("release", "verify", "--all").code == 0
 
 
-def test_a_tag_that_is_not_signed_stays_out_whatever_the_store_holds(
+def test_an_unsigned_tag_is_refused_even_if_the_store_has_its_tree(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
-    """Staged while nobody asked for signatures, asked for since."""
+    """The release was staged before the source required this signer."""
     sign_tag(forge.repo("dist"), "r7", signing, key="other")
     other = signing.ssh_signers("other")
     settle(signed, forge, other)
@@ -131,7 +133,7 @@ def test_a_tag_that_is_not_signed_stays_out_whatever_the_store_holds(
         assert "no valid signature by a trusted key" in refused.err
 
 
-def test_a_changed_signers_file_is_answered_from_the_mirror(
+def test_after_a_change_of_signers_a_tag_is_verified_from_the_mirror(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
     assert signed.run("stage").code == 0
@@ -143,7 +145,7 @@ def test_a_changed_signers_file_is_answered_from_the_mirror(
     assert [key.split()[0] for key in remembered] == ["dist/tags/r7"]
 
 
-def test_who_looks_at_a_release_of_a_signer_who_was_removed_is_told(
+def test_commands_refuse_a_release_whose_signer_was_removed(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
     assert signed.run("stage").code == 0
@@ -161,19 +163,19 @@ def test_who_looks_at_a_release_of_a_signer_who_was_removed_is_told(
         assert "dist" in refused.err, verb
         assert "signature" in refused.err, verb
     assert "'localpuppet stage web/tags/r1' verifies again" in signed.run("check").err
-    assert signed.run("stage", "web/tags/r1").code == 3, "it was signed by nobody else"
+    assert signed.run("stage", "web/tags/r1").code == 3, "it has no other signature"
     settle(signed, forge, signing.ssh_signers("other", "ssh"))
     assert signed.run("stage").code == 0
     assert signed.run("check").code == 0
 
 
-def test_a_pack_cannot_vouch_for_a_signed_source(
+def test_a_pack_is_refused_for_a_source_that_requires_signatures(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
-    """Also when its trees are in the store, brought there by others."""
+    """Also if the store has its trees from another release."""
     assert signed.run("stage").code == 0
     good = build(signed, "tar", signed.root / "out")
-    assert signed.run("stage", "--pack", str(good)).code == 0, "git brought each tree of it"
+    assert signed.run("stage", "--pack", str(good)).code == 0, "git fetched each of its trees"
     victim = Node(signed.root / "victim")
     (victim.root / "modules").mkdir(parents=True)
     settle(victim, forge, signing.ssh_signers("ssh"))
@@ -184,8 +186,8 @@ def test_a_pack_cannot_vouch_for_a_signed_source(
     assert "dist requires signed tags, and a package has no signature" in refused.err
 
 
-def test_nothing_staged_beside_a_run_changes_what_it_executes(site: Node, forge: Forge) -> None:
-    """Puppet reads a file of a collection after its name, and the release's, were re-pointed."""
+def test_changes_of_links_during_a_run_do_not_affect_it(site: Node, forge: Forge) -> None:
+    """Puppet reads a file after the links of collection and release point elsewhere."""
     fifo = site.root / "fifo"
     os.mkfifo(fifo)
     forge.repo("dist").commit({"platform/files/motd": "genuine\n"}, "r8")
@@ -209,8 +211,8 @@ def test_nothing_staged_beside_a_run_changes_what_it_executes(site: Node, forge:
     assert (site.root / "motd").read_text() == "genuine\n"
 
 
-def test_a_verified_tag_does_not_vouch_for_other_bytes(signed: Node, forge: Forge) -> None:
-    """A lock with the genuine tag and commit, and other bytes, after the tag was verified."""
+def test_other_bytes_are_refused_under_a_verified_tag(signed: Node, forge: Forge) -> None:
+    """A lock names the genuine tag and commit with other bytes, after the tag was verified."""
     assert signed.run("stage").code == 0
     plant(signed, forge)
     subprocess.run(["rm", "-rf", forge.path / "dist"], check=True)

@@ -1,4 +1,4 @@
-"""A signed tag says which source it is for: one of another repository does not do."""
+"""A signed tag names its source: a node refuses the tag of another source."""
 
 import os
 from dataclasses import replace
@@ -55,31 +55,31 @@ def refused(fetcher: Fetcher, source: ReleaseSource) -> str:
     return str(caught.value)
 
 
-def test_a_tag_of_the_source_is_taken(fetcher: Fetcher, source: ReleaseSource) -> None:
+def test_a_tag_of_the_source_is_accepted(fetcher: Fetcher, source: ReleaseSource) -> None:
     assert fetcher.bring({"web": wanted(source)})["web"].tag == "r1"
 
 
-def test_the_tag_of_another_source_is_refused_whoever_signed_it(
+def test_the_tag_of_another_source_is_refused_for_any_signer(
     fetcher: Fetcher, source: ReleaseSource
 ) -> None:
-    """The same bytes, the same signature, served by the host of `shop`."""
+    """The host of `shop` serves the same bytes with the same signature."""
     shop = replace(source, name="shop")
-    said = refused(fetcher, shop)
-    assert "the signed tag is for the source web, not for shop" in said
+    message = refused(fetcher, shop)
+    assert "the signed tag is for the source web, not for shop" in message
     assert "is for the source web" in refused(fetcher, replace(shop, unnamed_tags=True))
 
 
-def test_an_older_tag_is_let_in_where_the_source_says_so(
+def test_a_tag_without_a_source_is_accepted_only_with_unnamed_tags(
     fetcher: Fetcher, source: ReleaseSource, web: Repo, signing: Signing
 ) -> None:
     sign_tag(web, "r1", signing, message="release r1")
-    said = refused(fetcher, source)
-    assert "does not name its source: Localpuppet-Source: web" in said
+    message = refused(fetcher, source)
+    assert "does not name its source: Localpuppet-Source: web" in message
     lenient = replace(source, unnamed_tags=True)
     pin = fetcher.bring({"web": wanted(lenient)})["web"]
     item = replace(wanted(source), pinned=pin, tree_sha256=pin.tree_sha256)
     with pytest.raises(IntegrityError, match="does not name"):
-        fetcher.bring({"web": item})  # what was let in once does not stay after the setting went
+        fetcher.bring({"web": item})  # an accepted tag is refused after the setting changed
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_an_older_tag_is_let_in_where_the_source_says_so(
         "Localpuppet-Source: ",
     ],
 )
-def test_only_one_name_and_exactly_the_one_counts(
+def test_a_tag_must_name_exactly_its_source(
     fetcher: Fetcher, source: ReleaseSource, web: Repo, signing: Signing, message: str
 ) -> None:
     sign_tag(web, "r1", signing, message=message)
     assert "not for web" in refused(fetcher, source)
 
 
-def test_a_source_that_asks_for_no_signature_asks_for_no_name(
+def test_without_required_signatures_a_tag_needs_no_source(
     fetcher: Fetcher, source: ReleaseSource
 ) -> None:
     anybody = replace(source, name="shop", signers=None)

@@ -1,4 +1,4 @@
-"""stage: from a tag to modules on the node, and what must stop it."""
+"""stage: from a tag to modules on the node, and the reasons to refuse one."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> 
     assert "web/tags/r1" in site.run("release", "list").out
 
 
-def test_what_is_staged_is_closed_to_others_whatever_the_umask(site: Node) -> None:
+def test_staged_files_are_not_writable_by_others_with_any_umask(site: Node) -> None:
     before = os.umask(0)
     try:
         assert site.run("stage").code == 0
@@ -55,7 +55,7 @@ def test_what_is_staged_is_closed_to_others_whatever_the_umask(site: Node) -> No
 
 
 @pytest.mark.parametrize("way", ["modules", "modules/web", "modules/web/tags"])
-def test_a_name_that_others_could_exchange_is_refused(site: Node, way: str) -> None:
+def test_a_release_below_a_directory_that_others_can_write_is_refused(site: Node, way: str) -> None:
     assert site.run("stage").code == 0
     (site.root / way).chmod(0o777)
     for words in (["release", "verify"], ["check"], ["apply"]):
@@ -64,7 +64,7 @@ def test_a_name_that_others_could_exchange_is_refused(site: Node, way: str) -> N
         assert f"{site.root / way}: is writable by others (mode 0777" in done.err
 
 
-def test_a_name_that_points_elsewhere_is_not_sound(site: Node) -> None:
+def test_a_release_whose_link_points_elsewhere_is_not_verified(site: Node) -> None:
     assert site.run("stage").code == 0
     link = site.root / "modules/web/tags/r1"
     target = link.readlink()
@@ -75,7 +75,7 @@ def test_a_name_that_points_elsewhere_is_not_sound(site: Node) -> None:
     assert f"{link} does not point into the store" in done.err
 
 
-def test_what_is_staged_needs_no_git_host(site: Node, forge: Forge) -> None:
+def test_a_staged_release_needs_no_git_host(site: Node, forge: Forge) -> None:
     assert site.run("stage").code == 0
     shutil.rmtree(forge.path)
     again = site.run("stage")
@@ -86,7 +86,7 @@ def test_what_is_staged_needs_no_git_host(site: Node, forge: Forge) -> None:
     assert "web" in other.err
 
 
-def test_a_tag_that_is_not_there_is_the_inputs_fault(site: Node) -> None:
+def test_a_missing_tag_is_an_error_of_the_input(site: Node) -> None:
     missing = site.run("stage", "web/tags/r9")
     assert missing.code == 2
     assert "has no tag r9 (list its tags: git ls-remote --tags file://" in missing.err
@@ -94,21 +94,21 @@ def test_a_tag_that_is_not_there_is_the_inputs_fault(site: Node) -> None:
     assert site.run("status", "--json").json["attempt"]["release"] == "web/tags/r9"
 
 
-def test_two_releases_share_what_is_the_same(site: Node, forge: Forge) -> None:
+def test_two_releases_share_equal_trees(site: Node, forge: Forge) -> None:
     site.run("stage")
     before = {path.name for path in (site.state / "objects").iterdir()}
     release(site, forge, "r2")
     assert site.run("stage", "web/tags/r2").code == 0
     after = {path.name for path in (site.state / "objects").iterdir()}
-    assert len(after - before) == 1, "only the app's own tree is new"
+    assert len(after - before) == 1, "only the tree of the app is new"
 
 
-def test_a_moved_tag_is_an_alarm_and_the_node_keeps_what_it_has(site: Node, forge: Forge) -> None:
+def test_a_moved_tag_is_an_alarm_and_the_staged_release_stays(site: Node, forge: Forge) -> None:
     site.run("stage")
     web = forge.repo("web")
     web.commit({"web/manifests/init.pp": klass("web", "evil")})
     web.git("tag", "-f", "-a", "-m", "r1", "r1")
-    assert site.run("stage").code == 0, "nothing is asked while all is here"
+    assert site.run("stage").code == 0, "a staged release is not compared with its tag"
     alarm = site.run("stage", "--refresh")
     assert alarm.code == 3
     assert "r1 has moved" in alarm.err
@@ -133,7 +133,7 @@ def test_a_moved_tag_of_a_dependency_is_an_alarm(site: Node, forge: Forge) -> No
     assert accepted.code == 0
 
 
-def test_a_lock_must_fit_its_manifest(site: Node, forge: Forge) -> None:
+def test_a_lock_must_match_its_manifest(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     forge.repo("ntp").commit({}, "v2")
     web.commit({"manifest.yaml": manifest(forge, ntp="v2")}, "r2")
@@ -147,7 +147,7 @@ def test_a_lock_must_fit_its_manifest(site: Node, forge: Forge) -> None:
     assert "there is no manifest.lock" in refused.err
 
 
-def test_bytes_that_are_not_what_was_locked_are_refused(site: Node, forge: Forge) -> None:
+def test_bytes_that_differ_from_the_lock_are_refused(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     text = (web.path / "manifest.lock").read_text()
     changed = re.sub(r'(tree_sha256: ")[0-9a-f]{8}', r"\g<1>00000000", text)
@@ -158,7 +158,7 @@ def test_bytes_that_are_not_what_was_locked_are_refused(site: Node, forge: Forge
     assert not (site.root / "modules/web/tags/r2").exists()
 
 
-def test_an_edit_on_the_node_is_found_and_repaired(site: Node, forge: Forge) -> None:
+def test_an_edit_on_the_node_is_detected_and_repaired(site: Node, forge: Forge) -> None:
     site.run("stage")
     victim = (site.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
     victim.chmod(0o644)
@@ -177,7 +177,7 @@ def test_an_edit_on_the_node_is_found_and_repaired(site: Node, forge: Forge) -> 
     assert len(list((site.state / "quarantine").iterdir())) == 1
 
 
-def test_stored_files_are_read_only_and_as_in_git(site: Node, forge: Forge) -> None:
+def test_stored_files_are_read_only_and_equal_those_in_git(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     web.write({".gitattributes": "* text eol=crlf ident\n", "files/a.txt": "$Id$\nx\n"})
     web.write({"files/run.sh": "#!/bin/sh\n"})
@@ -208,7 +208,7 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
 
 def test_only_one_process_stages(site: Node) -> None:
     site.run("stage")
-    # Without a fork there is one process, and it is ours to kill.
+    # Without a fork there is only one process to kill.
     holder = subprocess.Popen(["flock", "--no-fork", site.state / "stage.lock", "sleep", "30"])
     site.wait_until(lambda: site.run("stage").code == 75)
     holder.kill()
@@ -224,13 +224,13 @@ def test_a_directory_in_the_way_is_not_overwritten(site: Node) -> None:
     assert mine.read_text() == "mine"
 
 
-def test_an_unknown_source_is_named(site: Node) -> None:
+def test_an_unknown_source_gets_a_suggestion(site: Node) -> None:
     refused = site.run("stage", "wbe/tags/r1")
     assert refused.code == 2
     assert "did you mean 'web'?" in refused.err
 
 
-def test_a_run_names_what_it_repaired(site: Node) -> None:
+def test_a_run_reports_repairs(site: Node) -> None:
     assert site.run("apply").code == 0
     assert site.status()["repaired"] == ""
     victim = site.root / "modules/web/tags/r1/web/manifests/init.pp"
@@ -248,7 +248,7 @@ def test_a_run_names_what_it_repaired(site: Node) -> None:
     assert [("repaired; " in row) for row in rows if "web/tags/r1" in row] == [True, False]
 
 
-def test_stage_names_what_it_repaired(site: Node) -> None:
+def test_stage_reports_repairs(site: Node) -> None:
     assert "repaired" not in site.run("stage").err
     (site.root / "modules/web/tags/r1").unlink()
     assert "does not point into the store" in site.run("stage").err

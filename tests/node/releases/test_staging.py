@@ -1,4 +1,4 @@
-"""Staging, over a repository in memory and real files: what has a name is whole."""
+"""Staging with a repository in memory and real files: a named release is complete."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 
 class Approval:
-    """Looks at a release before it gets its name, and may refuse it."""
+    """Checks a release before it gets its name, and may refuse it."""
 
     def __init__(self, site: ReleaseSite, refusal: LocalpuppetError | None = None) -> None:
         self._site = site
@@ -46,7 +46,7 @@ class Approval:
             raise self._refusal
 
 
-def test_a_release_gets_its_name_with_everything_that_it_needs(web_site: ReleaseSite) -> None:
+def test_a_staged_release_has_its_name_modules_and_collections(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
     assert web_site.names() == [DIST, R1]
     own = web_site.modules / R1
@@ -63,14 +63,14 @@ def test_a_release_gets_its_name_with_everything_that_it_needs(web_site: Release
     assert web_site.says(R1) == "r1"
 
 
-def test_a_link_is_switched_only_when_everything_behind_it_is_whole(web_site: ReleaseSite) -> None:
+def test_a_release_gets_its_name_after_all_its_trees_are_complete(web_site: ReleaseSite) -> None:
     approval = Approval(web_site)
     web_site.staging(approval).stage(R1)
     assert (approval.asked, approval.names_then) == ([R1], [])
     assert web_site.names() == [DIST, R1]
 
 
-def test_a_refused_approval_switches_nothing_and_records_nothing(web_site: ReleaseSite) -> None:
+def test_a_refused_release_gets_no_name_and_no_record(web_site: ReleaseSite) -> None:
     refusal = InvalidInputError("Puppet cannot parse it")
     with pytest.raises(InvalidInputError, match="cannot parse"):
         web_site.staging(Approval(web_site, refusal)).stage(R1)
@@ -80,10 +80,10 @@ def test_a_refused_approval_switches_nothing_and_records_nothing(web_site: Relea
         [],
     )
     assert not list((web_site.state / "releases").iterdir())
-    assert web_site.staging().stage(R1).release == R1, "and it can be approved later"
+    assert web_site.staging().stage(R1).release == R1, "a later approval is possible"
 
 
-def test_a_refused_refresh_leaves_the_release_that_is_here(web_site: ReleaseSite) -> None:
+def test_a_refused_refresh_keeps_the_staged_release(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.release(R1, "moved")
     before = (web_site.names(), web_site.staging().known(R1))
@@ -96,7 +96,7 @@ def test_a_refused_refresh_leaves_the_release_that_is_here(web_site: ReleaseSite
 
 
 @pytest.mark.parametrize("name", ["web", "ntp", "dist"])
-def test_a_repository_that_is_away_switches_nothing(web_site: ReleaseSite, name: str) -> None:
+def test_an_unreachable_repository_prevents_staging(web_site: ReleaseSite, name: str) -> None:
     web_site.servers.away.add(url(name))
     with pytest.raises(UnavailableError, match=name):
         web_site.staging().stage(R1)
@@ -105,9 +105,7 @@ def test_a_repository_that_is_away_switches_nothing(web_site: ReleaseSite, name:
 
 
 @pytest.mark.parametrize("place", ["modules.ntp", "sources.dist/tags/r7"])
-def test_bytes_that_are_not_those_of_the_lock_switch_nothing(
-    web_site: ReleaseSite, place: str
-) -> None:
+def test_bytes_that_differ_from_the_lock_prevent_staging(web_site: ReleaseSite, place: str) -> None:
     lock = web_site.lock()
     wrong = {
         name: replace(pin, tree_sha256="0" * 64)
@@ -124,7 +122,7 @@ def test_bytes_that_are_not_those_of_the_lock_switch_nothing(
     assert (web_site.names(), web_site.staging().all()) == ([], [])
 
 
-def test_what_is_here_and_whole_is_asked_of_nobody(web_site: ReleaseSite) -> None:
+def test_a_complete_staged_release_is_not_fetched_again(web_site: ReleaseSite) -> None:
     first = web_site.staging().stage(R1)
     asked = list(web_site.repository.asked)
     assert asked == [(url("web"), "r1"), (url("ntp"), "v1"), (url("dist"), "r7")]
@@ -133,7 +131,7 @@ def test_what_is_here_and_whole_is_asked_of_nobody(web_site: ReleaseSite) -> Non
     assert (web_site.repository.asked, approval.asked) == (asked, [])
 
 
-def test_a_release_is_not_fetched_again_for_what_another_has_brought(web_site: ReleaseSite) -> None:
+def test_trees_of_another_release_are_not_fetched_again(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.repository.asked.clear()
     web_site.repository.written.clear()
@@ -144,14 +142,16 @@ def test_a_release_is_not_fetched_again_for_what_another_has_brought(web_site: R
     assert (web_site.says(R1), web_site.says(R2)) == ("r1", "r2")
 
 
-def test_pins_win_over_a_moved_tag_as_long_as_nobody_refreshes(web_site: ReleaseSite) -> None:
+def test_without_a_refresh_a_moved_tag_does_not_change_a_staged_release(
+    web_site: ReleaseSite,
+) -> None:
     staged = web_site.staging().stage(R1)
     web_site.release(R1, "evil")
     assert web_site.staging().stage(R1) == staged
     assert web_site.says(R1) == "r1"
 
 
-def test_a_moved_tag_is_an_alarm_and_switches_nothing(web_site: ReleaseSite) -> None:
+def test_a_moved_tag_is_an_alarm_and_changes_no_release(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     before = web_site.names(), web_site.staging().all()
     web_site.release(R1, "evil")
@@ -161,14 +161,14 @@ def test_a_moved_tag_is_an_alarm_and_switches_nothing(web_site: ReleaseSite) -> 
     assert web_site.says(R1) == "r1"
 
 
-def test_a_tag_with_another_object_for_the_same_commit_has_moved_too(web_site: ReleaseSite) -> None:
+def test_a_tag_with_another_object_for_the_same_commit_has_moved(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.servers.publish(url("web"), "r1", web_site.files("r1"), annotated=False)
     with pytest.raises(IntegrityError, match="has moved"):
         web_site.staging().stage(R1, refresh=True)
 
 
-def test_a_refresh_of_a_tag_that_did_not_move_changes_nothing(web_site: ReleaseSite) -> None:
+def test_a_refresh_of_an_unmoved_tag_changes_nothing(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
     before = web_site.names()
     web_site.repository.asked.clear()
@@ -177,7 +177,7 @@ def test_a_refresh_of_a_tag_that_did_not_move_changes_nothing(web_site: ReleaseS
     assert web_site.names() == before
 
 
-def test_a_moved_tag_is_taken_when_somebody_accepts_it(web_site: ReleaseSite) -> None:
+def test_a_moved_tag_is_staged_with_accept_moved(web_site: ReleaseSite) -> None:
     first = web_site.staging().stage(R1)
     found = web_site.release(R1, "moved on purpose")
     second = web_site.staging().stage(R1, accept_moved=True)
@@ -189,10 +189,10 @@ def test_a_moved_tag_is_taken_when_somebody_accepts_it(web_site: ReleaseSite) ->
 
 
 @pytest.mark.parametrize("name", ["ntp", "dist"])
-def test_a_moved_tag_of_a_dependency_is_an_alarm_also_where_moves_are_accepted(
+def test_a_moved_tag_of_a_dependency_is_an_alarm_even_with_accept_moved(
     web_site: ReleaseSite, name: str
 ) -> None:
-    """The lock of the release says what it needs: nobody but its maker can move that."""
+    """Only the maker of the release can change the pins in its lock."""
     tag = {"ntp": "v1", "dist": "r7"}[name]
     web_site.servers.publish(url(name), tag, {"manifests/init.pp": b"class evil {}\n"})
     for accept in (False, True):
@@ -201,7 +201,7 @@ def test_a_moved_tag_of_a_dependency_is_an_alarm_also_where_moves_are_accepted(
     assert (web_site.names(), web_site.staging().all()) == ([], [])
 
 
-def test_a_source_that_wants_signatures_gets_them_checked(web_site: ReleaseSite) -> None:
+def test_the_tag_of_a_source_that_requires_signatures_is_verified(web_site: ReleaseSite) -> None:
     keys = web_site.root / "keys"
     keys.write_text("alice")
     web_site.sources["web"] = web_site.source("web", keys)
@@ -213,7 +213,7 @@ def test_a_source_that_wants_signatures_gets_them_checked(web_site: ReleaseSite)
     assert web_site.says(R1) == "signed"
 
 
-def test_a_collection_whose_source_wants_signatures_gets_them_checked(
+def test_the_tag_of_a_collection_whose_source_requires_signatures_is_verified(
     web_site: ReleaseSite,
 ) -> None:
     keys = web_site.root / "keys"
@@ -246,12 +246,14 @@ def test_a_directory_in_the_way_of_a_name_is_kept(web_site: ReleaseSite) -> None
     assert mine.read_text() == "mine"
 
 
-def test_an_unknown_source_is_named_with_the_one_that_may_be_meant(web_site: ReleaseSite) -> None:
+def test_the_error_of_an_unknown_source_suggests_a_similar_one(web_site: ReleaseSite) -> None:
     with pytest.raises(InvalidInputError, match=r"'wbe' is not a source .*did you mean 'web'"):
         web_site.staging().stage(ReleasePath("wbe/tags/r1"))
 
 
-def test_only_one_stages_and_the_lock_is_given_back_after_every_end(web_site: ReleaseSite) -> None:
+def test_only_one_process_stages_and_it_releases_the_lock_after_success_and_failure(
+    web_site: ReleaseSite,
+) -> None:
     lock = web_site.store.locks.take_for_changes()
     with pytest.raises(BusyError):
         web_site.staging().stage(R1)

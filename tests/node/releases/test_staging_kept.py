@@ -1,4 +1,4 @@
-"""What is staged on a node: known, whole or not, repaired, swept, removed."""
+"""Staged releases of a node: listing, verification, repair, clean-up and removal."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def rubbish(site: ReleaseSite) -> list[Path]:
     return list(site.root.rglob(".*")) + list((site.state / "staging").glob("*"))
 
 
-def test_a_release_that_was_never_staged_is_not_known(web_site: ReleaseSite) -> None:
+def test_only_staged_releases_are_known(web_site: ReleaseSite) -> None:
     staging = web_site.staging()
     assert (staging.known(R1), staging.all()) == (None, [])
     staged = staging.stage(R1)
@@ -33,7 +33,7 @@ def test_all_releases_are_listed_by_name(web_site: ReleaseSite) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "release": "x"}'])
-def test_a_damaged_record_is_an_error_and_not_a_release_that_is_not_here(
+def test_a_damaged_record_is_an_error_and_not_a_missing_release(
     web_site: ReleaseSite, text: str
 ) -> None:
     web_site.staging().stage(R1)
@@ -87,22 +87,22 @@ HARM = {
 
 
 @pytest.mark.parametrize("name", HARM)
-def test_what_is_wrong_with_a_release_is_said_and_staging_repairs_it(
+def test_damage_to_a_release_is_reported_and_staging_repairs_it(
     web_site: ReleaseSite, name: str
 ) -> None:
-    harm, said = HARM[name]
+    harm, problem = HARM[name]
     staged = web_site.staging().stage(R1)
     assert web_site.staging().problems(staged, full=False) == []
     harm(web_site)
     problems = web_site.staging().problems(staged, full=False)
     assert len(problems) == 1, problems
-    assert said in problems[0]
+    assert problem in problems[0]
     assert web_site.staging().stage(R1) == staged
     assert web_site.staging().problems(staged, full=True) == []
     assert web_site.says(R1) == "r1"
 
 
-def test_an_edit_that_keeps_size_and_time_is_found_by_its_bytes(web_site: ReleaseSite) -> None:
+def test_an_edit_that_keeps_size_and_time_is_detected_by_the_digest(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
     file = (web_site.modules / R1 / "web/manifests/init.pp").resolve()
     status = file.stat()
@@ -114,19 +114,19 @@ def test_an_edit_that_keeps_size_and_time_is_found_by_its_bytes(web_site: Releas
     assert "has the digest" in web_site.staging().problems(staged, full=True)[0]
 
 
-def test_what_is_here_can_be_repaired_without_its_server_only_if_nothing_is_missing(
+def test_a_release_is_repaired_without_its_server_only_if_no_tree_is_missing(
     web_site: ReleaseSite,
 ) -> None:
     staged = web_site.staging().stage(R1)
     web_site.servers.away |= {url("web"), url("ntp"), url("dist")}
     lose_the_collections_name(web_site)
-    assert web_site.staging().stage(R1) == staged, "a name is not worth a fetch"
+    assert web_site.staging().stage(R1) == staged, "a missing link needs no fetch"
     edit(web_site)
     with pytest.raises(UnavailableError):
         web_site.staging().stage(R1, refresh=True)
 
 
-def test_what_a_dead_process_left_half_made_is_swept_away(web_site: ReleaseSite) -> None:
+def test_incomplete_files_of_a_killed_process_are_removed(web_site: ReleaseSite) -> None:
     left = [
         web_site.state / "releases/.new-1234/web",
         web_site.state / "staged/.record.json.1234",
@@ -142,7 +142,7 @@ def test_what_a_dead_process_left_half_made_is_swept_away(web_site: ReleaseSite)
     assert (web_site.repository.swept, rubbish(web_site)) == (1, [])
 
 
-def test_a_removed_release_loses_its_names_but_not_those_that_another_needs(
+def test_removing_a_release_keeps_the_collections_of_another(
     web_site: ReleaseSite,
 ) -> None:
     web_site.release(R2)
@@ -150,7 +150,7 @@ def test_a_removed_release_loses_its_names_but_not_those_that_another_needs(
     first, second = staging.stage(R1), staging.stage(R2)
     staging.remove(first, kept=[second])
     assert (web_site.names(), staging.known(R1)) == ([DIST, R2], None)
-    assert (web_site.state / "releases" / first.composition).exists(), "a run may be in it"
+    assert (web_site.state / "releases" / first.composition).exists(), "a run may use it"
     assert staging.problems(second, full=True) == []
     staging.remove(second, kept=[])
     assert (web_site.names(), staging.all()) == ([], [])
@@ -167,7 +167,7 @@ def test_a_directory_of_links_that_two_releases_share_stays(web_site: ReleaseSit
     assert web_site.says(R2) == "same"
 
 
-def test_the_record_has_what_the_lock_and_the_tag_said(web_site: ReleaseSite) -> None:
+def test_the_record_has_the_pins_of_the_lock_and_of_the_tag(web_site: ReleaseSite) -> None:
     staged = web_site.staging().stage(R1)
     (file,) = (web_site.state / "staged").iterdir()
     lock = web_site.lock()

@@ -1,4 +1,4 @@
-"""The content store: trees are complete under their digest, or not there."""
+"""The content store: a tree is complete under its digest, or missing."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def arrive(store: Store, files: Mapping[str, bytes] = FILES) -> Path:
-    """Return a tree on its way in."""
+    """Return a tree in the staging directory."""
     tree = store.staging() / "tree"
     return plant(tree, files)
 
@@ -38,7 +38,7 @@ def add(store: Store, files: Mapping[str, bytes] = FILES) -> str:
     return store.add([("a", arrive(store, files))])["a"]
 
 
-def test_a_tree_is_found_under_the_digest_of_its_bytes(store: Store) -> None:
+def test_a_tree_is_stored_under_its_digest(store: Store) -> None:
     sha256 = add(store)
     assert sha256 == tree_of(FILES)
     assert (store.has(sha256), store.sound(sha256), store.digests()) == (True, True, [sha256])
@@ -48,12 +48,12 @@ def test_a_tree_is_found_under_the_digest_of_its_bytes(store: Store) -> None:
     assert tree_digest(path, where="a") == sha256
 
 
-def test_a_store_that_is_not_there_has_nothing(store: Store) -> None:
+def test_a_missing_store_is_empty(store: Store) -> None:
     assert (store.digests(), store.has("a" * 64), store.sound("a" * 64)) == ([], False, False)
     assert store.problem("a" * 64, full=False) == "is missing or incomplete"
 
 
-def test_the_digest_tells_names_kinds_bytes_and_links_apart(store: Store, tmp_path: Path) -> None:
+def test_the_digest_depends_on_names_kinds_bytes_and_links(store: Store, tmp_path: Path) -> None:
     def link(tree: Path) -> None:
         (tree / "link").symlink_to("README")
 
@@ -73,7 +73,9 @@ def test_the_digest_tells_names_kinds_bytes_and_links_apart(store: Store, tmp_pa
     assert len(set(digests)) == len(changes)
 
 
-def test_what_does_not_matter_does_not_change_the_digest(tmp_path: Path) -> None:
+def test_the_digest_does_not_depend_on_order_permissions_times_and_empty_directories(
+    tmp_path: Path,
+) -> None:
     one, other = plant(tmp_path / "1", FILES), plant(tmp_path / "2", dict(reversed(FILES.items())))
     (other / "README").chmod(0o600)
     os.utime(other / "README", (1, 1))
@@ -81,7 +83,7 @@ def test_what_does_not_matter_does_not_change_the_digest(tmp_path: Path) -> None
     assert tree_digest(one, where="1") == tree_digest(other, where="2")
 
 
-def test_stored_files_are_read_only_and_executable_ones_stay_so(store: Store) -> None:
+def test_stored_files_are_read_only_and_executable_ones_stay_executable(store: Store) -> None:
     tree = arrive(store, {"run.sh": b"#!/bin/sh\n", "data": b""})
     (tree / "run.sh").chmod(0o4711)
     sha256 = store.add([("a", tree)])["a"]
@@ -89,7 +91,7 @@ def test_stored_files_are_read_only_and_executable_ones_stay_so(store: Store) ->
     assert modes == {"run.sh": 0o555, "data": 0o444}
 
 
-def test_a_tree_that_is_here_already_is_not_written_again(store: Store) -> None:
+def test_a_stored_tree_is_not_written_again(store: Store) -> None:
     sha256 = add(store)
     inode = store.path(sha256).stat().st_ino
     tree = arrive(store)
@@ -98,7 +100,7 @@ def test_a_tree_that_is_here_already_is_not_written_again(store: Store) -> None:
     assert not tree.exists()
 
 
-def test_two_trees_with_the_same_bytes_become_one(store: Store) -> None:
+def test_two_equal_trees_are_stored_once(store: Store) -> None:
     staging = store.staging()
     trees = [(name, plant(staging / name, FILES)) for name in ("a", "b")]
     sha256 = tree_of(FILES)
@@ -122,7 +124,7 @@ def test_two_trees_with_the_same_bytes_become_one(store: Store) -> None:
         ),
     ],
 )
-def test_what_must_not_be_in_a_tree_keeps_all_that_came_with_it_out(
+def test_one_unsafe_tree_prevents_storing_all_trees_of_the_call(
     store: Store, harm: Callable[[Path], object]
 ) -> None:
     staging = store.staging()
@@ -133,7 +135,7 @@ def test_what_must_not_be_in_a_tree_keeps_all_that_came_with_it_out(
     assert store.digests() == []
 
 
-def test_nothing_has_a_name_before_all_have_come(store: Store) -> None:
+def test_no_tree_is_stored_before_all_have_arrived(store: Store) -> None:
     staging = store.staging()
     seen: list[list[str]] = []
 
@@ -148,7 +150,7 @@ def test_nothing_has_a_name_before_all_have_come(store: Store) -> None:
     assert store.digests() == sorted(found.values())
 
 
-def test_a_source_that_fails_in_the_middle_adds_nothing(store: Store) -> None:
+def test_a_failure_during_arrival_stores_no_tree(store: Store) -> None:
     staging = store.staging()
 
     def arrivals() -> Iterator[tuple[str, Path]]:
@@ -176,7 +178,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", HARM)
-def test_a_damaged_tree_is_put_aside_and_is_not_here_any_more(store: Store, name: str) -> None:
+def test_a_damaged_tree_is_quarantined(store: Store, name: str) -> None:
     sha256 = add(store)
     HARM[name](store.path(sha256))
     assert store.problem(sha256, full=False) == "was changed (names, sizes, times or modes)"
@@ -189,7 +191,7 @@ def test_a_damaged_tree_is_put_aside_and_is_not_here_any_more(store: Store, name
     assert store.sound(sha256)
 
 
-def test_an_edit_that_keeps_size_and_times_is_found_by_the_bytes(store: Store) -> None:
+def test_an_edit_that_keeps_size_and_times_is_detected_by_the_digest(store: Store) -> None:
     sha256 = add(store)
     file = store.path(sha256) / "manifests/init.pp"
     status = file.stat()
@@ -201,7 +203,7 @@ def test_an_edit_that_keeps_size_and_times_is_found_by_the_bytes(store: Store) -
     assert store.problem(sha256, full=True).startswith("has the digest ")
 
 
-def test_a_tree_whose_times_alone_were_changed_is_still_whole(store: Store) -> None:
+def test_a_tree_with_changed_times_only_is_verified(store: Store) -> None:
     sha256 = add(store)
     os.utime(store.path(sha256) / "README", (1, 1))
     assert store.problem(sha256, full=False) != ""
@@ -211,7 +213,9 @@ def test_a_tree_whose_times_alone_were_changed_is_still_whole(store: Store) -> N
 
 
 @pytest.mark.parametrize("half", ["no index", "no tree"])
-def test_half_of_a_tree_is_never_taken_for_a_whole_one(store: Store, half: str) -> None:
+def test_a_tree_without_index_or_files_is_missing_and_can_be_stored_again(
+    store: Store, half: str
+) -> None:
     sha256 = add(store)
     index = store.objects.parent / "index" / sha256
     if half == "no index":
@@ -224,7 +228,7 @@ def test_half_of_a_tree_is_never_taken_for_a_whole_one(store: Store, half: str) 
     assert store.problem(sha256, full=True) == ""
 
 
-def test_a_tree_that_lost_its_index_entry_is_replaced_and_not_believed(store: Store) -> None:
+def test_a_tree_without_an_index_entry_is_replaced_and_not_trusted(store: Store) -> None:
     sha256 = add(store)
     edit(store.path(sha256))
     (store.objects.parent / "index" / sha256).unlink()
@@ -232,22 +236,22 @@ def test_a_tree_that_lost_its_index_entry_is_replaced_and_not_believed(store: St
     assert (store.path(sha256) / "README").read_bytes() == FILES["README"]
 
 
-def test_a_removed_tree_is_gone_with_its_index_entry(store: Store) -> None:
+def test_removing_a_tree_removes_its_index_entry(store: Store) -> None:
     sha256, other = add(store), add(store, {"a": b"b"})
     store.remove(sha256)
-    store.remove(sha256)  # one that is gone is no error
+    store.remove(sha256)  # removing a missing tree is not an error
     assert (store.has(sha256), store.digests()) == (False, [other])
     assert [path.name for path in (store.objects.parent / "index").iterdir()] == [other]
 
 
-def test_a_new_staging_directory_sweeps_the_old_ones_away(store: Store) -> None:
+def test_a_new_staging_directory_removes_old_ones(store: Store) -> None:
     old = arrive(store).parent
     new = store.staging()
     assert (old.exists(), list(new.iterdir())) == (False, [])
     assert list(new.parent.iterdir()) == [new]
 
 
-def test_only_one_changes_the_store(store: Store) -> None:
+def test_only_one_process_changes_the_store(store: Store) -> None:
     lock = store.locks.take_for_changes()
     with pytest.raises(BusyError, match="another process changes the store"):
         Store(store.objects.parent).locks.take_for_changes()
@@ -255,7 +259,7 @@ def test_only_one_changes_the_store(store: Store) -> None:
     store.locks.take_for_changes().release()
 
 
-def test_a_file_of_exactly_one_read_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_file_at_the_size_of_one_read_is_read_completely(tmp_path: Path) -> None:
     for size in (1024 * 1024 - 1, 1024 * 1024, 1024 * 1024 + 1):
         data = os.urandom(size)
         tree = plant(tmp_path / str(size), {"a": data})
@@ -263,7 +267,7 @@ def test_a_file_of_exactly_one_read_is_read_to_its_end(tmp_path: Path) -> None:
         assert tree_digest(tree, where="a") == hashlib.sha256(line).hexdigest()
 
 
-def test_a_weight_is_that_of_the_tree_as_it_was_last_looked_at(store: Store) -> None:
+def test_the_weight_of_a_tree_stays_after_verification(store: Store) -> None:
     sha256 = add(store)
     counted = store.weight(sha256)
     assert counted[1] > 0

@@ -1,4 +1,4 @@
-"""`signatures: 2` of a source: so many people must have signed a tag."""
+"""`signatures: 2` of a source: two people must have signed a tag."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ KEYS = ("alice", "alice2", "bob", "eve")
 
 @pytest.fixture(scope="module")
 def signing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signing]:
-    """Keys of alice (two), bob and eve, of either kind."""
+    """Keys of alice (two), bob and eve, of both kinds."""
     made = Signing(tmp_path_factory.mktemp("home"))
     for name in KEYS:
         made.ssh_key(name)
@@ -46,7 +46,7 @@ def signing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signing]:
 
 @pytest.fixture
 def web(forge: Forge, signing: Signing) -> Repo:
-    """A repository whose tag r1 alice has signed."""
+    """A repository with the tag r1, signed by alice."""
     repo = forge.repo("web")
     repo.commit({"web/manifests/init.pp": "class web {}\n"})
     sign_tag(repo, "r1", signing, key="alice")
@@ -54,7 +54,7 @@ def web(forge: Forge, signing: Signing) -> Repo:
 
 
 class Place:
-    """A node that wants r1 of a source."""
+    """A node that fetches r1 of a source."""
 
     def __init__(self, state: Path, web: Repo) -> None:
         self.web = web
@@ -88,24 +88,24 @@ def trusted(signing: Signing, *names: str, called: Mapping[str, str] | None = No
 
 @pytest.fixture
 def source(web: Repo, signing: Signing) -> ReleaseSource:
-    """Two of alice, who has two keys, and bob."""
+    """A source that requires two people, with alice, who has two keys, and bob as signers."""
     return two(web, trusted(signing, "alice", "alice2", "bob"))
 
 
-def test_one_signature_is_refused_and_a_second_person_is_enough(
+def test_one_signature_is_refused_and_two_people_are_accepted(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
-    said = place.refused(source)
-    assert "web requires 2 signatures" in said
-    assert "the tag r1 is signed by alice@example.net: 1 more must sign" in said
-    assert "'localpuppet release sign DIR r1'" in said
+    message = place.refused(source)
+    assert "web requires 2 signatures" in message
+    assert "the tag r1 is signed by alice@example.net: 1 more must sign" in message
+    assert "'localpuppet release sign DIR r1'" in message
     assert "2 more must sign" in place.refused(replace(source, signatures=3))
     countersign(place.web, "r1", signing, "bob")
-    assert place.bring(source).tag == "r1", "the tag is here: what came since is asked for"
+    assert place.bring(source).tag == "r1", "the node fetches new countersignatures of a known tag"
     assert "1 more must sign" in place.refused(replace(source, signatures=3))
 
 
-def test_a_person_counts_once_whatever_the_keys_and_signatures(
+def test_a_person_counts_once_with_any_number_of_keys_and_signatures(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     for key in ("alice", "alice", "alice2"):
@@ -115,10 +115,10 @@ def test_a_person_counts_once_whatever_the_keys_and_signatures(
     assert "1 more" in place.refused(replace(source, signers=two_names))
 
 
-def test_openpgp_is_counted_by_the_same_rule(place: Place, signing: Signing) -> None:
+def test_openpgp_signatures_are_counted_by_the_same_rule(place: Place, signing: Signing) -> None:
     text = payload(place.web, "r1", "release r1\n\nLocalpuppet-Source: web")
     put_tag(place.web, "r1", text + signing.pgp_sign("alice", text))
-    source = two(place.web, signing.pgp_signers("alice", "bob"))  # all keys of either address
+    source = two(place.web, signing.pgp_signers("alice", "bob"))  # all keys of both addresses
     keys = signing.run("gpg", "--with-colons", "--list-keys", "alice@example.net").decode()
     prints = [line.split(":")[9] for line in keys.splitlines() if line.startswith("fpr:")]
     assert len(prints) == 2, "alice has two keys"
@@ -142,7 +142,7 @@ def test_openpgp_is_counted_by_the_same_rule(place: Place, signing: Signing) -> 
         ({"source": "web\nLocalpuppet-Source: shop"}, "does not name the source"),
     ],
 )
-def test_a_signature_of_something_else_does_not_count(
+def test_a_signature_of_another_object_does_not_count(
     place: Place, source: ReleaseSource, signing: Signing, lies: dict[str, str], why: str
 ) -> None:
     others = {"commit": ("commit", place.web.git("rev-parse", "HEAD"))}
@@ -151,12 +151,12 @@ def test_a_signature_of_something_else_does_not_count(
         kind, name = others[lies["of"]]
         lies = {"of": name, "kind": kind}
     made = countersign(place.web, "r1", signing, "bob", **lies)
-    said = place.refused(source)
-    assert "1 more must sign; does not count: " + made[:12] in said
-    assert why in said
+    message = place.refused(source)
+    assert "1 more must sign; does not count: " + made[:12] in message
+    assert why in message
 
 
-def test_a_countersignature_goes_with_its_tag_when_that_is_made_anew(
+def test_a_countersignature_does_not_count_for_a_new_tag_object(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "bob")
@@ -165,7 +165,7 @@ def test_a_countersignature_goes_with_its_tag_when_that_is_made_anew(
     assert "belongs to another tag object" in place.refused(source)
 
 
-def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(
+def test_refs_of_a_stranger_do_not_count_and_do_not_prevent_other_signatures(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "eve")
@@ -176,8 +176,8 @@ def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(
     blob = place.web.git("rev-parse", "HEAD:web/manifests/init.pp")
     place.web.git("update-ref", f"refs/signatures/r1/{blob}", blob)
     place.web.git("update-ref", "refs/signatures/r1/called-otherwise", blob)
-    said = place.refused(source)
-    assert "(and 4 more)" in said
+    message = place.refused(source)
+    assert "(and 4 more)" in message
     put_countersignature(place.web, "r1", signed)
     assert place.bring(source).tag == "r1"
 
@@ -190,7 +190,7 @@ def test_a_signature_of_the_other_kind_does_not_count(
     assert "is signed with OpenPGP, and the source's signers are" in place.refused(source)
 
 
-def test_the_tags_own_signature_must_count_whoever_else_signs(
+def test_the_signature_of_the_tag_must_be_trusted_in_addition_to_countersignatures(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     sign_tag(place.web, "r1", signing, key="eve")
@@ -199,24 +199,24 @@ def test_the_tags_own_signature_must_count_whoever_else_signs(
     assert "has no valid signature by a trusted key" in place.refused(source)
 
 
-def test_who_is_removed_counts_no_more_and_a_higher_number_asks_again(
+def test_a_removed_signer_or_a_higher_number_requires_a_new_verification(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
-    """Also on a node that has verified before: what is remembered knows keys and number."""
+    """Also on a node with a stored verification, which includes keys and number."""
     countersign(place.web, "r1", signing, "bob")
     alone = replace(source, signatures=1)
     pin = place.bring(alone)
     assert place.bring(source, pin) == pin
     assert "1 more must sign" in place.refused(replace(source, signatures=3), pin)
     removed = two(place.web, trusted(signing, "alice", "alice2", "eve"))
-    said = place.refused(removed, pin)
-    assert "is signed by alice@example.net: 1 more must sign; does not count" in said
-    assert "has no valid signature by a trusted key" in said
+    message = place.refused(removed, pin)
+    assert "is signed by alice@example.net: 1 more must sign; does not count" in message
+    assert "has no valid signature by a trusted key" in message
     countersign(place.web, "r1", signing, "eve")
     assert place.bring(removed, pin) == pin
 
 
-def test_a_changed_signers_file_is_answered_from_the_mirror(
+def test_after_a_change_of_signers_a_tag_is_verified_from_the_mirror(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     countersign(place.web, "r1", signing, "bob")
@@ -227,7 +227,7 @@ def test_a_changed_signers_file_is_answered_from_the_mirror(
         place.bring(two(place.web, trusted(signing, "alice", "eve")), pin)
 
 
-def test_more_than_a_release_can_have_are_refused_and_none_is_looked_at(
+def test_too_many_countersignatures_are_refused(
     place: Place, source: ReleaseSource, signing: Signing
 ) -> None:
     genuine = countersign(place.web, "r1", signing, "bob")

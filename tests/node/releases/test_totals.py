@@ -1,4 +1,4 @@
-"""What one release may take in all: its tree, modules and collections, wherever they come from."""
+"""The limits of one release: its tree, modules and collections together, from any origin."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ NAMES = ("one", "two")
 
 
 def let_in(site: ReleaseSite, **limits: int) -> None:
-    """Have a site's store let in so much of a release."""
+    """Set the limits of a site's store for a release."""
     site.store = Store(site.state, limits=Limits(**limits))
 
 
@@ -56,8 +56,8 @@ def pins() -> dict[str, ForgePin]:
     }
 
 
-def test_tree_modules_and_collections_are_counted_together(web_site: ReleaseSite) -> None:
-    """The release has three files of its own, its module and its collection one each."""
+def test_limits_cover_tree_modules_and_collections_together(web_site: ReleaseSite) -> None:
+    """The tree of the release has three files; its module and its collection have one each."""
     let_in(web_site, members=4)
     with pytest.raises(IntegrityError, match="too many members: at most 4"):
         web_site.staging().stage(R1)
@@ -66,7 +66,7 @@ def test_tree_modules_and_collections_are_counted_together(web_site: ReleaseSite
     web_site.staging().stage(R1)
 
 
-def test_what_the_store_has_of_a_release_is_counted_too(web_site: ReleaseSite) -> None:
+def test_limits_cover_trees_that_are_already_stored(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.release(R2)
     let_in(web_site, members=4)
@@ -78,10 +78,10 @@ def test_what_the_store_has_of_a_release_is_counted_too(web_site: ReleaseSite) -
 
 
 @pytest.mark.parametrize("what", ["unpacked", "members", "file"])
-def test_archives_are_counted_together(
+def test_limits_cover_archives_together(
     web_site: ReleaseSite, modules: ModuleForge, what: str
 ) -> None:
-    """Each of the two is let in alone; a member is a file's header, and there are four in each."""
+    """Each of the two fits alone. Each has four members, which are headers of files."""
     first, second = sorted(map(len, modules.files.values()))
     limits = {
         "unpacked": Limits(unpacked=400),
@@ -96,7 +96,7 @@ def test_archives_are_counted_together(
         bring({key: pin}, file="manifest.lock", budget=Budget(limits))
 
 
-def test_the_trees_of_a_package_are_counted_together(web_site: ReleaseSite) -> None:
+def test_limits_cover_the_trees_of_a_package_together(web_site: ReleaseSite) -> None:
     let_in(web_site, unpacked=10)
     staging = web_site.store.staging()
     for name in NAMES:
@@ -108,7 +108,7 @@ def test_the_trees_of_a_package_are_counted_together(web_site: ReleaseSite) -> N
     assert list(web_site.store.add([("one", staging / "one")])) == ["one"]
 
 
-def test_how_many_modules_a_release_may_need() -> None:
+def test_the_number_of_modules_of_a_release_is_limited() -> None:
     entry = {"forge": "acme/one", "version": "1.0.0"}
     modules: dict[str, Any] = {f"m{number}": entry for number in range(MAX_PINNED + 1)}
     with pytest.raises(InvalidInputError, match="modules: exceed the limit: 1001, at most 1000"):
@@ -126,7 +126,7 @@ def server(tmp_path: Path) -> Iterator[tuple[ModuleForge, str]]:
         yield forge, url
 
 
-def test_archives_do_not_come_far_ahead_of_who_counts_them(
+def test_archives_are_downloaded_only_a_few_ahead(
     server: tuple[ModuleForge, str], tmp_path: Path
 ) -> None:
     modules, url = server

@@ -1,4 +1,4 @@
-"""The tutorials of one node, and that of the README, can be pasted and print what they show."""
+"""The tutorials for one node and of the README: pasted commands print the shown output."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from tests.rigs.sessions import plain, section, split_commands, typed
 
 SERVICES = "/srv/"
 FIVE_MINUTES = "Your own control repository in five minutes"
-# A new machine: git knows no author, and does not guess one from the host name.
+# A new machine: git has no author, and does not guess one from the host name.
 NEW_MACHINE = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -23,7 +23,7 @@ NEW_MACHINE = {
 
 
 class Terminal:
-    """A shell of the person who reads the page, with the directories of the test."""
+    """The shell of a reader, with the directories of the test."""
 
     def __init__(self, node: Node, services: Path) -> None:
         self.node = node
@@ -31,7 +31,7 @@ class Terminal:
         self.directory = services
 
     def enter(self, text: str) -> str:
-        """Return what a command, or a block of commands, prints."""
+        """Return the output of a command or a block of commands."""
         here = f"{self.services}/"
         line = text.replace(SERVICES, here)
         printed = typed(
@@ -50,7 +50,7 @@ class Terminal:
         ("start/control-repository.md", ""),
     ],
 )
-def test_a_tutorial_can_be_pasted(
+def test_the_commands_of_a_tutorial_print_its_output(
     node: Node, tmp_path_factory: pytest.TempPathFactory, page: str, heading: str
 ) -> None:
     terminal = Terminal(node, tmp_path_factory.mktemp("services"))
@@ -62,7 +62,7 @@ def test_a_tutorial_can_be_pasted(
             before = settings.read_text()
             assert terminal.enter(text) == ""
             if settings.read_text() != before:
-                # Puppet's own directories stay those of the test.
+                # Puppet keeps the directories of the test.
                 node.settings(**yaml.safe_load(settings.read_text()))
             continue
         for _, command, expected in split_commands(text, ["$ "]):

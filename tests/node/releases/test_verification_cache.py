@@ -1,4 +1,4 @@
-"""What was verified, and by which signers file."""
+"""Stored verifications of tags, with the digest of the signers file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,14 @@ URL = GitUrl("https://git.example.net/web.git")
 PIN = Pin(url=URL, tag=Tag("r1"), tag_object="a" * 40, commit="b" * 40, tree_sha256="c" * 64)
 
 
-def test_a_signer_who_is_removed_while_a_release_is_staged_vouches_for_nothing(
+def test_a_signer_that_is_removed_during_staging_is_not_trusted(
     tmp_path: Path,
 ) -> None:
     signers = tmp_path / "signers"
     signers.write_text("mallory key\n")
     source = ReleaseSource(name="web", url=URL, signers=signers)
     verified = VerificationCache(tmp_path / "state")
-    rules = rules_digest(source)  # git verifies by these
+    rules = rules_digest(source)  # git verifies with these
     signers.write_text("alice key\n")
     verified.note([(source, PIN, rules)])
     assert not verified.noted().accepts(source, PIN)
@@ -30,7 +30,7 @@ def test_a_signer_who_is_removed_while_a_release_is_staged_vouches_for_nothing(
     assert verified.noted().accepts(source, PIN)
 
 
-def test_what_is_noted_together_is_found_and_the_rest_of_a_release_is_named(
+def test_unverified_returns_the_first_part_of_a_release_without_a_stored_verification(
     tmp_path: Path,
 ) -> None:
     signers = tmp_path / "signers"

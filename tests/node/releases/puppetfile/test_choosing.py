@@ -98,21 +98,21 @@ def test_a_default_branch_matters_only_for_branches(ref: str, notes: tuple[str, 
         (f"mod 'ntp', git: '{URL}', tag: '-v1'", "starts with '-'"),
     ],
 )
-def test_left_with_the_reason(text: str, why: str) -> None:
+def test_entries_that_are_left_have_a_reason(text: str, why: str) -> None:
     choice = chosen(text, REFS)
     assert choice.module is None
     assert why in choice.left
     assert "s3cret" not in choice.left
 
 
-def test_without_an_answer_a_name_is_what_it_looks_like() -> None:
+def test_without_an_answer_a_ref_is_classified_by_its_form() -> None:
     assert chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'").pinned_by == "tag v1.2.0"
     unsure = chosen(f"mod 'ntp', git: '{URL}', ref: 'stable'")
     assert (unsure.left, unsure.module) == ("", None)
     assert unsure.notes == ("its repository was not asked what that is",)
 
 
-def test_a_repository_that_does_not_answer_is_named_with_the_reason() -> None:
+def test_the_reason_of_a_repository_that_does_not_answer_is_reported() -> None:
     refused = "did not answer: connection refused"
     version = chosen(f"mod 'ntp', git: '{URL}', ref: 'v1.2.0'", unasked=refused)
     nothing = chosen(f"mod 'ntp', git: '{URL}'", unasked=refused)
@@ -125,13 +125,13 @@ def test_a_repository_that_does_not_answer_is_named_with_the_reason() -> None:
     ("option", "tag"),
     [("branch: 'main'", "v1.10.0"), (f"commit: '{B}'", "v0.9"), ("ref: 'stable'", "stable")],
 )
-def test_use_tags_takes_the_tag_at_the_same_commit(option: str, tag: str) -> None:
+def test_use_tags_chooses_the_tag_at_the_same_commit(option: str, tag: str) -> None:
     choice = chosen(f"mod 'ntp', git: '{URL}', {option}", REFS, use_tags=True)
     assert choice.module is not None
     assert choice.module.fields == {"git": URL, "tag": tag}
 
 
-def test_use_tags_leaves_what_has_none() -> None:
+def test_use_tags_leaves_modules_without_a_tag() -> None:
     assert "only tags" in chosen("mod 'acme/ntp', '1.0.0'", REFS, use_tags=True).left
     assert (
         "no tag is at" in chosen(f"mod 'ntp', git: '{URL}', branch: 'x'", REFS, use_tags=True).left

@@ -1,4 +1,4 @@
-"""A Puppetfile that Ruby runs cannot reach others of the user that it runs as."""
+"""A Puppetfile that Ruby evaluates cannot reach other processes of the user that runs it."""
 
 import os
 import subprocess
@@ -27,10 +27,10 @@ print(own.value.decode())
 
 @pytest.fixture
 def other() -> "Iterator[subprocess.Popen[str]]":
-    """A process of the same user that has nothing to do with us."""
-    somebody = ["setpriv", f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
+    """An unrelated process of the same user."""
+    as_user = ["setpriv", f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
     with subprocess.Popen(
-        [*somebody, "/usr/bin/python3", "-c", WATCHING],
+        [*as_user, "/usr/bin/python3", "-c", WATCHING],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -40,35 +40,35 @@ def other() -> "Iterator[subprocess.Popen[str]]":
         process.kill()
 
 
-def said(ruby: str) -> list[str]:
+def evaluated_names(ruby: str) -> list[str]:
     found = evaluate(ruby.encode(), path=os.environ["PATH"])
     return [entry.name for entry in found.entries]
 
 
-def test_the_memory_of_another_process_of_that_user_is_not_there(
+def test_ruby_cannot_reach_the_memory_of_another_process_of_its_user(
     other: "subprocess.Popen[str]",
 ) -> None:
     assert other.stdout
     place = int(other.stdout.readline())
-    found = said(
+    found = evaluated_names(
         f"begin\n  File.open('/proc/{other.pid}/mem', 'r+b') do |file|\n"
-        f"    file.seek({place}); file.write('ours')\n  end\n"
+        f"    file.seek({place}); file.write('evil')\n  end\n"
         "rescue SystemCallError => e\n  mod e.class.to_s\nend\n"
     )
     assert found == ["Errno::ENOENT"]
     assert other.communicate("")[0] == "mine\n"
 
 
-def test_it_sees_and_signals_its_own_processes_alone(other: "subprocess.Popen[str]") -> None:
+def test_ruby_sees_and_signals_only_its_own_processes(other: "subprocess.Popen[str]") -> None:
     ruby = r"mod Dir.children('/proc').grep(/\A\d+\z/).join(' ')"
     kill = (
         f"begin; Process.kill(9, {other.pid}); rescue SystemCallError => e; mod e.class.to_s; end"
     )
-    assert said(f"{ruby}\n{kill}\n") == ["1 2", "Errno::ESRCH"]
+    assert evaluated_names(f"{ruby}\n{kill}\n") == ["1 2", "Errno::ESRCH"]
     assert other.poll() is None
 
 
-# Ruby that wants to live on: another session, another name, and no signal when its parent ends.
+# Ruby that tries to outlive the command: another session, another name, no signal from its parent.
 LIVES_ON = """
 Process.setsid
 $0 = 'evaluated-{name}'
@@ -87,14 +87,14 @@ def running(name: str) -> bool:
     return any(f"evaluated-{name}" in " ".join(processes.command_line(pid)) for pid in pids)
 
 
-def test_ruby_that_is_stopped_does_not_outlive_the_command() -> None:
+def test_ruby_that_prints_too_much_is_ended() -> None:
     text = LIVES_ON.format(name="flood") + FLOODS
     with pytest.raises(InvalidInputError, match="printed more than"):
         evaluate(text.encode(), path=os.environ["PATH"])
     wait_until(lambda: not running("flood"), lambda: "Ruby is still running")
 
 
-def test_ruby_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_ruby_ends_with_a_killed_command(tmp_path: Path) -> None:
     file = tmp_path / "Puppetfile"
     file.write_text(LIVES_ON.format(name="kill") + "sleep\n")
     command = [sys.executable, "-m", "localpuppet", "release", "import", "--dry-run", "--evaluate"]
@@ -106,12 +106,12 @@ def test_ruby_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
 
 def test_ruby_cannot_end_the_first_process_of_its_namespace() -> None:
     kill = "begin; Process.kill(9, 1); rescue SystemCallError => e; mod e.class.to_s; end"
-    assert said(kill) == ["Errno::EPERM"]
+    assert evaluated_names(kill) == ["Errno::EPERM"]
 
 
-def test_a_user_other_than_root_gets_a_refusal_and_not_a_weaker_child() -> None:
+def test_a_user_other_than_root_is_refused_instead_of_less_isolated() -> None:
     command = [sys.executable, "-m", "localpuppet", "release", "import", "--dry-run", "--evaluate"]
-    with tempfile.TemporaryDirectory() as name:  # that others can read
+    with tempfile.TemporaryDirectory() as name:  # readable for other users
         Path(name).chmod(0o755)
         file = Path(name) / "Puppetfile"
         file.write_text("mod 'a', git: 'https://git.example.net/a'\n")

@@ -1,10 +1,10 @@
-"""Puppetfiles that want to cost: they are read, or named, in bounded memory and time."""
+"""Hostile Puppetfiles: localpuppet reads or refuses them with bounded memory and time."""
 
 import pytest
 
 from tests.rigs.limited import limited
 
-# Each of them about 1 MiB, the largest that is read.
+# Each has about 1 MiB, the limit.
 HOSTILE = {
     "one string": "\"mod '\" + 'a' * 1_000_000 + \"'\\n\"",
     "strings": "\"mod 'a', \" + \"'b',\" * 250_000",
@@ -23,7 +23,7 @@ READ = {"one string": 1, "strings": 1, "words": 1, "modules": 100_000}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_puppetfile_costs_little(name: str) -> None:
+def test_a_hostile_puppetfile_needs_little_memory_and_time(name: str) -> None:
     done = limited(
         "from localpuppet.node.releases.puppetfile.parsing import parse\n"
         f"print(len(parse({HOSTILE[name]}).entries))\n",

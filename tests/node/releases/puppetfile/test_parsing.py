@@ -1,4 +1,4 @@
-"""The grammar of Puppetfiles: what is data is read, and the rest named with its line."""
+"""The grammar of Puppetfiles: localpuppet reads data, and reports other code with its line."""
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,7 @@ def one(text: str) -> PuppetfileEntry:
         f"  :git => '{URL}',\n  :tag => 'v1',\nmoduledir 'x' # again",
     ],
 )
-def test_one_module_in_many_forms(text: str) -> None:
+def test_all_notations_of_a_module_are_read(text: str) -> None:
     entry = one(text)
     assert (entry.name, entry.version, entry.left) == ("ntp", "", "")
     assert entry.options == {"git": URL, "tag": "v1"}
@@ -53,11 +53,11 @@ def test_one_module_in_many_forms(text: str) -> None:
         ("mod 'puppetlabs/stdlib', '>= 9.0.0 < 10.0.0'", ">= 9.0.0 < 10.0.0"),
     ],
 )
-def test_versions(text: str, version: str) -> None:
+def test_versions_of_the_forge_are_read(text: str, version: str) -> None:
     assert one(text).version == version
 
 
-def test_comments_above_a_module_are_its_own() -> None:
+def test_comments_above_a_module_belong_to_it() -> None:
     text = "# header\n\n# why\n# it is\nmod 'a', 'x'\nmod 'b', 'y' # not this\n"
     assert [entry.comment for entry in parse(text).entries] == ["why\nit is", ""]
 
@@ -78,7 +78,7 @@ def test_moduledir_and_forge_are_kept() -> None:
         "mod 'ntp', \"a\\tb\"",
     ],
 )
-def test_a_module_that_is_ruby_is_left_by_name(text: str) -> None:
+def test_a_module_with_ruby_code_is_left_with_its_name(text: str) -> None:
     found = parse(f"mod 'first', '1.0.0'\n{text}\nmod 'last', '1.0.0'\n")
     assert [(entry.name, entry.left) for entry in found.entries] == [
         ("first", ""),
@@ -87,7 +87,7 @@ def test_a_module_that_is_ruby_is_left_by_name(text: str) -> None:
     ]
 
 
-def test_what_stands_inside_ruby_is_left() -> None:
+def test_modules_inside_ruby_code_are_left() -> None:
     text = "v = 1\nif v\n  mod 'a', '1.0.0'\nelse\n  %w[x].each do |n|\n    mod 'b', '1.0.0'\n"
     found = parse(f"{text}  end\nend\nmod 'c', '1.0.0'\n")
     assert [(entry.name, entry.left) for entry in found.entries] == [
@@ -108,6 +108,6 @@ PIECES = st.sampled_from(
 
 
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=24).map("".join)))
-def test_it_reads_whatever_comes(text: str) -> None:
+def test_any_text_is_read_without_an_error(text: str) -> None:
     for entry in parse(text).entries:
         assert entry.line >= 1
