@@ -1,4 +1,4 @@
-"""Closes the record of a good run and tidies up, in a process that its test kills at some call.
+"""Closes the record of a good run and prunes, in a process that its test kills at a system call.
 
 python -m tests.node.runs.one_good_run DIRECTORY RELEASE
 """
@@ -11,7 +11,7 @@ from tests.rigs.recorded import Recorded
 
 
 def run(directory: Path, app: str) -> None:
-    """Do what a supervisor does when its run has ended."""
+    """Do what a supervisor does after the end of its run."""
     site = Recorded(directory)
     try:
         status = site.ran(app)

@@ -1,4 +1,4 @@
-"""`localpuppet apply` with the real Puppet: what the user asked for is what happened."""
+"""`localpuppet apply` with the real Puppet: effects, output and records."""
 
 import json
 import signal
@@ -42,7 +42,7 @@ def test_the_sample_is_applied_and_recorded(node: Node) -> None:
     assert (node.root / "node.yaml").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_printed_line_can_be_pasted_and_leaves_the_record_alone(node: Node) -> None:
+def test_the_printed_command_can_be_pasted_and_does_not_change_the_record(node: Node) -> None:
     node.app("notify { 'hello': }")
     first = node.run("apply")
     node.wait_until(node.has_compiled)
@@ -52,16 +52,16 @@ def test_the_printed_line_can_be_pasted_and_leaves_the_record_alone(node: Node) 
     assert {path: path.read_bytes() for path in node.state.rglob("*") if path.is_file()} == before
 
 
-def test_the_name_of_the_node_is_puppets_certname(node: Node) -> None:
-    """Node definitions, $trusted, Hiera and the ENC see what 'puppet apply --certname' does."""
+def test_the_node_name_is_the_certname_of_puppet(node: Node) -> None:
+    """Node definitions, $trusted, Hiera and the ENC get it as with 'puppet apply --certname'."""
     name = "web01.example.com"
     enc = node.write("asked", "#!/bin/sh\nprintf 'parameters: {asked: %s}' $1\n", 0o755)
     node.settings(node=name, enc=str(enc))
     node.app("")
-    said = "${trusted['certname']} ${facts['clientcert']}"
+    names = "${trusted['certname']} ${facts['clientcert']}"
     manifest = node.write(
         "manifests/default.pp",
-        f"node '{name}' {{ notify {{ \"{said}\": }} }}\nnode default {{ fail('another node') }}\n",
+        f"node '{name}' {{ notify {{ \"{names}\": }} }}\nnode default {{ fail('another node') }}\n",
     )
     done = node.run("apply")
     assert done.code == 0, done.err
@@ -75,7 +75,7 @@ def test_the_name_of_the_node_is_puppets_certname(node: Node) -> None:
     assert f"Notice: {name} {name}" in bare_run
     ssl = [sorted(path.rglob("*")) for path in (node.root / "puppet", node.root / "bare")]
     own, bare = ({path.name for path in found if "ssl" in path.parts} for found in ssl)
-    assert own == bare, "Puppet's keys are where 'puppet apply --certname' has them"
+    assert own == bare, "Puppet uses the same key files as 'puppet apply --certname'"
     request = json.loads(next(node.state.glob("runs/*/request.json")).read_text())
     assert request["node_document"]["parameters"] == {"asked": name}
     node.write("modules/app/trunk/hiera.yaml", "version: 5\n")
@@ -83,7 +83,7 @@ def test_the_name_of_the_node_is_puppets_certname(node: Node) -> None:
     assert node.run("lookup", "name").out == f"{name}\n"
 
 
-def test_values_reach_puppet_unchanged_and_the_terminal_unharmed(node: Node) -> None:
+def test_values_reach_puppet_unchanged_and_the_terminal_escaped(node: Node) -> None:
     target = node.root / "result"
     node.app(
         f"file {{ '{target}': content => $text }}\nnotify {{ $text: }}".replace(
@@ -110,7 +110,7 @@ def test_values_reach_puppet_unchanged_and_the_terminal_unharmed(node: Node) -> 
         assert "\x07" not in shown
 
 
-def test_noop_changes_nothing_and_says_what_is_pending(node: Node) -> None:
+def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> None:
     target = node.root / "result"
     node.app(f"file {{ '{target}': content => 'x' }}")
     done = node.run("apply", "--noop", "--detailed-exitcodes")
@@ -121,7 +121,7 @@ def test_noop_changes_nothing_and_says_what_is_pending(node: Node) -> None:
     assert "1 would change" in done.out
 
 
-def test_detailed_exit_codes_are_puppets(node: Node) -> None:
+def test_detailed_exit_codes_are_those_of_puppet(node: Node) -> None:
     target = node.root / "result"
     node.app(f"file {{ '{target}': content => 'x' }}")
     assert node.run("apply", "--detailed-exitcodes").code == 2
@@ -137,7 +137,7 @@ def test_detailed_exit_codes_are_puppets(node: Node) -> None:
     }
 
 
-def test_tags_and_options_for_puppet(node: Node) -> None:
+def test_tags_and_options_are_passed_to_puppet_or_refused(node: Node) -> None:
     node.app("notify { 'one': tag => 'a' } notify { 'two': tag => 'b' }")
     done = node.run("apply", "--tags", "a", "--", "--debug")
     assert "Notice: one" in done.out
@@ -149,14 +149,14 @@ def test_tags_and_options_for_puppet(node: Node) -> None:
         assert "sets" in refused.err
 
 
-def test_json_is_one_document_and_nothing_else(node: Node) -> None:
+def test_with_json_the_output_is_one_document(node: Node) -> None:
     node.app("notify { 'hello': }")
     done = node.run("apply", "--json")
     assert done.json["outcome"] == "changed"
     assert done.code == 0
 
 
-def test_input_from_standard_input_and_a_named_file(node: Node, tmp_path: Path) -> None:
+def test_an_input_can_be_a_named_file_or_standard_input(node: Node, tmp_path: Path) -> None:
     node.app("notify { 'hello': }")
     other = node.write("other.yaml", (node.root / "input.yaml").read_text())
     node.write("input.yaml", "app: none/trunk\n")
@@ -167,7 +167,7 @@ def test_input_from_standard_input_and_a_named_file(node: Node, tmp_path: Path) 
     assert "standard input" in piped
 
 
-def test_detach_survives_its_caller_and_status_waits(node: Node) -> None:
+def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) -> None:
     node.app("exec { '/bin/sleep 3': }")
     started = node.run("apply", "--detach")
     run = started.out.strip()
@@ -209,7 +209,7 @@ def test_layers_and_parameters_of_the_release_reach_puppet(node: Node) -> None:
     assert "no layer 'fra'" in refused.err
 
 
-def test_the_releases_hiera_is_used(node: Node) -> None:
+def test_the_hiera_yaml_of_the_release_is_used(node: Node) -> None:
     node.app("")
     node.write("modules/app/trunk/app/manifests/init.pp", "class app ($m) { notify { $m: } }\n")
     node.write(
@@ -222,7 +222,7 @@ def test_the_releases_hiera_is_used(node: Node) -> None:
 
 
 def test_puppet_facts_shows_facts_of_modules_with_the_modulepath_of_the_run(node: Node) -> None:
-    """Bare 'puppet facts' has none of them: docs/how-to/publish-the-inventory.md."""
+    """Without the option, 'puppet facts' shows none: docs/how-to/publish-the-inventory.md."""
     node.app("notify { \"the role ${facts['app_role']}\": }")
     fact = "Facter.add(:app_role) { setcode { 'web' } }\n"
     node.write("modules/app/trunk/app/lib/facter/app_role.rb", fact)
@@ -244,7 +244,7 @@ def test_an_environment_of_the_input_does_not_restart_the_run(node: Node) -> Non
     assert "restarting" not in done.out
 
 
-def test_what_puppet_starts_sees_the_callers_environment(node: Node) -> None:
+def test_programs_that_puppet_starts_get_the_environment_of_the_caller(node: Node) -> None:
     node.app(f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}")
     assert node.run("apply", RUBYOPT="-W0", RUBY_GC_HEAP_GROWTH_FACTOR="1.5").code == 0
     lines = dict(line.partition("=")[::2] for line in (node.root / "env").read_text().splitlines())
@@ -254,13 +254,13 @@ def test_what_puppet_starts_sees_the_callers_environment(node: Node) -> None:
     assert not [name for name in lines if name.startswith("LOCALPUPPET_UNSET")]
 
 
-def test_what_puppet_starts_gets_the_callers_umask(node: Node) -> None:
+def test_programs_that_puppet_starts_get_the_umask_of_the_caller(node: Node) -> None:
     node.app(f"exec {{ '/usr/bin/touch {node.root}/made': }}")
     assert node.run("apply").code == 0
     assert (node.root / "made").stat().st_mode & 0o777 == 0o644
 
 
-def test_the_textfile_keeps_the_last_success_over_a_failure(node: Node) -> None:
+def test_the_textfile_keeps_the_last_success_after_a_failure(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.run("apply")
     first = metrics(node)
@@ -282,7 +282,7 @@ def metrics(node: Node) -> dict[str, str]:
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
-def test_retention(node: Node) -> None:
+def test_old_runs_are_removed_by_the_configured_number(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.settings(keep={"runs": 2})
     for _ in range(3):
@@ -311,12 +311,12 @@ def test_a_lost_terminal_does_not_end_the_run(node: Node) -> None:
     assert process.stdout
     process.stdout.close()
     process.stdout = None
-    assert node.finish(process).code == 0, "nobody reads, but the run succeeded"
+    assert node.finish(process).code == 0, "the run succeeds without a reader"
     assert node.status()["outcome"] == "changed"
     assert "Notice: late" in node.run("logs").out
 
 
-def test_a_run_of_a_part_of_the_catalog_names_its_tags(node: Node) -> None:
+def test_the_result_of_a_partial_run_names_its_tags(node: Node) -> None:
     node.app("notify { 'a': tag => 'web' } notify { 'b': }")
     done = node.run("apply", "--noop", "--tags", "web,db")
     assert "(noop) (only --tags web,db)" in node.run("status").out
@@ -328,7 +328,7 @@ def test_a_run_of_a_part_of_the_catalog_names_its_tags(node: Node) -> None:
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
 
 
-def test_puppet_reads_and_writes_utf8_whatever_the_caller_says(node: Node) -> None:
+def test_puppet_uses_utf8_with_any_locale_of_the_caller(node: Node) -> None:
     node.app(
         "notify { 'größer': }\n"
         f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}"
@@ -337,11 +337,11 @@ def test_puppet_reads_and_writes_utf8_whatever_the_caller_says(node: Node) -> No
     assert done.code == 0, done.err
     assert "Notice: größer" in done.out
     lines = (node.root / "env").read_text().splitlines()
-    assert "LC_ALL=C" in lines, "its children see what the caller had"
+    assert "LC_ALL=C" in lines, "its children get the locale of the caller"
     assert not [line for line in lines if line.startswith("LOCALPUPPET_LC_ALL")]
 
 
-def test_puppets_run_lock_is_taken_while_we_run(node: Node) -> None:
+def test_a_run_of_localpuppet_holds_puppets_run_lock(node: Node) -> None:
     lock = node.root / "puppet/var/state/agent_catalog_run.lock"
     node.app(f"exec {{ '/bin/cp {lock} {node.root}/seen': }}")
     assert node.run("apply").code == 0

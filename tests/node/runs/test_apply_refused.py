@@ -1,11 +1,11 @@
-"""`localpuppet apply` that a hold, a disabled agent or another run refuses."""
+"""`localpuppet apply` is refused because of a hold, a disabled agent or another run."""
 
 import os
 
 from tests.rigs.node import Node, make_node, shell
 
 
-def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
+def test_a_hold_prevents_runs_of_localpuppet_and_of_a_puppet_agent(node: Node) -> None:
     node.app("notify { 'hello': }")
     assert node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice").code == 0
     held = node.run("apply")
@@ -27,7 +27,9 @@ def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
     assert node.run("apply").code == 0
 
 
-def test_a_run_of_another_root_with_the_same_puppet_directories_is_named(node: Node) -> None:
+def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet_directories(
+    node: Node,
+) -> None:
     fifo = node.root / "fifo"
     os.mkfifo(fifo)
     node.app(f"exec {{ '/bin/cat {fifo}': }}")
@@ -44,7 +46,7 @@ def test_a_run_of_another_root_with_the_same_puppet_directories_is_named(node: N
     assert other.run("apply").code == 0
 
 
-def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
+def test_a_disabled_puppet_agent_prevents_runs(node: Node) -> None:
     node.app("notify { 'hello': }")
     directories = f"--confdir {node.root}/puppet/conf --vardir {node.root}/puppet/var"
     shell(f"puppet agent --disable 'by the agent' {directories}")
@@ -56,13 +58,13 @@ def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
     assert node.run("apply").code == 0
 
 
-def test_a_noop_run_may_go_on_under_a_hold_when_asked_to(node: Node) -> None:
+def test_a_noop_run_with_despite_hold_runs_during_a_hold(node: Node) -> None:
     node.app(f"file {{ '{node.root}/made': content => 'x' }}")
     node.run("disable", "-m", "db migration")
     assert node.run("apply", "--noop").code == 75
-    asked = node.run("apply", "--noop", "--despite-hold")
-    assert asked.code == 0, asked.err
-    assert "1 would change" in asked.out
-    assert "on hold, and this run changes nothing: db migration" in asked.err
+    despite = node.run("apply", "--noop", "--despite-hold")
+    assert despite.code == 0, despite.err
+    assert "1 would change" in despite.out
+    assert "on hold, and this run changes nothing: db migration" in despite.err
     assert node.run("apply", "--despite-hold").code == 2
     assert not (node.root / "made").exists()

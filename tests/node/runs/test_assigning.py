@@ -1,4 +1,4 @@
-"""Assignments on a node: what is refused before anything changes, and the way back.
+"""Assignments on a node: refusals that change nothing, and going back.
 
 Staging, store, ledger and records are real; Puppet's parser is a program of the test.
 """
@@ -37,7 +37,7 @@ def wants(release: ReleasePath = R1, serial: int = 1, **more: Any) -> Assignment
 
 
 class Site(Provided):
-    """A node that takes releases of `web` by request."""
+    """A node that accepts releases of `web` by request."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -73,7 +73,7 @@ class Site(Provided):
         )
 
     def _parser(self, _started: Started) -> FakeChild:
-        said = {
+        parsed = {
             "schema": 3,
             "puppet": VERSION,
             "modules": {"web": {"data": False}},
@@ -81,14 +81,14 @@ class Site(Provided):
             "classes": {"web": {**PLACE, "parameters": PARAMETERS}},
             "needs": [],
         }
-        return FakeChild([json.dumps(said).encode() + b"\n"])
+        return FakeChild([json.dumps(parsed).encode() + b"\n"])
 
     def input(self, app: str) -> None:
         text = json.dumps({"app": app, "classes": {"web": {}}})
         (self.site.root / "input.yaml").write_text(text)
 
     def ran(self, app: ReleasePath, outcome: Outcome = Outcome.CHANGED) -> str:
-        """Have a run of a release in the record; return its id."""
+        """Record a run of a release, and return its id."""
         self.ledger.note(app)
         run = self.recorded.records.create(self.recorded.clock)
         self.runs += 1
@@ -104,19 +104,19 @@ def node(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> None:
+def test_a_release_is_staged_and_then_assigned_with_the_newest_run_before_it(node: Site) -> None:
     node.assigning.stage(wants())
     assert (node.site.says(R1), node.kept.read()) == ("r1", None)
     newest = node.ran(R1)
-    given = wants(classes={"web": {"port": 81}}, rollout="20261122T110000Z-0a1b")
-    node.assigning.take(given)
+    assignment = wants(classes={"web": {"port": 81}}, rollout="20261122T110000Z-0a1b")
+    node.assigning.take(assignment)
     held = node.kept.read()
     assert held is not None
-    assert held.same(given)
+    assert held.same(assignment)
     assert held.after == newest
     node.ran(R1)
-    node.assigning.take(given)
-    assert node.kept.read() == held, "asked again, nothing changes"
+    node.assigning.take(assignment)
+    assert node.kept.read() == held, "a repetition changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,9 @@ def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> 
         (wants(release=ReleasePath("dist/tags/r7")), "does not take releases of dist by request"),
     ],
 )
-def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:
+def test_a_refused_assignment_changes_nothing(
+    node: Site, assignment: Assignment, message: str
+) -> None:
     held = replace(wants(), at="2026-11-22T11:00:00.000000Z")
     node.kept.keep(held)
     if assignment.serial == 1:
@@ -145,10 +147,10 @@ def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, mes
     assert node.kept.read() == held
 
 
-def test_who_staged_for_long_does_not_take_the_place_of_what_was_taken_meanwhile(
+def test_slow_staging_does_not_replace_a_release_that_was_assigned_meanwhile(
     node: Site,
 ) -> None:
-    """A child lives on when its agent is killed, and the next agent's child may be faster."""
+    """A child outlives its killed agent, and the child of the next agent may be faster."""
     other = replace(wants(R2), by="choria=bob", at="2026-11-22T11:00:00.000000Z")
 
     def slow() -> None:
@@ -160,14 +162,14 @@ def test_who_staged_for_long_does_not_take_the_place_of_what_was_taken_meanwhile
     assert node.kept.read() == other
 
 
-def test_an_input_that_names_its_release_takes_none(node: Site) -> None:
+def test_an_input_that_names_its_release_accepts_no_assignment(node: Site) -> None:
     node.input("web/tags/r1")
     with pytest.raises(InvalidInputError, match=r"is web/tags/r1.*write app: web/assigned"):
         node.assigning.stage(wants())
-    assert node.lent == [], "nothing was fetched for it"
+    assert node.lent == [], "no release was fetched"
 
 
-def test_an_older_release_must_be_asked_for_as_such(node: Site) -> None:
+def test_an_older_release_is_accepted_only_with_allow_older(node: Site) -> None:
     for app in (R1, R2):
         node.assigning.stage(wants(app))
         node.ran(app)
@@ -190,15 +192,17 @@ def test_a_release_without_a_lock_is_not_deployed(node: Site) -> None:
         node.assigning.stage(wants(ReleasePath("plain/tags/r1")))
 
 
-def test_a_server_that_is_away_changes_nothing(node: Site) -> None:
+def test_an_unreachable_server_changes_nothing(node: Site) -> None:
     node.site.servers.away.add(url("web"))
     with pytest.raises(UnavailableError):
         node.assigning.take(wants())
     assert node.kept.read() is None
 
 
-def test_a_way_back_is_the_newest_good_run_of_before_whatever_its_release(node: Site) -> None:
-    """Also where the same release was assigned with other values, and ran well with them."""
+def test_going_back_uses_the_newest_good_run_before_the_assignment_of_any_release(
+    node: Site,
+) -> None:
+    """Also if the same release was assigned with other values, and its run succeeded."""
     for app, serial in ((R1, 1), (R2, 2)):
         node.assigning.take(wants(app, serial))
         good = node.ran(app)
@@ -206,7 +210,7 @@ def test_a_way_back_is_the_newest_good_run_of_before_whatever_its_release(node: 
     again = wants(R2, 3, classes={"web": {"port": 82}})
     node.assigning.take(again)
     node.ran(R2)
-    for _ in range(2):  # asked again, it is the same
+    for _ in range(2):  # a repetition changes nothing
         node.assigning.go_back(again)
     rollback = node.ledger.rollback()
     assert rollback is not None
@@ -215,7 +219,7 @@ def test_a_way_back_is_the_newest_good_run_of_before_whatever_its_release(node: 
     assert (rollback.user, rollback.input_release) == ("choria=alice", R2)
 
 
-def test_only_the_assignment_in_force_is_left_and_only_by_who_gave_it(node: Site) -> None:
+def test_only_the_assignment_in_force_can_be_left_and_only_by_its_author(node: Site) -> None:
     node.assigning.take(wants())
     for other in (wants(serial=2), wants(R2), wants(rollout="x"), replace(wants(), by="choria=b")):
         node.assigning.go_back(other)
@@ -224,8 +228,8 @@ def test_only_the_assignment_in_force_is_left_and_only_by_who_gave_it(node: Site
     assert node.ledger.rollback() is None
 
 
-def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> None:
-    """Asked for again under other settings it is the same, and the node itself may leave it."""
+def test_an_assignment_records_the_deadline_of_its_confirmation(node: Site) -> None:
+    """A repetition with other settings does not change it, and the node itself may leave it."""
     node.assigning.take(wants())
     node.ran(R1)
     replace(node.assigning, confirm=90.0).take(wants(R2, 2))
@@ -239,8 +243,8 @@ def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> No
     assert (rollback.release, rollback.user) == (R1, "this node: no connection")
 
 
-def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
-    """Two releases within the time of a confirmation: the second cuts off, the first may have."""
+def test_going_back_skips_unconfirmed_runs(node: Site) -> None:
+    """Two releases within the time of a confirmation: the first may have disconnected the node."""
     site = replace(node.assigning, confirm=90.0)
     good = node.ran(R1)
     for serial, app in enumerate((R1, R1, R2, R2), 1):
@@ -262,7 +266,7 @@ def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
     assert (held.back_to, Assignment.from_dict(held.to_dict())) == (good, held)
 
 
-def test_where_nothing_was_ever_confirmed_there_is_no_way_back(node: Site) -> None:
+def test_without_a_confirmed_run_going_back_is_refused(node: Site) -> None:
     site = replace(node.assigning, confirm=90.0)
     site.take(wants(R1, 1))
     node.ran(R1)
@@ -271,7 +275,7 @@ def test_where_nothing_was_ever_confirmed_there_is_no_way_back(node: Site) -> No
         site.go_back(wants(R2, 2))
 
 
-def test_an_input_that_names_its_release_by_now_is_left_as_it_is(node: Site) -> None:
+def test_going_back_does_not_affect_an_input_that_names_its_release(node: Site) -> None:
     node.assigning.take(wants())
     node.ran(R1)
     node.assigning.take(wants(R2, 2))

@@ -1,4 +1,4 @@
-"""What an attack on the supervisor once got through: each stays closed."""
+"""Former vulnerabilities of the supervisor stay fixed."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.node.runs.test_faults import heals
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell
 
 
-def test_a_reader_that_is_gone_does_not_unlock_a_detached_run(node: Node) -> None:
+def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
     node.app("exec { '/bin/sleep 5': }")
     environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
     command = f"{environment} {sys.executable} -m localpuppet apply --detach"
@@ -33,7 +33,7 @@ def test_a_reader_that_is_gone_does_not_unlock_a_detached_run(node: Node) -> Non
 
 
 class Undying:
-    """A child that outlives KILL, as one in an uninterruptible wait does."""
+    """A child that survives SIGKILL, as in an uninterruptible wait."""
 
     identity = ProcessId(pid=1, boot_id="b", started=1)
 
@@ -72,7 +72,7 @@ class Quiet:
         return
 
 
-def test_a_puppet_that_survives_kill_is_given_up_and_not_waited_for(tmp_path: Path) -> None:
+def test_the_supervisor_does_not_wait_for_a_puppet_that_survives_sigkill(tmp_path: Path) -> None:
     clock = FakeClock()
     child = Undying(clock)
     log = RunLog(tmp_path / "log")
@@ -127,11 +127,11 @@ def test_a_terminal_that_is_closed_does_not_end_the_run(node: Node) -> None:
         {"20200101T000000.000000Z-abcd": {"release": ["x"]}},
     ],
 )
-def test_a_damaged_old_record_harms_no_run(
+def test_a_damaged_old_record_does_not_affect_a_run(
     node: Node, damage: dict[str, dict[str, object] | None]
 ) -> None:
     node.app("notify { 'hello': }")
-    sound = {
+    valid = {
         "schema": 1,
         "id": "20200101T000000.000000Z-abcd",
         "state": "running",
@@ -145,7 +145,7 @@ def test_a_damaged_old_record_harms_no_run(
         run.mkdir(parents=True)
         if change is not None:
             (run / ".reserve").write_text("")
-            (run / "status.json").write_text(json.dumps({**sound, **change}))
+            (run / "status.json").write_text(json.dumps({**valid, **change}))
     done = node.run("apply")
     assert done.code == 0, done.err
     for verb in ("status", "history", "why", "logs"):
@@ -181,7 +181,7 @@ def test_a_link_in_puppets_directory_is_not_followed(node: Node) -> None:
     assert victim.stat().st_mode & 0o777 == 0o600
 
 
-def test_puppet_conf_does_not_make_the_record_untrue(node: Node) -> None:
+def test_puppet_conf_does_not_falsify_the_record(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.write("puppet/conf/puppet.conf", f"[main]\nreport = false\nlogdest = {node.root}/x.log\n")
     done = node.run("apply")
@@ -192,7 +192,7 @@ def test_puppet_conf_does_not_make_the_record_untrue(node: Node) -> None:
     assert (done.json["noop"], done.json["noop_pending"]) == (True, True)
 
 
-def test_a_noop_or_partial_run_is_no_last_success(node: Node) -> None:
+def test_a_noop_or_partial_run_does_not_count_as_last_success(node: Node) -> None:
     node.app("notify { 'hello': }")
     for arguments in (["--noop"], ["--tags", "nothing"], ["--", "--tags", "nothing"]):
         assert node.run("apply", *arguments).code == 0
@@ -218,7 +218,7 @@ def test_a_missing_puppet_or_enc_is_a_failed_run_in_the_record(node: Node) -> No
     heals(node)
 
 
-def test_a_signal_while_the_enc_is_asked_ends_the_run_before_puppet(node: Node) -> None:
+def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> None:
     node.app("notify { 'hello': }")
     command = node.write("my-enc", f"#!/bin/sh\ntouch {node.root}/asked\nsleep 63\n", 0o755)
     node.settings(enc=str(command), timeouts={"enc": 60})
@@ -248,14 +248,14 @@ def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
 
 
 @pytest.mark.parametrize("stream", ["<&-", ">&-", ">/dev/full", "2>&-"])
-def test_closed_streams_are_no_bug(node: Node, stream: str) -> None:
+def test_closed_streams_are_not_reported_as_a_bug(node: Node, stream: str) -> None:
     environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
     shown = shell(f"{environment} {sys.executable} -m localpuppet status {stream}; echo code $?")
     assert "bug" not in shown
     assert "Traceback" not in shown
 
 
-def test_a_tag_that_is_a_link_to_trunk_is_no_tag(node: Node) -> None:
+def test_a_tag_that_is_a_link_to_trunk_is_refused(node: Node) -> None:
     (node.root / "modules/foo/tags/r9").symlink_to("../trunk")
     node.write("input.yaml", "app: foo/tags/r9\n")
     node.settings(immutable_only=True)
@@ -264,7 +264,7 @@ def test_a_tag_that_is_a_link_to_trunk_is_no_tag(node: Node) -> None:
     assert "is a link to foo/trunk" in refused.err
 
 
-def test_what_others_can_write_is_not_run_as_root(node: Node) -> None:
+def test_files_that_others_can_write_are_not_run_as_root(node: Node) -> None:
     node.app("notify { 'hello': }")
     for name in ("enc/enc.sh", "manifests/default.pp", "modules/app/trunk", "input.yaml"):
         path = node.root / name

@@ -1,4 +1,4 @@
-"""Attempts: an apply that was refused is never silent."""
+"""Attempts: localpuppet records every refused apply."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def logged() -> list[str]:
-    """Return what is in the system log."""
+    """Return the lines of the system log."""
     return []
 
 
@@ -51,7 +51,7 @@ def refuse(attempts: Attempts, error: Exception, *, app: ReleasePath | None = AP
         raise error
 
 
-def test_a_refusal_is_kept_with_its_class_and_our_line(
+def test_a_refusal_is_recorded_with_its_kind_and_message(
     attempts: Attempts, clock: FakeClock
 ) -> None:
     refuse(attempts, OnHoldError("on hold: x", hint="ask"))
@@ -65,7 +65,7 @@ def test_a_refusal_is_kept_with_its_class_and_our_line(
     assert (found.user, found.input, found.at) == ("alice", "input.yaml", show_time(clock.now()))
 
 
-def test_the_same_refusal_again_counts_up_and_another_begins_anew(
+def test_a_repeated_refusal_is_counted_and_another_one_is_a_new_record(
     attempts: Attempts, clock: FakeClock
 ) -> None:
     begun = show_time(clock.now())
@@ -78,7 +78,7 @@ def test_the_same_refusal_again_counts_up_and_another_begins_anew(
     assert (repeated.times, repeated.since) == (3, begun)
 
 
-def test_only_the_newest_are_kept(attempts: Attempts, clock: FakeClock) -> None:
+def test_only_the_newest_attempts_are_kept(attempts: Attempts, clock: FakeClock) -> None:
     for number in range(KEPT + 5):
         refuse(attempts, InvalidInputError(f"problem {number}"))
         clock.advance(1)
@@ -87,7 +87,9 @@ def test_only_the_newest_are_kept(attempts: Attempts, clock: FakeClock) -> None:
     assert found[0].reason == f"problem {KEPT + 4}"
 
 
-def test_what_stands_in_a_record_is_not_an_attempt(attempts: Attempts, tmp_path: Path) -> None:
+def test_a_failure_with_a_record_of_its_run_is_not_an_attempt(
+    attempts: Attempts, tmp_path: Path
+) -> None:
     run = tmp_path / "runs" / "20261120T140312.482913Z-7f3a"
     run.mkdir(parents=True)
     me = {"pid": 1, "boot_id": "b", "started": 1}
@@ -98,7 +100,7 @@ def test_what_stands_in_a_record_is_not_an_attempt(attempts: Attempts, tmp_path:
     assert attempts.newest() is None
 
 
-def test_an_attempt_that_the_disk_refuses_is_in_the_system_log(
+def test_an_attempt_that_cannot_be_written_is_in_the_system_log(
     attempts: Attempts, tmp_path: Path, logged: list[str]
 ) -> None:
     refuse(attempts, BusyError("busy"))
@@ -124,7 +126,7 @@ def test_a_damaged_attempt_is_left_out(attempts: Attempts, tmp_path: Path) -> No
     assert Attempt.from_dict(raw).to_dict() == raw
 
 
-def test_every_error_has_a_class() -> None:
+def test_every_error_has_a_kind_of_refusal() -> None:
     assert refusal(PermissionError("no")) is RefusalKind.MACHINE
     assert refusal(OnHoldError("no")) is RefusalKind.ON_HOLD
 
@@ -144,11 +146,11 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
         "invalid_input",
         True,
     )
-    said = metrics(node)
+    samples = metrics(node)
     label = 'localpuppet_last_attempt_refused{release="app/tags/r9",refusal="invalid_input"}'
-    assert said[label] == "1"
+    assert samples[label] == "1"
     assert node.run("apply", "--noop").code == 0
-    assert metrics(node)[label] == "1", "a noop run says nothing of the node"
+    assert metrics(node)[label] == "1", "a noop run does not change the metric"
     assert node.run("apply").code == 0
     assert node.run("status", "--json").json["attempt"] is None, "a run is newer"
     assert metrics(node)[label] == "0"
@@ -166,12 +168,12 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
 
 
 def written(node: Node) -> set[str]:
-    """Return the files of a root, but for what localpuppet keeps of documents that it accepted."""
+    """Return the files of a root, except the cache of accepted documents."""
     files = {str(path.relative_to(node.root)) for path in node.root.rglob("*") if path.is_file()}
     return {file for file in files if not file.startswith("var/cache/documents/")}
 
 
-def test_a_refused_apply_writes_what_the_reference_says(node: Node) -> None:
+def test_a_refused_apply_writes_only_the_files_of_the_reference(node: Node) -> None:
     node.app("notify { 'hello': }")
     node.write("missing.yaml", "app: app/tags/r9\n")
     before = written(node)
@@ -191,7 +193,7 @@ def _without_attempts(files: set[str]) -> set[str]:
     return {file for file in files if not file.startswith("var/attempts/")}
 
 
-def test_a_failed_run_is_not_an_attempt_and_names_what_failed_first(node: Node) -> None:
+def test_a_failed_run_is_not_an_attempt_and_its_reason_names_the_first_failure(node: Node) -> None:
     node.app(
         "exec { 'late': command => '/bin/false', require => Exec['early'] }\n"
         "exec { 'early': command => '/bin/false' }"

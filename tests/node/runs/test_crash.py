@@ -1,7 +1,7 @@
-"""A supervisor is killed at one system call after another while it keeps a good run and prunes.
+"""A test kills a supervisor at each system call in turn while it stores a good run and prunes.
 
-Whatever happens, the node can go back to the last five releases, with the newest good run of each
-that any record shows. A bounded sample runs with the tests; `scripts/crash` tries every call.
+Afterwards, the node can go back to the last five releases, with the newest recorded good run of
+each. The suite runs a sample; `scripts/crash` runs every call.
 """
 
 import re
@@ -15,13 +15,13 @@ from tests.node.runs.one_good_run import run
 from tests.rigs.crash_points import crash_points, run_under_strace
 from tests.rigs.recorded import Recorded
 
-# How many calls of each kind are tried with the tests, spread over all that the process makes.
+# The number of calls of each kind in the suite, spread over all calls of the process.
 CALLS = {"write": 3, "fsync": 4, "rename": 3, "mkdir": 1, "unlink": 3, "unlinkat": 3, "rmdir": 2}
 NEW = "web/tags/r7"
 
 
 class Prepared:
-    """A node that can go back to r2 to r6; nobody noted the last runs of r3 and of r6."""
+    """A node that can go back to r2 to r6; the last good runs of r3 and r6 are not yet stored."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -37,7 +37,7 @@ class Prepared:
             self.last[status.release] = status.id
 
     def attempt(self, name: str, *strace: str) -> tuple[Path, int]:
-        """Have the last run of a copy end under strace; return the copy, and the exit code."""
+        """End the last run of a copy under strace, and return the copy and the exit code."""
         copy = self.directory / name
         shutil.copytree(self.whole, copy)
         trace, arguments = self.directory / "trace", (str(copy), NEW)
@@ -47,14 +47,14 @@ class Prepared:
         return copy, done.returncode
 
     def calls(self) -> dict[str, int]:
-        """Have the run end; return how often the process makes each call."""
+        """End the run, and return the number of each system call."""
         _copy, code = self.attempt("counted", "-e", f"trace={','.join(CALLS)}")
         assert code == 0
         text = (self.directory / "trace").read_text()
         return {call: len(re.findall(rf"\b{call}\(", text)) for call in CALLS}
 
     def holds(self, copy: Path, where: str) -> None:
-        """Hold a copy to the rule, and to converging when the next run ends."""
+        """Assert the rule for a copy, and again after the end of the next run."""
         site = Recorded(copy)
         newest = next(site.records.history())
         last = {**self.last, **({NEW: newest.id} if newest.release == NEW and newest.good else {})}
@@ -65,8 +65,8 @@ class Prepared:
         last[NEW] = site.records.ids()[0]
         wanted = dict(sorted(last.items(), key=lambda item: item[1])[-5:])
         assert {app: _found(site, app) for app in wanted} == wanted, where
-        left = {path.name for path in site.good.iterdir()}
-        assert left == {"lock", *(f"web%tags%r{number}.json" for number in (3, 4, 5, 6, 7))}, where
+        files = {path.name for path in site.good.iterdir()}
+        assert files == {"lock", *(f"web%tags%r{number}.json" for number in (3, 4, 5, 6, 7))}, where
 
 
 def _found(site: Recorded, app: str) -> RunId | None:

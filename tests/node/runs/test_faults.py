@@ -1,4 +1,4 @@
-"""What breaks, and what the record says of it: every fault on the real Puppet.
+"""Faults with the real Puppet, and their records.
 
 After each fault the record must be true and a following run must work.
 """
@@ -18,7 +18,7 @@ import pytest
 from tests.rigs.long import with_sample
 from tests.rigs.node import PATIENCE, Node
 
-# Runs a command where the system log is the socket `log` in the directory $0.
+# Runs a command with the socket `log` in the directory $0 as the system log.
 OTHER_DEVICES = """
 for name in null zero full random urandom tty; do
   touch "$0/$name" && mount --bind "/dev/$name" "$0/$name"
@@ -37,7 +37,7 @@ BROKEN_ENCS = [
 
 
 def heals(node: Node) -> None:
-    """Hold the node to the last rule: the next run works."""
+    """Assert that the next run succeeds."""
     node.app("notify { 'healed': }")
     done = node.run("apply")
     assert done.code == 0, done.err + done.out
@@ -59,7 +59,7 @@ def kill_supervisor(node: Node) -> dict[str, Any]:
     return record
 
 
-def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_is_gone(node: Node) -> None:
+def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node) -> None:
     node.app("notify { 'a': } -> exec { '/bin/sleep 4': } -> notify { 'b': }")
     record = kill_supervisor(node)
     puppet = record["puppet"]["pid"]
@@ -71,8 +71,8 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_is_gone(node: N
     assert record["id"] in busy.err
     node.wait_until(lambda: gone(puppet))
     report = node.state / "runs" / record["id"] / "report.json"
-    assert "defined 'message' as 'b'" in report.read_text(), "its run ended as it should"
-    assert node.status()["outcome"] == "interrupted", "but nobody saw it end"
+    assert "defined 'message' as 'b'" in report.read_text(), "its run succeeded"
+    assert node.status()["outcome"] == "interrupted", "no supervisor saw the end"
     heals(node)
     assert node.run("status", record["id"], "--json").json["run"]["outcome"] == "interrupted"
 
@@ -96,31 +96,31 @@ def test_a_killed_puppet_is_a_failed_run(node: Node, number: signal.Signals) -> 
     assert done.code == 1
     status = node.status()
     assert status["outcome"] == "failed"
-    if number is signal.SIGKILL:  # of a SEGV Ruby makes an ABRT of its own
+    if number is signal.SIGKILL:  # Ruby turns a SEGV into an ABRT
         assert (status["signal"], status["exit_code"]) == (9, None)
     assert f"signal {status['signal']}" in status["reason"]
     node.wait_until(lambda: all(gone(int(pid)) for pid in sleeping))
     heals(node)
 
 
-def test_a_run_past_its_timeout_is_ended_with_all_it_started(node: Node) -> None:
+def test_a_run_past_its_timeout_is_ended_with_all_its_children(node: Node) -> None:
     node.app("exec { '/bin/sh -c \"sleep 61 & sleep 62\"': }")
     done = node.run("apply", "--timeout", "4")
     assert done.code == 1
     status = node.status()
     assert status["outcome"] == "timed_out"
     assert "4" in status["reason"]
-    left = subprocess.run(["pgrep", "-f", "sleep 6[12]$"], stdout=subprocess.PIPE, check=False)
-    assert left.stdout == b""
+    running = subprocess.run(["pgrep", "-f", "sleep 6[12]$"], stdout=subprocess.PIPE, check=False)
+    assert running.stdout == b""
     heals(node)
 
 
-def test_a_puppet_that_ignores_term_is_killed(node: Node) -> None:
+def test_a_puppet_that_ignores_sigterm_is_killed(node: Node) -> None:
     node.settings(timeouts={"grace": 1})
     stopped = node.root / "stopped"
     script = f'trap "" TERM; kill -STOP $PPID; touch {stopped}; sleep 1'
     node.app(f"$x = generate('/bin/sh', '-c', '{script}')")
-    for seconds in ("8", "60", "300"):  # long enough for Puppet to have stopped itself
+    for seconds in ("8", "60", "300"):  # long enough for Puppet to stop itself
         done = node.run("apply", "--timeout", seconds)
         if stopped.exists():
             break
@@ -130,7 +130,7 @@ def test_a_puppet_that_ignores_term_is_killed(node: Node) -> None:
     heals(node)
 
 
-def test_a_compile_error_after_a_success_is_no_success(node: Node) -> None:
+def test_a_compile_error_after_a_success_is_a_failed_run(node: Node) -> None:
     heals(node)
     node.app("fail('on purpose')")
     assert node.run("apply").code == 1
@@ -158,7 +158,7 @@ def test_a_failing_resource_is_a_failed_run(node: Node) -> None:
     ("script", "reason"),
     with_sample(BROKEN_ENCS, *BROKEN_ENCS[:2]),
 )
-def test_a_broken_enc_is_a_failed_run_that_never_started(
+def test_a_broken_enc_is_a_failed_run_without_a_start_of_puppet(
     node: Node, script: str, reason: str
 ) -> None:
     heals(node)
@@ -174,7 +174,7 @@ def test_a_broken_enc_is_a_failed_run_that_never_started(
     heals(node)
 
 
-def test_the_enc_command_is_asked_for_this_node_and_loses_to_the_input(node: Node) -> None:
+def test_the_enc_is_asked_for_this_node_and_the_input_takes_precedence(node: Node) -> None:
     node.write(
         "modules/app/trunk/app/manifests/init.pp",
         'class app ($a, $b) { notify { "${a} ${b}": } }\n',
@@ -189,7 +189,7 @@ def test_the_enc_command_is_asked_for_this_node_and_loses_to_the_input(node: Nod
     assert " input" in out
 
 
-def test_of_twenty_applies_one_runs_and_the_others_name_it(node: Node) -> None:
+def test_one_of_twenty_applies_runs_and_the_others_name_it(node: Node) -> None:
     node.app("exec { '/bin/sleep 8': }")
     processes = [node.start("apply") for _ in range(20)]
     done = [node.finish(process) for process in processes]
@@ -202,7 +202,7 @@ def test_of_twenty_applies_one_runs_and_the_others_name_it(node: Node) -> None:
 
 @pytest.fixture
 def small_disk(node: Node) -> Iterator[Path]:
-    """A state directory on a tmpfs of its own, of 24 MiB."""
+    """A state directory on a separate tmpfs of 24 MiB."""
     mount = node.root / "small"
     mount.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "tmpfs", mount], check=True)
@@ -211,7 +211,7 @@ def small_disk(node: Node) -> Iterator[Path]:
     subprocess.run(["umount", "-l", mount], check=True)
 
 
-def test_a_full_disk_refuses_before_puppet_starts(node: Node, small_disk: Path) -> None:
+def test_on_a_full_disk_a_run_is_refused_before_puppet_starts(node: Node, small_disk: Path) -> None:
     node.app("notify { 'hello': }")
     assert node.run("apply").code == 0
     runs = len(list((small_disk / "runs").iterdir()))
@@ -226,7 +226,7 @@ def test_a_full_disk_refuses_before_puppet_starts(node: Node, small_disk: Path) 
     heals(node)
 
 
-def test_a_refusal_that_a_full_disk_does_not_take_is_in_the_system_log(
+def test_a_refusal_that_does_not_fit_on_a_full_disk_is_in_the_system_log(
     node: Node, small_disk: Path
 ) -> None:
     node.app("notify { 'hello': }")
@@ -252,7 +252,7 @@ def test_a_refusal_that_a_full_disk_does_not_take_is_in_the_system_log(
     assert node.run("history", "--json").json["attempts"] == []
 
 
-def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
+def test_a_run_during_which_the_disk_fills_up_is_recorded_as_failed(
     node: Node, small_disk: Path
 ) -> None:
     fill = f"/bin/sh -c 'cat /dev/zero > {small_disk}/ballast; true'"
@@ -261,8 +261,8 @@ def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
         "-> exec { '/usr/bin/seq 1 9000': logoutput => true }\n-> notify { 'z': }"
     )
     done = node.run("apply")
-    assert "Notice: z" in done.out, "the run goes on to its end, and the reader gets it all"
-    assert done.code == 1, "without Puppet's report there is no second witness"
+    assert "Notice: z" in done.out, "the run continues to its end with complete output"
+    assert done.code == 1, "without Puppet's report a run is not a success"
     status = node.recorded_in(small_disk)
     assert (status["state"], status["outcome"]) == ("finished", "failed")
     assert "wrote no report" in status["reason"]
@@ -271,7 +271,7 @@ def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
     heals(node)
 
 
-def test_a_read_only_state_directory_refuses_before_puppet_starts(
+def test_with_a_read_only_state_directory_a_run_is_refused_before_puppet_starts(
     node: Node, small_disk: Path
 ) -> None:
     node.app("notify { 'hello': }")
@@ -281,12 +281,12 @@ def test_a_read_only_state_directory_refuses_before_puppet_starts(
     assert done.code == 1
     assert "read-only" in done.err.lower()
     assert "Notice" not in done.out
-    assert node.run("status").code == 0, "what was recorded can still be read"
+    assert node.run("status").code == 0, "existing records are readable"
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     heals(node)
 
 
-def test_a_missing_puppet_is_named(node: Node) -> None:
+def test_the_error_of_a_missing_puppet_names_it(node: Node) -> None:
     node.settings(puppet={"command": "/nonexistent/puppet"})
     done = node.run("apply")
     assert done.code == 1
@@ -295,7 +295,7 @@ def test_a_missing_puppet_is_named(node: Node) -> None:
     heals(node)
 
 
-def test_much_output_does_not_stop_the_run_or_grow_the_supervisor(node: Node) -> None:
+def test_large_output_does_not_stop_the_run_or_enlarge_the_supervisor(node: Node) -> None:
     node.app("exec { '/usr/bin/seq 1 60000': logoutput => true }")
     process = node.start("apply")
     node.wait_running()

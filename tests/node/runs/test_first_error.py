@@ -8,7 +8,7 @@ from tests.rigs.node import Node
 
 FACT = "Facter.add(:odd) { setcode { raise 'sesame' } }\n"
 CAUSES = {
-    # Code of the class → the error in full, and what leaves the node.
+    # Code of the class → the complete error, and the part that leaves the node.
     "unknown class": (
         "include no_such",
         "Could not find class ::no_such",
@@ -49,14 +49,14 @@ def test_the_first_error_is_the_cause(node: Node, name: str) -> None:
         assert error in node.run(verb).out, verb
 
 
-def test_a_run_without_a_report_shows_what_puppet_printed_first(node: Node) -> None:
+def test_the_report_of_a_run_without_one_shows_puppets_first_errors(node: Node) -> None:
     node.write("modules/app/trunk/app/lib/facter/odd.rb", FACT * 3)
     status = failed(node, "fail('on purpose')")
     report = node.run("report")
     assert report.code == 1
     assert "no report of this run: Puppet wrote none" in report.out
     assert "(×" in report.out
-    assert report.out.count("on purpose") == 2  # the reason, and the line of Puppet
+    assert report.out.count("on purpose") == 2  # in the reason and in Puppet's line
     cure = f"'localpuppet logs {status['id']}' shows Puppet's output"
     assert cure in node.run("status").out
     assert "in a row" not in node.run("status").out
@@ -65,7 +65,7 @@ def test_a_run_without_a_report_shows_what_puppet_printed_first(node: Node) -> N
     assert ", 2 runs in a row" in node.run("status").out
 
 
-def test_a_run_that_puppet_could_not_begin_has_its_own_cause(node: Node) -> None:
+def test_a_run_that_puppet_could_not_start_has_a_separate_cause(node: Node) -> None:
     node.app("notify { 'x': }")
     node.settings(enc="/bin/false")
     assert node.run("apply").code == 1

@@ -1,4 +1,4 @@
-"""The last good run of each release: durable, whatever becomes of the records of runs."""
+"""The last good run of each release, which outlives the run records."""
 
 import shutil
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.rigs.recorded import Recorded, in_the_way
 
 R1, R2 = ReleasePath("web/tags/r1"), ReleasePath("web/tags/r2")
 
-# 10,000 work as well; on a busy disk that takes a minute.
+# 10,000 pass, too, but need a minute on a busy disk.
 VERY_MANY = 500
 
 
@@ -26,12 +26,12 @@ def site(tmp_path: Path) -> Recorded:
 
 
 def of(app: str) -> Callable[[RunId, ReleasePath], bool]:
-    """Return what takes runs of one release."""
+    """Return a filter for the runs of one release."""
     return lambda _, other: other == app
 
 
 def found(site: Recorded, app: str) -> RunId | None:
-    """Return the run to which the node would go back for a release, with its own document."""
+    """Return the run to which the node would go back for a release, with its document."""
     good = site.good_runs.newest(of(app))
     if good is None:
         return None
@@ -64,7 +64,7 @@ def test_a_good_run_outlives_its_record(site: Recorded) -> None:
         (Outcome.CHANGED, {"work_tree": "/srv/web"}),
     ],
 )
-def test_a_run_that_is_not_good_and_whole_changes_nothing(
+def test_a_failed_noop_or_partial_run_does_not_replace_a_good_run(
     site: Recorded, outcome: Outcome, more: dict[str, bool | str]
 ) -> None:
     good = site.ran(R1)
@@ -74,7 +74,7 @@ def test_a_run_that_is_not_good_and_whole_changes_nothing(
 
 
 @pytest.mark.parametrize("app", ["web/trunk", "web/branches/main", "?"])
-def test_what_can_change_is_not_gone_back_to(site: Recorded, app: str) -> None:
+def test_runs_of_mutable_releases_are_not_stored(site: Recorded, app: str) -> None:
     site.good_runs.note(site.ran(app))
     assert found(site, app) is None
     assert site.good_runs.releases() == set()
@@ -99,8 +99,8 @@ def test_an_older_run_does_not_replace_a_newer_one(site: Recorded) -> None:
     assert found(site, R1) == second.id
 
 
-def test_a_run_that_nobody_noted_is_noted_before_its_record_is_removed(site: Recorded) -> None:
-    """Its supervisor was killed just after it had closed the record."""
+def test_an_unstored_good_run_is_stored_before_its_record_is_removed(site: Recorded) -> None:
+    """Its supervisor was killed after it closed the record."""
     good = site.ran(R1)
     assert found(site, R1) == good.id
     assert site.good_runs.releases() == {R1}
@@ -109,7 +109,7 @@ def test_a_run_that_nobody_noted_is_noted_before_its_record_is_removed(site: Rec
     assert found(site, R1) == good.id
 
 
-def test_the_order_of_the_runs_counts_and_no_clock(site: Recorded) -> None:
+def test_good_runs_are_ordered_by_run_and_not_by_clock(site: Recorded) -> None:
     site.clock.advance(900 * 86400)
     supervise(site, site.ran(R1))
     site.clock.advance(-900 * 86400)
@@ -120,7 +120,7 @@ def test_the_order_of_the_runs_counts_and_no_clock(site: Recorded) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": 1}', '{"schema": 2}', "\0"])
-def test_a_damaged_file_harms_no_other_release_and_its_next_good_run_mends_it(
+def test_a_damaged_file_affects_only_its_release_and_its_next_good_run_replaces_it(
     site: Recorded, damage: str
 ) -> None:
     for app in (R1, R2):
@@ -130,14 +130,14 @@ def test_a_damaged_file_harms_no_other_release_and_its_next_good_run_mends_it(
     shutil.rmtree(site.records.directory)
     assert found(site, R2) is None
     assert found(site, R1) is not None
-    assert site.good_runs.releases() == {R1, R2}, "gc removes nothing on a guess"
+    assert site.good_runs.releases() == {R1, R2}, "gc must not remove a release with a damaged file"
     good = site.ran(R2)
     supervise(site, good)
     shutil.rmtree(site.records.directory)
     assert found(site, R2) == good.id
 
 
-def test_a_field_that_is_not_what_it_is_called_damages_a_good_run(site: Recorded) -> None:
+def test_an_invalid_field_is_damage_of_a_good_run(site: Recorded) -> None:
     site.good_runs.note(site.ran(R1))
     good = site.good_runs.newest(of(R1))
     assert good is not None
@@ -152,7 +152,7 @@ def test_a_field_that_is_not_what_it_is_called_damages_a_good_run(site: Recorded
             GoodRun.from_dict({**good.to_dict(), field: value})
 
 
-def test_a_disk_that_refuses_keeps_the_record_of_the_run(site: Recorded) -> None:
+def test_if_a_good_run_cannot_be_stored_its_record_is_kept(site: Recorded) -> None:
     good = site.ran(R1)
     in_the_way(site.good / "web%tags%r1.json")
     last = site.ran(R2)
@@ -162,15 +162,15 @@ def test_a_disk_that_refuses_keeps_the_record_of_the_run(site: Recorded) -> None
     assert not list(site.good.glob(".*"))
 
 
-def test_a_directory_that_cannot_be_read_is_an_error_and_not_an_empty_one(site: Recorded) -> None:
+def test_an_unreadable_directory_is_an_error_and_not_empty(site: Recorded) -> None:
     site.good.write_text("a file")
     for ask in (site.good_runs.releases, lambda: site.good_runs.newest(of(R1))):
         with pytest.raises(StateError):
             ask()
 
 
-def test_two_processes_that_prune_lose_nothing(site: Recorded) -> None:
-    """A run can begin while the one before is still tidying up, if its Puppet outlived a KILL."""
+def test_two_processes_that_prune_lose_no_good_run(site: Recorded) -> None:
+    """A run can start while the previous one still prunes, if its Puppet survived SIGKILL."""
     last = {f"web/tags/r{number}": site.ran(f"web/tags/r{number}").id for number in range(5)}
     for number in range(60):
         app = f"web/tags/r{number % 5}"
@@ -190,7 +190,7 @@ def test_two_processes_that_prune_lose_nothing(site: Recorded) -> None:
     assert {app: found(site, app) for app in last} == last
 
 
-def test_of_very_many_records_all_but_a_hundred_go_and_no_release_is_lost(
+def test_pruning_many_records_keeps_a_hundred_and_the_good_run_of_each_release(
     site: Recorded,
 ) -> None:
     first = site.ran(R1)

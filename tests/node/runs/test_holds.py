@@ -1,4 +1,4 @@
-"""Holds: owners, deadlines, and the agreement with Puppet's own agent."""
+"""Holds: owners, deadlines, and the agreement with Puppet's agent."""
 
 import json
 from datetime import timedelta
@@ -58,10 +58,8 @@ def test_a_hold_ends_at_its_deadline(holds: Holds, disable_file: Path, clock: Fa
     assert not disable_file.exists()
 
 
-def test_a_hold_from_the_future_says_that_its_deadline_is_wrong(
-    holds: Holds, clock: FakeClock
-) -> None:
-    """The clock was two years ahead, and is right again."""
+def test_a_hold_from_the_future_has_a_wrong_deadline(holds: Holds, clock: FakeClock) -> None:
+    """The clock was two years ahead and is correct again."""
     clock.advance(730 * 86400)
     holds.add(hold("alice", clock, show_time(clock.now() + timedelta(hours=1))))
     holds.add(hold("bob", clock))
@@ -75,7 +73,7 @@ def test_a_hold_from_the_future_says_that_its_deadline_is_wrong(
     assert not wrong.is_misdated(clock.now()), "clocks of two machines differ a little"
 
 
-def test_a_hold_of_puppets_own_has_no_deadline_that_could_be_wrong(
+def test_a_hold_of_the_puppet_agent_has_no_wrong_deadline(
     holds: Holds, disable_file: Path, clock: FakeClock
 ) -> None:
     disable_file.write_text("{}")
@@ -83,15 +81,15 @@ def test_a_hold_of_puppets_own_has_no_deadline_that_could_be_wrong(
     assert not found.is_misdated(clock.now())
 
 
-def test_owners_do_not_end_each_others_holds(holds: Holds, clock: FakeClock) -> None:
+def test_an_owner_cannot_end_the_hold_of_another(holds: Holds, clock: FakeClock) -> None:
     holds.add(hold("alice", clock))
     clock.advance(1)
     holds.add(hold("rollout-42", clock))
     assert [ended.owner for ended in holds.remove("alice")] == ["alice"]
-    assert [found.owner for found in holds.active()] == ["rollout-42"]
+    assert [active.owner for active in holds.active()] == ["rollout-42"]
 
 
-def test_a_disabled_puppet_agent_holds_us_and_only_enable_ends_it(
+def test_a_disabled_puppet_agent_is_a_hold_that_only_enable_ends(
     holds: Holds, disable_file: Path, clock: FakeClock
 ) -> None:
     disable_file.write_text('{"disabled_message": "by \\u001b[31mhand"}')
@@ -99,22 +97,18 @@ def test_a_disabled_puppet_agent_holds_us_and_only_enable_ends_it(
         holds.check()
     holds.add(hold("alice", clock))
     holds.remove("alice")
-    assert disable_file.exists(), "what Puppet's own command made is not ours to end"
+    assert disable_file.exists(), "a file of Puppet's command is kept"
     holds.remove(None)
     assert not disable_file.exists()
 
 
-def test_a_disable_file_that_cannot_be_read_still_disables(
-    holds: Holds, disable_file: Path
-) -> None:
+def test_an_unreadable_disable_file_is_a_hold(holds: Holds, disable_file: Path) -> None:
     disable_file.write_text("not json")
     with pytest.raises(OnHoldError, match="no reason given"):
         holds.check()
 
 
-def test_a_damaged_hold_is_no_permission_to_run(
-    holds: Holds, clock: FakeClock, tmp_path: Path
-) -> None:
+def test_a_damaged_hold_prevents_runs(holds: Holds, clock: FakeClock, tmp_path: Path) -> None:
     holds.add(hold("alice", clock))
     path = next((tmp_path / "holds").iterdir())
     path.write_text("{")
@@ -122,15 +116,13 @@ def test_a_damaged_hold_is_no_permission_to_run(
         holds.check()
 
 
-def test_holds_that_cannot_be_looked_at_are_no_permission_to_run(
-    holds: Holds, tmp_path: Path
-) -> None:
+def test_unreadable_holds_prevent_runs(holds: Holds, tmp_path: Path) -> None:
     (tmp_path / "holds").write_text("no directory")
     with pytest.raises(StateError, match="Not a directory"):
         holds.check()
 
 
-def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
+def test_the_run_lock_is_not_taken_from_a_running_puppet_agent(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
     processes = FakeProcesses()
     lock = PuppetRunLock(path, processes)
@@ -155,7 +147,7 @@ def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_run_of_another_root_is_not_called_a_run_of_a_puppet_agent(
+def test_a_run_of_another_root_is_not_reported_as_a_run_of_a_puppet_agent(
     tmp_path: Path, words: list[str], record: str
 ) -> None:
     path = tmp_path / "agent_catalog_run.lock"
@@ -183,7 +175,7 @@ def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
     assert not path.exists()
 
 
-def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+def test_a_lock_that_another_process_has_taken_over_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
     lock = PuppetRunLock(path, FakeProcesses())
     lock.take()
@@ -192,7 +184,9 @@ def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None
     assert path.read_text() == "4242"
 
 
-def test_a_rollout_runs_through_its_own_hold_and_no_other(holds: Holds, clock: FakeClock) -> None:
+def test_a_run_of_a_rollout_passes_only_the_hold_of_this_rollout(
+    holds: Holds, clock: FakeClock
+) -> None:
     mine = rollout_owner("choria=alice", "r1")
     holds.add(hold(mine, clock))
     holds.check(through=mine)
@@ -205,7 +199,7 @@ def test_a_rollout_runs_through_its_own_hold_and_no_other(holds: Holds, clock: F
         holds.check(through=mine)
 
 
-def test_what_holds_mean_for_what_waits(clock: FakeClock) -> None:
+def test_the_status_of_holds_names_rollouts_and_whether_only_they_hold(clock: FakeClock) -> None:
     mine = hold(rollout_owner("choria=alice", "r1"), clock)
     other = hold(rollout_owner("choria=bob", "r2"), clock)
     person = hold("bob", clock)

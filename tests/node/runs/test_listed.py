@@ -1,4 +1,4 @@
-"""What a run adds to a list of its record."""
+"""Lists in the record of a run, to which the run adds entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Word:
         return {"text": self.text}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_list_reads_back_as_equal(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     assert read_listed(path, "words", Word.of) == []
     write_listed(path, "words", [Word("a"), Word("b")])
@@ -33,7 +33,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"words": 1}', '{"words": [{}]}'])
-def test_what_is_damaged_is_not_empty_and_has_a_place(tmp_path: Path, text: str) -> None:
+def test_a_damaged_list_is_an_error_with_its_file_and_not_empty(tmp_path: Path, text: str) -> None:
     path = tmp_path / "words.json"
     path.write_text(text)
     with pytest.raises(StateError, match="damaged") as caught:

@@ -1,4 +1,4 @@
-"""The end of a log, looked at in pieces: as if it were looked at line by line."""
+"""The end of a log: reading it in pieces gives the same result as line by line."""
 
 import io
 import random
@@ -27,22 +27,22 @@ LINES = [
 
 
 def line_by_line(data: bytes, *, most: int, longest: int) -> LogExcerpt:
-    """Return the end of a log in the plain way."""
+    """Return the end of a log, read line by line."""
     text = data.decode("utf-8", "backslashreplace")
     whole = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
-    told = list(Diffs().without(whole))
+    kept = list(Diffs().without(whole))
     lines: list[str] = []
     room = most
-    for line in reversed([one if len(one) <= longest else f"{one[:longest]}…" for one in told]):
+    for line in reversed([one if len(one) <= longest else f"{one[:longest]}…" for one in kept]):
         room -= weight(line)
         if room < 0:
             break
         lines.insert(0, line)
-    return LogExcerpt(lines=lines, before=len(told) - len(lines), left_out=len(whole) - len(told))
+    return LogExcerpt(lines=lines, before=len(kept) - len(lines), left_out=len(whole) - len(kept))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 300, 10_000])
-def test_an_end_is_the_same_however_large_pieces_are(piece: int) -> None:
+def test_the_end_of_a_log_does_not_depend_on_the_size_of_pieces(piece: int) -> None:
     chance = random.Random(piece)  # noqa: S311 - the same logs each time
     for _ in range(60):
         data = "\n".join(chance.choices(LINES, k=chance.randrange(80))).encode()
@@ -53,7 +53,7 @@ def test_an_end_is_the_same_however_large_pieces_are(piece: int) -> None:
 
 
 class Log(io.BytesIO):
-    """A log that tells how often somebody looked for its lines."""
+    """A log that counts calls of `readline`."""
 
     looked = 0
 
@@ -63,8 +63,8 @@ class Log(io.BytesIO):
 
 
 def test_a_long_log_is_not_split_into_lines() -> None:
-    """What stands far before the end is counted, and passed over in pieces."""
-    log = Log(b"Notice: said something\n" * 100_000)
+    """Lines far before the end are counted in pieces."""
+    log = Log(b"Notice: some message\n" * 100_000)
     end = LogEnd(most=1000, longest=200).read(log)
     assert (len(end.lines) + end.before, end.left_out) == (100_000, 0)
     assert log.looked < 20

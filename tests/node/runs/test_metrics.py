@@ -1,4 +1,4 @@
-"""The Prometheus textfile, where it is not a run that changes it."""
+"""Changes of the Prometheus textfile outside of runs."""
 
 from pathlib import Path
 
@@ -10,10 +10,12 @@ from tests.rigs.recorded import Recorded
 NAME = "localpuppet_confirmation_overdue"
 
 
-def test_an_unconfirmed_release_is_told_until_it_is_settled_also_over_a_run(tmp_path: Path) -> None:
+def test_the_metric_of_an_overdue_confirmation_survives_a_run_until_it_is_settled(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "metrics.prom"
     metrics.note_confirmation(path, late=False)
-    assert not path.exists()  # most nodes have nothing to say of it
+    assert not path.exists()  # most nodes never have this metric
     metrics.note_confirmation(path, late=True)
     recorded = Recorded(tmp_path)
     run = recorded.records.create(recorded.clock)

@@ -1,4 +1,4 @@
-"""What a run with noop would have changed: of which runs it is told, and the node's secret."""
+"""The predicted changes of a noop run: which runs have them, and the secret of the node."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def records(tmp_path: Path) -> Records:
 
 
 def ended(records: Records, **more: Any) -> None:
-    """Leave the record of a run with noop that found one thing to change."""
+    """Write the record of a noop run with one predicted change."""
     directory = records.directory / RUN
     directory.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"outcome": Outcome.UNCHANGED, "noop": True, **more}
@@ -42,37 +42,39 @@ def ended(records: Records, **more: Any) -> None:
     (directory / "report.json").write_text(json.dumps(report))
 
 
-def test_a_node_keeps_its_secret_and_marks_are_the_same_with_the_same_salt(
+def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
     records: Records, tmp_path: Path
 ) -> None:
     ended(records)
-    told = NoopReporter(tmp_path, records)(RUN, SALT)
-    found = PredictedChanges.from_dict(told)
+    reply = NoopReporter(tmp_path, records)(RUN, SALT)
+    found = PredictedChanges.from_dict(reply)
     assert (found.release, [str(one) for one in found.changes]) == (
         "shop/tags/r7",
         ["File[/etc/motd] mode"],
     )
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert NoopReporter(tmp_path, records)(RUN, SALT) == told, "another agent of the same node"
-    assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != told
+    assert NoopReporter(tmp_path, records)(RUN, SALT) == reply, "a second reporter of the same node"
+    assert NoopReporter(tmp_path, records)(RUN, "5b" * 16) != reply
     (tmp_path / FILE).unlink()
-    assert NoopReporter(tmp_path, records)(RUN, SALT) != told
+    assert NoopReporter(tmp_path, records)(RUN, SALT) != reply
 
 
-def test_what_has_changed_something_or_failed_is_not_told(records: Records, tmp_path: Path) -> None:
-    tell = NoopReporter(tmp_path, records)
+def test_only_a_successful_noop_run_with_a_valid_report_has_predicted_changes(
+    records: Records, tmp_path: Path
+) -> None:
+    predict = NoopReporter(tmp_path, records)
     for more in ({"noop": False}, {"outcome": Outcome.FAILED}):
         ended(records, **more)
         with pytest.raises(InvalidInputError, match="is not a successful noop run"):
-            tell(RUN, SALT)
+            predict(RUN, SALT)
     ended(records)
     (records.directory / RUN / "report.json").write_text('{"resource_statuses": {"x": 1}}')
     with pytest.raises(StateError, match="not a Puppet report"):
-        tell(RUN, SALT)
+        predict(RUN, SALT)
     (records.directory / RUN / "report.json").unlink()
     with pytest.raises(StateError, match="has no report"):
-        tell(RUN, SALT)
+        predict(RUN, SALT)
     ended(records)
     (tmp_path / FILE).write_bytes(b"short")
     with pytest.raises(StateError, match="is damaged"):
-        tell(RUN, SALT)
+        predict(RUN, SALT)

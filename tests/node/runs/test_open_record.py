@@ -1,4 +1,4 @@
-"""What is on record of a run while it goes on: each step when it is written, and one end."""
+"""The record of an active run: each step is on disk once it is written, and one end."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,7 @@ def on_disk(site: Recorded, record: OpenRecord) -> Status:
     return site.records.status(record.directory)
 
 
-def test_a_step_is_on_the_disk_when_it_is_written_and_not_before(site: Recorded) -> None:
+def test_a_step_is_on_disk_only_after_it_is_written(site: Recorded) -> None:
     record = opened(site)
     record.hand_to(OTHER)
     record.start(LaunchedPuppet(child=FakeChild(), cold_reason="it is old"))
@@ -50,7 +50,7 @@ def test_a_step_is_on_the_disk_when_it_is_written_and_not_before(site: Recorded)
     assert (found.puppet_started, found.warm, found.cold_reason) == (True, False, "it is old")
 
 
-def test_a_run_took_the_time_since_its_record_was_made(site: Recorded) -> None:
+def test_the_duration_of_a_run_counts_from_the_creation_of_its_record(site: Recorded) -> None:
     record = opened(site)
     site.clock.advance(7)
     assert record.close(GOOD, ENDING).seconds == 7
@@ -58,7 +58,7 @@ def test_a_run_took_the_time_since_its_record_was_made(site: Recorded) -> None:
     assert not record.directory.is_open
 
 
-def test_an_end_that_the_disk_refused_can_be_another_one(site: Recorded) -> None:
+def test_after_a_failed_write_another_result_can_be_recorded(site: Recorded) -> None:
     record = opened(site)
     in_the_way(record.directory.status)
     with pytest.raises(StateError):

@@ -1,4 +1,4 @@
-"""Preparing a run: each step once, a rollback until the input changes, never back by itself."""
+"""Preparing a run: each step once, and rollbacks until the input changes."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ THEN = {"classes": {"app": {"port": 79}}, "parameters": {}, "environment": "prod
 
 
 class CountedEnc(ReleaseEnc):
-    """An `enc.yaml` that counts how often a document is computed with it."""
+    """An `enc.yaml` that counts how often it is used to compute a document."""
 
     computed = 0
 
@@ -44,14 +44,14 @@ class CountedEnc(ReleaseEnc):
 
 
 class Site:
-    """A node with an input, and releases that are there at once.
+    """A node with an input, and releases that need no staging.
 
     Attributes:
         resolved: Every release that was resolved.
-        notes: What a person was told.
-        user_data: The input that the cloud has.
-        instance_facts: The facts that it gives.
-        elsewhere: What the bus answers, question by question; none but these may be asked.
+        notes: The notes for a person.
+        user_data: The input in the cloud's user data.
+        instance_facts: The facts of the instance data.
+        elsewhere: The answers of the bus, one for each question.
     """
 
     def __init__(self, root: Path) -> None:
@@ -70,11 +70,11 @@ class Site:
 
     @property
     def computed(self) -> int:
-        """How often a node document was computed."""
+        """The number of computed node documents."""
         return CountedEnc.computed
 
     def write(self, app: str, **more: Json) -> str:
-        """Write the node's own input; return its digest."""
+        """Write the input of the node, and return its digest."""
         data = json.dumps({"app": app, "classes": {"app": {"port": 80}}, **more}).encode()
         path = self.root / "input.yaml"
         path.write_bytes(data)
@@ -82,7 +82,7 @@ class Site:
         return hashlib.sha256(data).hexdigest()
 
     def rolled_back(self, sha256: str, serial: int = 0) -> None:
-        """Put a rollback to r1 in force, over the input of that digest."""
+        """Put a rollback to r1 in force for the input with this digest."""
         self.ledger.note(ReleasePath("app/tags/r1"))
         self.ledger.note(ReleasePath("app/tags/r2"))
         self.ledger.roll_back(
@@ -119,7 +119,7 @@ class Site:
 
     def preparation(self, *, asks_enc: bool = False) -> RunPreparation:
         def never(*_: object) -> Any:
-            raise AssertionError("nothing is staged")
+            raise AssertionError("no release is staged")
 
         return RunPreparation(
             node_input=NodeInput(
@@ -161,7 +161,7 @@ def document_of(found: Any) -> Mapping[str, Any]:
     return document
 
 
-def test_a_run_is_prepared_with_each_step_done_once(site: Site) -> None:
+def test_preparing_a_run_does_each_step_once(site: Site) -> None:
     sha256 = site.write("app/tags/r1", layers=["ams"])
     prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
     assert site.named == ["app/tags/r1"]
@@ -176,7 +176,7 @@ def test_a_run_is_prepared_with_each_step_done_once(site: Site) -> None:
     assert site.notes == []
 
 
-def test_a_site_with_an_enc_of_its_own_leaves_the_document_to_the_run(site: Site) -> None:
+def test_with_an_enc_of_the_site_the_document_is_computed_by_the_run(site: Site) -> None:
     prepared = site.preparation(asks_enc=True).prepare(OPTIONS)
     assert (prepared.document, site.computed, len(site.resolved)) == (None, 0, 1)
 
@@ -224,9 +224,7 @@ def test_a_server_that_does_not_answer_prepares_nothing(site: Site) -> None:
 @pytest.mark.parametrize(
     "text", ["", "app: /etc", "app: app/tags/r1\nclasses: false", "app: app/tags/r1\nmore: 1"]
 )
-def test_an_input_that_is_refused_is_refused_before_a_release_is_looked_for(
-    site: Site, text: str
-) -> None:
+def test_an_invalid_input_is_refused_before_its_release_is_resolved(site: Site, text: str) -> None:
     (site.root / "input.yaml").write_text(text)
     with pytest.raises(InvalidInputError, match=r"input.yaml"):
         site.preparation().prepare(OPTIONS)
@@ -239,7 +237,7 @@ def test_a_layer_that_the_release_does_not_have_is_refused(site: Site) -> None:
         site.preparation().prepare(OPTIONS)
 
 
-def test_going_back_is_refused_before_the_older_release_is_looked_for(site: Site) -> None:
+def test_an_older_release_is_refused_before_it_is_resolved(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
     with pytest.raises(InvalidInputError, match="r1 is older than app/tags/r2"):
@@ -247,7 +245,7 @@ def test_going_back_is_refused_before_the_older_release_is_looked_for(site: Site
     assert site.resolved == []
 
 
-def test_going_back_can_be_allowed(site: Site) -> None:
+def test_an_older_release_can_be_allowed(site: Site) -> None:
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))
     prepared = site.preparation().prepare(OPTIONS, allow_older=True)
@@ -255,37 +253,39 @@ def test_going_back_can_be_allowed(site: Site) -> None:
 
 
 @pytest.mark.parametrize("app", ["app/tags/r2", "app/tags/r3", "app/trunk", "other/tags/r1"])
-def test_what_does_not_go_back_is_not_refused(site: Site, app: str) -> None:
+def test_a_newer_mutable_or_unrelated_release_is_accepted(site: Site, app: str) -> None:
     for applied in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(applied))
     site.write(app)
     assert site.preparation().prepare(OPTIONS).release.name == app
 
 
-def test_a_rollback_wins_over_the_input_with_the_document_of_that_time(site: Site) -> None:
+def test_a_rollback_takes_precedence_over_the_input_with_the_earlier_document(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2", layers=["ams"]))
-    for _ in range(2):  # it stays in force
+    for _ in range(2):  # the rollback stays in force
         prepared = site.preparation().prepare(OPTIONS)
         assert (prepared.release.name, prepared.loaded.input.app) == ("app/tags/r1", "app/tags/r1")
         assert document_of(prepared.document) == THEN
-        assert prepared.options.document == prepared.document, "so that the ledger stays"
+        assert prepared.options.document == prepared.document, "so that the ledger does not move"
         assert prepared.loaded.name == f"rollback to run {RUN}"
     assert (site.resolved, site.computed) == (["app/tags/r1"] * 2, 0)
     assert site.notes[0].startswith(f"rolled back to app/tags/r1 by bob (run {RUN})")
 
 
-def test_a_rollback_wins_over_the_sites_own_enc(site: Site) -> None:
+def test_a_rollback_takes_precedence_over_the_enc_of_the_site(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     assert document_of(site.preparation(asks_enc=True).prepare(OPTIONS).document) == THEN
 
 
-def test_a_changed_input_lets_the_run_end_a_rollback(site: Site) -> None:
+def test_a_run_with_a_changed_input_ends_a_rollback(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     site.write("app/tags/r3")
     prepared = site.preparation().prepare(OPTIONS)
     assert (prepared.release.name, prepared.options.document) == ("app/tags/r3", None)
     assert (prepared.ends_rollback, site.notes) == (True, [])
-    assert site.ledger.rollback() is not None, "until the record of the run is open"
+    assert site.ledger.rollback() is not None, (
+        "the rollback stays until the record of the run is open"
+    )
 
 
 def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) -> None:
@@ -295,13 +295,13 @@ def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) 
     assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r3", False)
 
 
-def test_a_rollback_is_ended_by_whoever_allows_what_the_input_says(site: Site) -> None:
+def test_a_run_with_allow_older_ends_a_rollback(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     prepared = site.preparation().prepare(OPTIONS, allow_older=True)
     assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
-def test_a_rollback_is_of_the_nodes_own_input_and_not_of_another(site: Site) -> None:
+def test_a_rollback_does_not_affect_another_input(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     other = (site.root / "input.yaml").rename(site.root / "other.yaml")
     prepared = site.preparation().prepare(OPTIONS, source=str(other))
@@ -309,15 +309,15 @@ def test_a_rollback_is_of_the_nodes_own_input_and_not_of_another(site: Site) -> 
     assert site.ledger.rollback() is not None
 
 
-def test_a_release_that_cannot_be_had_is_an_error_of_the_preparation(site: Site) -> None:
+def test_an_unavailable_release_is_an_error_of_the_preparation(site: Site) -> None:
     site.write("gone/tags/r1")
     with pytest.raises(InvalidInputError, match="does not exist"):
         site.preparation().prepare(OPTIONS)
     assert (len(site.resolved), site.computed) == (1, 0)
 
 
-def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
-    """The times of both tags decide, and without them nothing does."""
+def test_a_reinstalled_node_refuses_a_release_older_than_the_one_it_published(site: Site) -> None:
+    """The timestamps of both tags decide; without them the release is accepted."""
     tag_time(site, ReleasePath("app/tags/r1"), 100)
     newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
@@ -331,10 +331,10 @@ def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
     ):
         site.elsewhere = [harmless]
         assert site.preparation().prepare(OPTIONS).release.name == "app/tags/r1"
-        assert site.elsewhere == [], "it was asked"
+        assert site.elsewhere == [], "the bus was asked"
 
 
-def test_nobody_is_asked_where_the_node_knows_or_somebody_decided(site: Site) -> None:
+def test_the_bus_is_not_asked_if_the_ledger_or_an_option_decides(site: Site) -> None:
     tag_time(site, ReleasePath("app/tags/r1"), 100)
     newer = AppliedElsewhere(release=ReleasePath("app/tags/r4"), tagged_at=400)
     site.elsewhere = [newer]
@@ -359,7 +359,7 @@ def tag_time(site: Site, app: ReleasePath, time: int) -> None:
     memory.note_time(pin.tag_object, time)
 
 
-def test_gc_waits_until_the_run_is_on_record_or_there_is_none(site: Site) -> None:
+def test_gc_is_refused_until_the_run_is_on_record_or_its_preparation_failed(site: Site) -> None:
     store = Store(site.root.parent / "store")
     prepared = site.preparation().prepare(OPTIONS)
     other = site.preparation().prepare(OPTIONS)

@@ -1,4 +1,4 @@
-"""Preparing a run of a release that a signed request gave."""
+"""Preparing a run of a release that a signed request assigned."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def assigned(release: str, serial: int, **more: Any) -> Assignment:
     )
 
 
-def test_an_assigned_release_is_what_is_run_and_the_record_says_who_gave_it(site: Site) -> None:
+def test_an_assigned_release_is_prepared_and_the_record_names_its_author(site: Site) -> None:
     site.write("app/assigned")
     site.assigned = assigned("app/tags/r2", 7, classes={"app": {"port": 81}}, layers=("ams",))
     prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
@@ -55,7 +55,7 @@ def test_a_new_assignment_ends_a_rollback_as_a_new_input_does(site: Site) -> Non
     assert (prepared.release.name, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
-def test_an_assignment_goes_back_only_where_it_says_so(site: Site) -> None:
+def test_an_assignment_of_an_older_release_needs_allow_older(site: Site) -> None:
     site.write("app/assigned")
     for app in ("app/tags/r1", "app/tags/r2"):
         site.ledger.note(ReleasePath(app))

@@ -1,4 +1,4 @@
-"""Why a run ended, in words that may leave the node."""
+"""The reasons of results, in texts that may leave the node."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def status(outcome: Outcome | None, **more: object) -> Status:
         (status(Outcome.INTERRUPTED), "interrupted", "the supervisor died"),
     ],
 )
-def test_each_end_has_a_category_and_a_sentence_of_ours(
+def test_each_result_has_a_category_and_a_public_reason(
     case: Status, why: str, sentence: str
 ) -> None:
     assert str(category(case)) == why
@@ -58,7 +58,7 @@ def test_each_end_has_a_category_and_a_sentence_of_ours(
 
 
 @pytest.mark.parametrize("outcome", [None, *Outcome])
-def test_puppets_words_are_not_in_what_is_published(outcome: Outcome | None) -> None:
+def test_the_published_status_has_no_text_of_puppet(outcome: Outcome | None) -> None:
     assert WORDS not in str(published(status(outcome)).to_dict())
 
 
@@ -86,7 +86,7 @@ def test_the_failure_cause_is_published() -> None:
     assert published(failed) == replace(failed, reason=public_reason(failed))
 
 
-def test_every_category_has_words() -> None:
+def test_every_category_occurs() -> None:
     assert {str(one) for one in Category} == {
         str(category(case))
         for case in (

@@ -1,4 +1,4 @@
-"""The record of a run: written whole, read as it is true now, damaged or not."""
+"""The record of a run: atomic writes, and a true status, also from a damaged record."""
 
 import json
 import threading
@@ -27,7 +27,7 @@ def test_a_node_without_runs_has_no_ids_no_history_and_no_newest_run(site: Recor
         site.records.get(None)
 
 
-def test_ids_sort_by_time_newest_first_and_other_names_are_no_runs(site: Recorded) -> None:
+def test_ids_are_sorted_newest_first_and_other_names_are_ignored(site: Recorded) -> None:
     made = []
     for _ in range(3):
         made.append(site.begin().id)
@@ -38,7 +38,7 @@ def test_ids_sort_by_time_newest_first_and_other_names_are_no_runs(site: Recorde
     assert [status.id for status in site.records.history()] == made[::-1]
 
 
-def test_an_id_is_newer_than_every_other_also_when_the_clock_was_set_back(site: Recorded) -> None:
+def test_a_new_id_is_newer_than_all_others_even_if_the_clock_was_set_back(site: Recorded) -> None:
     first = site.begin()
     site.clock.advance(-3600)
     second = site.begin()
@@ -47,7 +47,7 @@ def test_an_id_is_newer_than_every_other_also_when_the_clock_was_set_back(site: 
     assert second.id.time == first.id.time + timedelta(microseconds=1)
 
 
-def test_a_run_that_is_created_is_not_there_until_it_is_opened(site: Recorded) -> None:
+def test_a_created_run_is_not_listed_until_it_is_opened(site: Recorded) -> None:
     run = site.records.create(site.clock)
     assert (site.records.ids(), run.is_open) == ([], False)
     run.open(site.request(run), site.status(run))
@@ -56,13 +56,13 @@ def test_a_run_that_is_created_is_not_there_until_it_is_opened(site: Recorded) -
     assert json.loads(run.request.read_text())["user"] == "alice"
 
 
-def test_ids_that_cannot_be_listed_are_an_error_and_not_an_empty_node(site: Recorded) -> None:
+def test_an_unreadable_directory_of_runs_is_an_error_and_not_empty(site: Recorded) -> None:
     site.records.directory.write_text("a file")
     with pytest.raises(StateError):
         site.records.ids()
 
 
-def test_a_record_that_cannot_be_opened_leaves_nothing(site: Recorded) -> None:
+def test_a_record_that_cannot_be_opened_leaves_no_files(site: Recorded) -> None:
     other = site.records.create(site.clock)
     other.path.write_text("a file of the same name")
     with pytest.raises(StateError):
@@ -71,7 +71,7 @@ def test_a_record_that_cannot_be_opened_leaves_nothing(site: Recorded) -> None:
     assert [path.name for path in site.records.directory.iterdir()] == [other.id]
 
 
-def test_a_reader_sees_the_status_before_or_after_and_never_between(site: Recorded) -> None:
+def test_a_reader_gets_the_status_before_or_after_a_write_and_never_a_part(site: Recorded) -> None:
     run = site.begin()
     seen: set[int] = set()
     over = threading.Event()
@@ -83,7 +83,7 @@ def test_a_reader_sees_the_status_before_or_after_and_never_between(site: Record
             try:
                 status = Status.from_dict(json.loads(run.status.read_text()))
                 assert len(status.reason) % 1000 == 0
-            except BaseException as error:  # noqa: BLE001 - it is what the test is about
+            except BaseException as error:  # noqa: BLE001 - the test reports any error
                 problems.append(error)
                 break
             seen.add(len(status.reason))
@@ -103,10 +103,10 @@ def test_a_reader_sees_the_status_before_or_after_and_never_between(site: Record
         over.set()
         reader.join()
     assert not problems
-    assert len(seen) > 10, "the reader did look meanwhile"
+    assert len(seen) > 10, "the reader did read meanwhile"
 
 
-def test_a_status_that_the_disk_refuses_leaves_no_rubbish(site: Recorded) -> None:
+def test_a_status_that_cannot_be_written_leaves_no_temporary_file(site: Recorded) -> None:
     run = site.begin()
     in_the_way(run.status)
     before = sorted(run.path.iterdir())
@@ -115,7 +115,7 @@ def test_a_status_that_the_disk_refuses_leaves_no_rubbish(site: Recorded) -> Non
     assert sorted(run.path.iterdir()) == before
 
 
-def test_closing_frees_the_reserve_before_it_writes_and_leaves_puppets_own_files(
+def test_closing_a_record_frees_the_reserve_before_the_write_and_keeps_puppets_files(
     site: Recorded,
 ) -> None:
     run = site.begin()
@@ -130,19 +130,19 @@ def test_closing_frees_the_reserve_before_it_writes_and_leaves_puppets_own_files
     in_the_way(other.status)
     with pytest.raises(StateError):
         site.finish(other)
-    assert not other.is_open, "its room is given back whatever comes of the write"
+    assert not other.is_open, "the reserve is freed even if the write fails"
 
 
-def test_a_run_of_a_living_supervisor_is_as_its_record_says(site: Recorded) -> None:
+def test_the_status_of_a_run_with_a_live_supervisor_is_that_of_its_record(site: Recorded) -> None:
     run = site.begin()
     assert site.records.status(run) == site.status(run)
     site.finish(run)
     site.supervisors_die()
-    assert site.records.status(run).outcome is Outcome.CHANGED, "what is closed stays closed"
+    assert site.records.status(run).outcome is Outcome.CHANGED, "a closed record does not change"
 
 
-def test_a_run_is_known_by_its_cause(site: Recorded) -> None:
-    """Records that cannot be read, or have no causes, are passed over."""
+def test_a_run_is_found_by_its_cause(site: Recorded) -> None:
+    """Unreadable records, and records without causes, are skipped."""
     caused = {"causes": [{"sender": "choria=alice/rollout/1", "uuid": "u"}], "count": 1}
     run = site.begin()
     run.write_request(site.request(run, causes=caused))
@@ -162,10 +162,12 @@ def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
     assert (found.state, found.outcome) == (RunState.FINISHED, Outcome.INTERRUPTED)
     assert found.reason == "the supervisor died before the run ended (killed, or a reboot)"
     assert not site.records.orphaned(found)
-    assert json.loads(run.status.read_text())["state"] == "running", "reading writes nothing"
+    assert json.loads(run.status.read_text())["state"] == "running", (
+        "reading does not change the file"
+    )
 
 
-def test_a_puppet_without_its_supervisor_is_told_by_its_pid(site: Recorded) -> None:
+def test_the_reason_names_the_pid_of_a_puppet_without_its_supervisor(site: Recorded) -> None:
     run = site.begin()
     site.processes.living.append(PUPPET)
     assert site.records.status(run).state is RunState.RUNNING
@@ -176,11 +178,11 @@ def test_a_puppet_without_its_supervisor_is_told_by_its_pid(site: Recorded) -> N
     assert site.records.orphaned(found)
 
 
-def test_a_record_closed_between_two_looks_is_not_called_interrupted(
+def test_a_record_that_is_closed_during_the_check_is_not_reported_as_interrupted(
     site: Recorded,
 ) -> None:
     class ClosedMeanwhile(FakeProcesses):
-        """Tells that a supervisor is gone just after that has closed the record."""
+        """Reports the end of a supervisor that has just closed the record."""
 
         def alive(self, process: ProcessId) -> bool:
             if process == SUPERVISOR:
@@ -203,7 +205,7 @@ DAMAGE: dict[str, bytes | None] = {
 }
 
 
-def test_failed_runs_in_a_row_are_read_again_only_after_another_run(site: Recorded) -> None:
+def test_the_failure_streak_is_computed_again_only_after_another_run(site: Recorded) -> None:
     good = site.finish(site.begin())
     assert site.records.streak(site.records.status(good)) == FailureStreak()
     failed = [site.finish(site.begin(), Outcome.FAILED) for _ in range(2)]
@@ -217,7 +219,9 @@ def test_failed_runs_in_a_row_are_read_again_only_after_another_run(site: Record
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_record_reads_interrupted_and_harms_no_other(site: Recorded, name: str) -> None:
+def test_a_damaged_record_reads_interrupted_and_does_not_affect_others(
+    site: Recorded, name: str
+) -> None:
     good = site.finish(site.begin())
     run = site.begin()
     data = DAMAGE[name]
@@ -245,7 +249,7 @@ def test_a_damaged_record_reads_interrupted_and_harms_no_other(site: Recorded, n
         ("unknown", 1),
     ],
 )
-def test_a_field_that_is_not_what_it_is_called_damages_the_record(
+def test_a_record_with_an_invalid_field_reads_interrupted(
     site: Recorded, field: str, value: object
 ) -> None:
     run = site.begin()
@@ -255,14 +259,14 @@ def test_a_field_that_is_not_what_it_is_called_damages_the_record(
 
 
 @pytest.mark.parametrize("supervisor", [None, {}, {"pid": "7"}, {"pid": 7}, {**asdict(PUPPET)}])
-def test_a_record_whose_supervisor_nobody_is_reads_interrupted(
+def test_a_record_without_a_valid_supervisor_reads_interrupted(
     site: Recorded, supervisor: dict[str, object] | None
 ) -> None:
     run = site.begin(supervisor=supervisor)
     assert site.records.status(run).outcome is Outcome.INTERRUPTED
 
 
-def test_an_interrupted_status_keeps_what_was_known_of_the_run(site: Recorded) -> None:
+def test_an_interrupted_status_keeps_the_recorded_fields(site: Recorded) -> None:
     run = site.begin(noop=True)
     site.supervisors_die()
     found = site.records.status(run)
@@ -271,7 +275,7 @@ def test_an_interrupted_status_keeps_what_was_known_of_the_run(site: Recorded) -
     assert found == replace(expected, outcome=Outcome.INTERRUPTED)
 
 
-def test_a_record_with_the_id_of_no_run_reads_interrupted(tmp_path: Path) -> None:
+def test_a_record_with_an_invalid_id_reads_interrupted(tmp_path: Path) -> None:
     site = Recorded(tmp_path)
     run = site.begin()
     text = json.loads(run.status.read_text())

@@ -1,4 +1,4 @@
-"""All records of a node: found, waited for, settled, and removed when they are many or old."""
+"""All records of a node: finding, waiting, settling, and pruning by number and age."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def site(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path)
 
 
-def test_settling_closes_what_dead_supervisors_left_and_nothing_else(site: Recorded) -> None:
+def test_settling_closes_only_records_of_dead_supervisors(site: Recorded) -> None:
     dead, living, good = site.begin(supervisor=asdict(PUPPET)), site.begin(), site.begin()
     site.finish(good, Outcome.FAILED)
     before = (living.status.read_bytes(), good.status.read_bytes())
@@ -39,7 +39,7 @@ def test_settling_repairs_a_damaged_record_that_is_open(site: Recorded) -> None:
 
 
 def days(site: Recorded, count: int) -> list[RunId]:
-    """Make a finished run a day; return their ids, newest first."""
+    """Make one finished run per day, and return the ids, newest first."""
     made = []
     for _ in range(count):
         site.clock.advance(86400)
@@ -60,7 +60,7 @@ def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
     assert [status.id for status in statuses] == ids[left:]
 
 
-def test_pruning_stops_at_a_run_that_cannot_be_noted(site: Recorded) -> None:
+def test_pruning_stops_at_a_run_whose_note_fails(site: Recorded) -> None:
     ids = days(site, 4)
 
     def refuse(status: Status) -> None:
@@ -74,8 +74,10 @@ def test_pruning_stops_at_a_run_that_cannot_be_noted(site: Recorded) -> None:
 
 @pytest.mark.parametrize("jump", [-800, 800, 80_000])
 @pytest.mark.parametrize("wrong_runs", [1, 48])
-def test_a_clock_that_jumped_deletes_nothing(site: Recorded, jump: int, wrong_runs: int) -> None:
-    """Also if it stays wrong for a day of runs, is set, and jumps twice more."""
+def test_pruning_with_a_clock_that_jumped_removes_no_record(
+    site: Recorded, jump: int, wrong_runs: int
+) -> None:
+    """Also if the clock stays wrong for a day of runs, is corrected, and jumps twice more."""
     ids = days(site, 6)
     away = jump * 86400
     for advance in (away, 1800 - away, 2 * away, 1800 - 2 * away, 4 * away):
@@ -87,7 +89,7 @@ def test_a_clock_that_jumped_deletes_nothing(site: Recorded, jump: int, wrong_ru
     assert site.records.ids() == ids
 
 
-def test_days_count_again_when_newer_runs_show_that_they_passed(site: Recorded) -> None:
+def test_pruning_by_age_resumes_when_newer_runs_confirm_the_clock(site: Recorded) -> None:
     days(site, 6)
     site.clock.advance(800 * 86400)
     ids = days(site, 10)
@@ -95,10 +97,10 @@ def test_days_count_again_when_newer_runs_show_that_they_passed(site: Recorded) 
     assert site.records.ids() == ids[:9]
 
 
-def test_pruning_spares_the_run_that_prunes_and_those_that_go_on(site: Recorded) -> None:
-    old, going = days(site, 2), site.begin()
+def test_pruning_keeps_the_run_that_prunes_and_active_runs(site: Recorded) -> None:
+    old, active = days(site, 2), site.begin()
     site.records.prune(runs=0, days=1, keep=old[1], note=lambda _: None)
-    assert site.records.ids() == [going.id, old[1]]
+    assert site.records.ids() == [active.id, old[1]]
 
 
 def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Recorded) -> None:
@@ -110,13 +112,13 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     assert not dead.path.exists()
 
 
-def test_the_newest_run_is_the_one_that_is_meant_without_a_name(site: Recorded) -> None:
+def test_without_a_name_the_newest_run_is_returned(site: Recorded) -> None:
     ids = days(site, 3)
     assert site.records.get(None).id == ids[0]
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id_when_only_one_has_it(site: Recorded) -> None:
-    ids = days(site, 3)  # of the 21st, 22nd and 23rd
+def test_a_run_is_found_by_a_unique_prefix_of_its_id(site: Recorded) -> None:
+    ids = days(site, 3)  # on the 21st, 22nd and 23rd
     assert site.records.get(ids[1]).id == ids[1]
     assert site.records.get("20261122").id == ids[1]
     for name, problem in (
@@ -130,7 +132,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id_when_only_one_has_it(site: Re
             site.records.get(name)
 
 
-def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
+def test_a_release_is_in_use_while_its_puppet_runs(site: Recorded) -> None:
     site.finish(site.begin(release="app/tags/over"))
     site.begin(release="app/tags/going")
     site.begin(release="app/tags/dead", supervisor=None)
@@ -154,7 +156,7 @@ def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
     }
 
 
-def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_things(
+def test_a_damaged_request_of_an_active_run_is_an_error_that_prevents_removals(
     site: Recorded,
 ) -> None:
     run = site.begin(release="app/tags/going")
@@ -171,7 +173,7 @@ def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_thing
 def waiting(
     site: Recorded, run: RunDirectory, *, timeout: float | None, then: Callable[[], object]
 ) -> tuple[Status, list[float]]:
-    """Wait for a run; `then` happens after ten looks. Return its status and the ticks."""
+    """Wait for a run, and call `then` after ten checks. Return its status and the ticks."""
     ticks: list[float] = []
 
     def tick(seconds: float) -> None:
@@ -192,13 +194,13 @@ def test_waiting_ends_when_the_run_does(site: Recorded) -> None:
     assert (len(ticks), ticks[0]) == (10, 0)
 
 
-def test_waiting_for_a_run_that_is_over_takes_no_time(site: Recorded) -> None:
+def test_waiting_for_a_finished_run_returns_immediately(site: Recorded) -> None:
     run = site.finish(site.begin())
     status, ticks = waiting(site, run, timeout=None, then=lambda: None)
     assert (status.outcome, ticks) == (Outcome.CHANGED, [])
 
 
-def test_waiting_ends_at_its_timeout_with_the_run_as_it_stands(site: Recorded) -> None:
+def test_waiting_ends_at_its_timeout_with_the_current_status(site: Recorded) -> None:
     run = site.begin()
     status, ticks = waiting(site, run, timeout=5.0, then=lambda: None)
     assert status.state is RunState.RUNNING
@@ -211,7 +213,7 @@ def test_waiting_ends_when_the_supervisor_dies(site: Recorded) -> None:
     assert (status.outcome, len(ticks)) == (Outcome.INTERRUPTED, 10)
 
 
-def test_waiting_goes_on_while_a_puppet_outlives_its_supervisor(site: Recorded) -> None:
+def test_waiting_continues_while_a_puppet_outlives_its_supervisor(site: Recorded) -> None:
     site.processes.living.append(PUPPET)
     run = site.begin()
     site.supervisors_die()

@@ -1,4 +1,4 @@
-"""How a run's end is judged, when it is stopped, and what its record reads as."""
+"""The verdict on the end of a run, the steps to stop it, and its status from the record."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,7 +65,7 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Puppe
         (None, None, report("changed"), Outcome.FAILED, "exit code of Puppet unknown"),
     ],
 )
-def test_success_needs_two_witnesses(
+def test_a_success_needs_a_matching_exit_code_and_report(
     code: int | None, signal: int | None, found: PuppetReport | None, outcome: Outcome, reason: str
 ) -> None:
     ending = PuppetEnd(code=code, signal=signal, stopped=None, report=found, report_problem="")
@@ -75,7 +75,7 @@ def test_success_needs_two_witnesses(
     assert bool(verdict.reason) or outcome.success
 
 
-def test_what_we_ended_is_what_we_ended_it_for() -> None:
+def test_the_verdict_of_a_stopped_run_is_the_reason_of_the_stop() -> None:
     stopped = RunVerdict(outcome=Outcome.TIMED_OUT, reason="too long")
     ending = PuppetEnd(
         code=0, signal=None, stopped=stopped, report=report("changed"), report_problem=""
@@ -83,7 +83,7 @@ def test_what_we_ended_is_what_we_ended_it_for() -> None:
     assert decide(ending) == stopped
 
 
-def test_a_run_past_its_timeout_gets_term_then_kill_then_is_given_up() -> None:
+def test_a_run_past_its_timeout_gets_sigterm_then_sigkill_and_is_then_abandoned() -> None:
     stopping = StopDecision(started=100, timeout=10, grace=5)
     assert stopping.step(109, 0) is StopStep.NOTHING
     assert stopping.step(110, 0) is StopStep.TERM
@@ -113,14 +113,14 @@ def test_run_ids_sort_by_time_even_when_the_clock_is_set_back() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("1.5", 1.5), ("30m", 1800), ("1h30m", 5400), ("2d", 172800)]
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text, what="timeout") == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "-5", "0", "nan", "inf", "1e3", "5x", "5 m", "1h30", "99999w"]
 )
-def test_bad_durations(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="timeout"):
         parse_duration(text, what="timeout")
 
@@ -136,7 +136,7 @@ def test_bad_durations(text: str) -> None:
         (90000, "1d 1h"),
     ],
 )
-def test_durations_for_people(seconds: float, text: str) -> None:
+def test_durations_are_shown_with_units(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text
 
 
@@ -168,7 +168,7 @@ LIVE = {"pid": 7, "boot_id": "b", "started": 3}
     "supervisor",
     [{**LIVE, "pid": 8}, {**LIVE, "boot_id": "before the reboot"}, {**LIVE, "started": 4}, None],
 )
-def test_a_record_left_by_a_dead_supervisor_reads_interrupted(
+def test_a_record_of_a_dead_supervisor_reads_interrupted(
     tmp_path: Path, supervisor: dict[str, object] | None
 ) -> None:
     processes = FakeProcesses(living=[ProcessId(pid=7, boot_id="b", started=3)])
@@ -178,13 +178,13 @@ def test_a_record_left_by_a_dead_supervisor_reads_interrupted(
     assert "died" in found.reason
 
 
-def test_a_record_of_a_living_supervisor_reads_running(tmp_path: Path) -> None:
+def test_a_record_of_a_live_supervisor_reads_running(tmp_path: Path) -> None:
     processes = FakeProcesses(living=[ProcessId(pid=7, boot_id="b", started=3)])
     records, run = make_run(tmp_path, processes, status(supervisor=LIVE))
     assert records.status(run).state is RunState.RUNNING
 
 
-def test_a_record_cut_at_any_length_is_never_a_success(tmp_path: Path) -> None:
+def test_a_truncated_record_is_never_a_success(tmp_path: Path) -> None:
     closed = status(state=RunState.FINISHED, outcome=Outcome.CHANGED, resources=Resources(total=2))
     records, run = make_run(tmp_path, FakeProcesses(), closed)
     whole = run.status.read_bytes()
@@ -215,7 +215,7 @@ def test_a_record_that_contradicts_itself_is_damaged(change: dict[str, object]) 
         Status.from_dict({**status().to_dict(), **change})
 
 
-def test_a_record_survives_a_round_trip() -> None:
+def test_a_written_record_reads_back_as_equal() -> None:
     found = status(state=RunState.FINISHED, outcome=Outcome.FAILED, resources=Resources(failed=1))
     assert Status.from_dict(found.to_dict()) == found
 
@@ -224,7 +224,7 @@ def test_a_record_survives_a_round_trip() -> None:
     ("name", "index"),
     [(None, 0), ("-1", 1), ("-2", 2), ("aaa1", 2), ("20261120", 2), ("20261122T", 0)],
 )
-def test_a_run_is_meant_by_beginning_end_or_place(
+def test_a_run_is_named_by_prefix_suffix_or_position(
     tmp_path: Path, name: str | None, index: int
 ) -> None:
     ids = [
@@ -241,7 +241,7 @@ def test_a_run_is_meant_by_beginning_end_or_place(
             records.get(wrong)
 
 
-def test_pruning_by_count_and_age_spares_what_is_open(tmp_path: Path) -> None:
+def test_pruning_by_count_and_age_keeps_open_records(tmp_path: Path) -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     live = ProcessId(pid=7, boot_id="b", started=3)
     records = Records(tmp_path, FakeProcesses(living=[live]))

@@ -1,4 +1,4 @@
-"""What led to a run and what it asked, as it may leave the node."""
+"""The causes and queries of a run, in the form that may leave the node."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def query(text: str, count: int) -> RecordedQuery:
     )
 
 
-def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
+def test_the_context_has_names_and_numbers_and_no_values(run: RunDirectory) -> None:
     causes = {"causes": [CAUSE], "count": 3}
     request = {"schema": 1, "causes": causes, "node_document": {"x": "canary"}}
     run.request.write_text(json.dumps(request))
@@ -45,21 +45,25 @@ def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
     resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
     collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
     run.collected.write_text(json.dumps({"schema": 1, "collectors": [collected]}))
-    told: dict[str, Any] = run_context(run)
-    assert told["causes"] == [
+    context: dict[str, Any] = run_context(run)
+    assert context["causes"] == [
         {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
     ]
-    assert told["cause_count"] == 3
-    (asked,) = told["queries"]
-    assert (asked["text"], asked["count"], len(asked["names"])) == ("role=web", 30, MAX_NAMES)
-    assert told["collected"] == [
+    assert context["cause_count"] == 3
+    (asked_query,) = context["queries"]
+    assert (asked_query["text"], asked_query["count"], len(asked_query["names"])) == (
+        "role=web",
+        30,
+        MAX_NAMES,
+    )
+    assert context["collected"] == [
         {"text": "Host <<| |>>", "count": 2, "names": ["db01"], "age": 2.0, "reason": ""}
     ]
-    assert "canary" not in json.dumps(told)
+    assert "canary" not in json.dumps(context)
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "shown"),
     [
         ("/etc/puppet/input.yaml", "/etc/puppet/input.yaml"),
         ("-", "-"),
@@ -67,31 +71,31 @@ def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
         ("https://[canary", "https"),
     ],
 )
-def test_where_the_input_is_from_is_told_without_what_may_be_secret(
-    run: RunDirectory, place: str, told: str
+def test_the_origin_of_the_input_is_shown_without_secret_parts(
+    run: RunDirectory, place: str, shown: str
 ) -> None:
     given = {"by": "choria=alice", "values": "canary"}
     request = {"schema": 1, "input": place, "input_sha256": "ab" * 32, "assignment": given}
     run.request.write_text(json.dumps(request))
     assert run_context(run)["origin"] == {
-        "input": told,
+        "input": shown,
         "input_sha256": "ab" * 32,
         "by": "choria=alice",
     }
 
 
-def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
+def test_the_context_of_a_run_without_queries_and_causes_is_empty(run: RunDirectory) -> None:
     origin = {"input": "", "input_sha256": "", "by": ""}
     lists = {"causes": [], "cause_count": 0, "queries": [], "collected": []}
     assert run_context(run) == {"origin": origin, **lists}
 
 
-def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:
+def test_the_list_of_causes_is_bounded_but_counted(run: RunDirectory) -> None:
     causes = {"causes": [CAUSE] * 5000, "count": 5000}
     run.request.write_text(json.dumps({"schema": 1, "causes": causes}))
-    told: dict[str, Any] = run_context(run)
-    assert told["cause_count"] == 5000
-    assert 0 < len(compact(told["causes"])) <= MAX_LIST
+    context: dict[str, Any] = run_context(run)
+    assert context["cause_count"] == 5000
+    assert 0 < len(compact(context["causes"])) <= MAX_LIST
 
 
 def test_a_damaged_record_is_an_error(run: RunDirectory) -> None:

@@ -1,4 +1,4 @@
-"""The log of a run: whole readable lines, cut by a flood or a full disk, never an error."""
+"""The log of a run: complete printable lines, truncated by a limit or a full disk."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from localpuppet.node.puppet.command import with_names
 from localpuppet.node.runs.run_log import MAX_LOG, RunLog
 
 
-def test_a_log_has_whole_lines_with_escapes_spelt_out(tmp_path: Path) -> None:
+def test_a_log_has_complete_lines_with_visible_escapes(tmp_path: Path) -> None:
     lines: list[str] = []
     log = RunLog(tmp_path / "log")
     for piece in (b"one\ntw", b"o\n\x1b[31mred\n", "é\n".encode()[:1], "é\n".encode()[1:]):
@@ -22,7 +22,7 @@ def test_a_log_has_whole_lines_with_escapes_spelt_out(tmp_path: Path) -> None:
     assert (log.first_error, log.cut, log.full) == ("no class", "", False)
 
 
-def test_a_long_error_keeps_its_place_and_files_have_their_names(tmp_path: Path) -> None:
+def test_a_long_error_keeps_its_place_and_files_have_their_release_names(tmp_path: Path) -> None:
     named = partial(with_names, directories={"/var/objects/1": "dist/", "/var/releases/2": ""})
     log = RunLog(tmp_path / "log", named)
     lines: list[str] = []
@@ -36,7 +36,7 @@ def test_a_long_error_keeps_its_place_and_files_have_their_names(tmp_path: Path)
     assert short.endswith("(file: a/b.pp, line: 3)")
 
 
-def test_a_log_is_cut_where_it_becomes_too_long_and_the_lines_go_on(tmp_path: Path) -> None:
+def test_a_log_is_truncated_at_its_limit_but_all_lines_are_shown(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log")
     seen: list[int] = []
     line = b"x" * (1024 * 1024 - 1) + b"\n"
@@ -49,7 +49,7 @@ def test_a_log_is_cut_where_it_becomes_too_long_and_the_lines_go_on(tmp_path: Pa
     log.close()
 
 
-def test_a_log_on_a_full_disk_is_cut_and_says_so() -> None:
+def test_a_log_on_a_full_disk_is_truncated_with_a_reason() -> None:
     log = RunLog(Path("/dev/full"))
     seen: list[str] = []
     log.take(b"one\ntwo\n", seen.append)

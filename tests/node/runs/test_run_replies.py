@@ -1,4 +1,4 @@
-"""What a run did and said, as it may leave the node."""
+"""The report and the log of a run, in the form that may leave the node."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from localpuppet.node.runs.run_replies import (
     report_reply,
 )
 
-# Bytes of names and counts beside lines and events.
+# Bytes of names and counts in addition to lines and events.
 BESIDE = 32 * 1024
 RUN = "20261120T140000.000000Z-abcd"
 
@@ -48,11 +48,11 @@ def report(run: RunDirectory, *resources: dict[str, Any]) -> dict[str, Any]:
     run.report.write_text(
         json.dumps({"resource_statuses": {one["resource"]: one for one in resources}})
     )
-    told: dict[str, Any] = report_reply(run, status(run))
-    return told
+    reply: dict[str, Any] = report_reply(run, status(run))
+    return reply
 
 
-def test_a_log_is_told_without_diffs(run: RunDirectory) -> None:
+def test_the_reply_with_a_log_has_no_diffs(run: RunDirectory) -> None:
     source = "Notice: /Stage[main]/Main/File[/x]/content: "
     run.log.write_text(f"Notice: a\n{source}\n--- /x\n+secret\n{source}changed\nλ\n")
     assert log_reply(run, status(run)) == {
@@ -64,66 +64,66 @@ def test_a_log_is_told_without_diffs(run: RunDirectory) -> None:
     }
 
 
-def test_a_log_that_is_not_there_yet(run: RunDirectory) -> None:
+def test_the_reply_without_a_log_has_no_lines(run: RunDirectory) -> None:
     assert log_reply(run, status(run))["lines"] == []
 
 
 @pytest.mark.parametrize("line", ['"' * 100, "λ" * 100, "\x01" * 50, "x"])
-def test_of_a_long_log_the_end_is_told_and_fits_into_a_reply(run: RunDirectory, line: str) -> None:
-    """Whatever the lines are: as JSON a character may take six bytes."""
+def test_the_end_of_a_long_log_fits_into_a_reply(run: RunDirectory, line: str) -> None:
+    """For any lines, although a character may need six bytes in JSON."""
     count = 2 * MAX_TOLD // len(line)
     run.log.write_text("\n".join(f"{number} {line}" for number in range(count)) + "\n")
-    told: Any = log_reply(run, status(run))
-    assert told["lines"][-1] == f"{count - 1} {line}"
-    assert told["before"] + len(told["lines"]) == count
-    fits(told)
+    reply: Any = log_reply(run, status(run))
+    assert reply["lines"][-1] == f"{count - 1} {line}"
+    assert reply["before"] + len(reply["lines"]) == count
+    fits(reply)
 
 
-def test_a_line_without_end_is_cut(run: RunDirectory) -> None:
+def test_a_very_long_line_is_truncated(run: RunDirectory) -> None:
     run.log.write_text("x" * 10 * MAX_TOLD)
-    told: Any = log_reply(run, status(run))
-    assert [len(line) for line in told["lines"]] == [MAX_LINE + 1]
+    reply: Any = log_reply(run, status(run))
+    assert [len(line) for line in reply["lines"]] == [MAX_LINE + 1]
 
 
-def test_a_report_is_told_by_what_became_of_resources(run: RunDirectory) -> None:
-    told = report(
+def test_the_reply_with_a_report_lists_resources_by_result(run: RunDirectory) -> None:
+    reply = report(
         run,
         resource("File[/a]", "created", changed=True),
         resource("Exec[b]", "failed\n--- /x\n+secret", failed=True),
         resource("File[/c]", skipped=True),
         resource("File[/d]"),
     )
-    assert [one["resource"] for one in told["failed"]] == ["Exec[b]"]
-    assert told["failed"][0]["events"][0]["message"] == "failed"
-    assert [one["resource"] for one in told["changed"]] == ["File[/a]"]
-    assert (told["changed"][0]["file"], told["changed"][0]["line"]) == ("/x/init.pp", 3)
-    assert [one["resource"] for one in told["skipped"]] == ["File[/c]"]
-    assert (told["report"], told["left_out"]) == (True, 0)
-    assert "canary" not in json.dumps(told), "the reason that stays on the node"
+    assert [one["resource"] for one in reply["failed"]] == ["Exec[b]"]
+    assert reply["failed"][0]["events"][0]["message"] == "failed"
+    assert [one["resource"] for one in reply["changed"]] == ["File[/a]"]
+    assert (reply["changed"][0]["file"], reply["changed"][0]["line"]) == ("/x/init.pp", 3)
+    assert [one["resource"] for one in reply["skipped"]] == ["File[/c]"]
+    assert (reply["report"], reply["left_out"]) == (True, 0)
+    assert "canary" not in json.dumps(reply), "the reason stays on the node"
 
 
-def test_of_a_large_report_what_failed_comes_first(run: RunDirectory) -> None:
+def test_failed_resources_of_a_large_report_are_kept(run: RunDirectory) -> None:
     many = [resource(f"File[/{n}]", "x" * 500, changed=True) for n in range(2000)]
-    told = report(run, *many, resource("Exec[b]", "failed", failed=True))
-    assert [one["resource"] for one in told["failed"]] == ["Exec[b]"]
-    assert told["left_out"] == 2000 - len(told["changed"]) > 0
-    fits(told)
+    reply = report(run, *many, resource("Exec[b]", "failed", failed=True))
+    assert [one["resource"] for one in reply["failed"]] == ["Exec[b]"]
+    assert reply["left_out"] == 2000 - len(reply["changed"]) > 0
+    fits(reply)
 
 
-def test_no_report_and_a_damaged_one(run: RunDirectory) -> None:
-    told = report_reply(run, status(run))
-    assert (told["report"], told["failed"]) == (False, [])
+def test_a_missing_report_is_a_reply_and_a_damaged_one_an_error(run: RunDirectory) -> None:
+    reply = report_reply(run, status(run))
+    assert (reply["report"], reply["failed"]) == (False, [])
     run.report.write_text('{"resource_statuses": {"a": []}}')
     with pytest.raises(StateError, match="not a Puppet report"):
         report_reply(run, status(run))
 
 
-def fits(told: Any) -> None:
-    """Check the size as JSON; tests/fleet/requests/test_reply.py replies with as much."""
-    assert len(json.dumps(told, ensure_ascii=False).encode()) <= MAX_TOLD + BESIDE
+def fits(reply: Any) -> None:
+    """Assert the size as JSON; tests/fleet/requests/test_reply.py sends a reply of this size."""
+    assert len(json.dumps(reply, ensure_ascii=False).encode()) <= MAX_TOLD + BESIDE
 
 
-def test_a_report_that_would_fill_the_agents_memory_is_not_read(run: RunDirectory) -> None:
+def test_a_report_above_the_limit_is_not_read(run: RunDirectory) -> None:
     report(run, resource("File[/a]", status="changed", changed=True))
     run.report.write_bytes(run.report.read_bytes().ljust(MAX_REPORT))
     assert report_reply(run, status(run))["report"] is True

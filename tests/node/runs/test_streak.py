@@ -1,4 +1,4 @@
-"""Since when runs fail, and how many failed in a row."""
+"""The failure streak: the number of failed runs in a row, and its start."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ def ended(outcome: Outcome | None, minute: int) -> Status:
     return replace(status(outcome), finished_at=f"2026-11-20T14:{minute:02}:00Z")
 
 
-def test_failed_runs_count_since_the_last_success() -> None:
+def test_failed_runs_are_counted_since_the_last_success() -> None:
     history = [
         ended(None, 9),
         ended(Outcome.FAILED, 8),
@@ -23,6 +23,6 @@ def test_failed_runs_count_since_the_last_success() -> None:
     assert failure_streak(history[4:]) == FailureStreak()
 
 
-def test_the_number_of_runs_that_are_read_is_limited() -> None:
+def test_the_number_of_read_runs_is_limited() -> None:
     endless = iter(lambda: ended(Outcome.FAILED, 1), None)
     assert failure_streak(endless).runs == MAX_STREAK

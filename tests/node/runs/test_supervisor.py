@@ -1,4 +1,4 @@
-"""The order of a run's steps, what is refused before Puppet starts, and what a run leaves."""
+"""The order of a run's steps, refusals before Puppet starts, and the files of a run."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def hold(site: Site) -> None:
 
 
 def busy(site: Site) -> Flock:
-    """Take the node's lock, as another run that lives."""
+    """Take the lock of the node, as another active run does."""
     other = ProcessId(pid=99, boot_id="b", started=9)
     site.processes.living.append(other)
     site.state.mkdir(mode=0o700, exist_ok=True)
@@ -67,7 +67,7 @@ def test_the_record_is_open_and_the_node_locked_before_puppet_starts(site: Site)
         assert Flock.take(site.state / "lock") is None
         assert said(site.state / "lock")["run"] == run.id
         assert site.run_lock.exists()
-        assert site.observer.commands, "the command is shown before it is started"
+        assert site.observer.commands, "the command is shown before it starts"
         assert not site.applied()
         assert not site.node.metrics.exists()
         looked.append(True)
@@ -81,7 +81,7 @@ def test_the_record_is_open_and_the_node_locked_before_puppet_starts(site: Site)
     assert site.free
 
 
-def test_while_puppet_runs_the_record_and_both_locks_name_it(site: Site) -> None:
+def test_the_record_and_both_locks_name_a_running_puppet(site: Site) -> None:
     seen: list[tuple[object, ...]] = []
 
     class Watched(FakeChild):
@@ -98,7 +98,7 @@ def test_while_puppet_runs_the_record_and_both_locks_name_it(site: Site) -> None
     assert seen == [("running", pid, pid, pid)]
 
 
-def test_puppet_gets_the_lock_its_run_and_its_node_document(site: Site) -> None:
+def test_puppet_gets_the_lock_the_run_id_and_the_node_document(site: Site) -> None:
     site.supervisor().apply(site.prepared())
     (started,) = site.processes.started
     run = site.run_directory()
@@ -118,7 +118,7 @@ def test_puppet_gets_the_lock_its_run_and_its_node_document(site: Site) -> None:
     assert (site.state / "environments/production").is_dir()
 
 
-def test_another_run_keeps_this_one_out_even_where_the_node_is_on_hold(site: Site) -> None:
+def test_another_run_prevents_a_run_even_if_the_node_is_on_hold(site: Site) -> None:
     hold(site)
     lock = busy(site)
     with pytest.raises(BusyError, match="run 20261120T140312"):
@@ -127,24 +127,24 @@ def test_another_run_keeps_this_one_out_even_where_the_node_is_on_hold(site: Sit
     assert (runs(site), site.processes.started) == ([], [])
 
 
-def test_a_hold_is_honoured_before_puppets_own_lock_is_touched(site: Site) -> None:
+def test_a_hold_prevents_a_run_before_puppets_run_lock_is_touched(site: Site) -> None:
     hold(site)
     an_agent_runs(site)
     with pytest.raises(OnHoldError, match="why"):
         site.supervisor().apply(site.prepared())
-    assert site.run_lock.read_text() == "4242", "what is not ours is left alone"
+    assert site.run_lock.read_text() == "4242", "the lock of another process is kept"
     site.run_lock.unlink()
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
 
 
-def test_a_hold_lets_the_run_of_its_own_rollout_through(site: Site) -> None:
+def test_a_run_with_the_owner_of_the_hold_is_permitted(site: Site) -> None:
     hold(site)
     with pytest.raises(OnHoldError):
         site.supervisor().apply(site.prepared(through="bob"))
     assert site.supervisor().apply(site.prepared(through="alice")).state is RunState.FINISHED
 
 
-def test_a_hold_that_is_over_is_no_hold_and_lets_puppets_agent_go_on(site: Site) -> None:
+def test_an_expired_hold_does_not_prevent_runs_and_enables_the_puppet_agent(site: Site) -> None:
     now = site.clock.now()
     until = show_time(now.replace(minute=30))
     owned = Hold(owner="alice", reason="why", since=show_time(now), until=until)
@@ -155,7 +155,7 @@ def test_a_hold_that_is_over_is_no_hold_and_lets_puppets_agent_go_on(site: Site)
     assert not site.installation.disable_file.exists()
 
 
-def test_a_run_of_puppets_agent_keeps_ours_out_before_the_disk_is_looked_at(site: Site) -> None:
+def test_a_run_of_the_puppet_agent_prevents_a_run_before_the_disk_is_checked(site: Site) -> None:
     an_agent_runs(site)
     site.change(min_free=2**62)
     with pytest.raises(BusyError, match="pid 4242"):
@@ -165,14 +165,14 @@ def test_a_run_of_puppets_agent_keeps_ours_out_before_the_disk_is_looked_at(site
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
 
 
-def test_a_disk_without_room_keeps_puppet_from_starting(site: Site) -> None:
+def test_puppet_is_not_started_without_free_space(site: Site) -> None:
     site.change(min_free=2**62)
     with pytest.raises(StateError, match="Puppet was not started"):
         site.supervisor().apply(site.prepared())
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
 
 
-def test_a_document_that_does_not_fit_is_refused_and_leaves_no_record(site: Site) -> None:
+def test_a_document_that_does_not_fit_the_release_is_refused_without_a_record(site: Site) -> None:
     def refuse(*_asked: object) -> None:
         raise InvalidInputError("there is no class 'app'", where="classes.app")
 
@@ -180,20 +180,20 @@ def test_a_document_that_does_not_fit_is_refused_and_leaves_no_record(site: Site
     with pytest.raises(InvalidInputError, match=r"input.yaml: classes.app: there is no class"):
         site.supervisor().apply(site.prepared())
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
-    assert not (site.root / "node.yaml").exists(), "the ENC never says what was refused"
+    assert not (site.root / "node.yaml").exists(), "the ENC never prints a refused document"
 
 
-def test_the_document_is_held_against_its_release_with_puppets_options(site: Site) -> None:
+def test_the_document_is_checked_with_its_release_and_the_options_for_puppet(site: Site) -> None:
     prepared = site.prepared(extra=("--show_diff",))
     site.supervisor().apply(prepared)
     release: Release = prepared.release
     assert site.fits_asked == [(DOCUMENT, release, ("--show_diff",))]
 
 
-def test_a_disk_that_takes_no_record_keeps_puppet_from_starting(site: Site) -> None:
+def test_puppet_is_not_started_if_the_record_cannot_be_written(site: Site) -> None:
     def in_the_way(*_asked: object) -> None:
         (site.state / "runs").rmdir()
-        (site.state / "runs").write_text("a file where the records are to be")
+        (site.state / "runs").write_text("a file in place of the directory of records")
 
     site.change(fits=in_the_way)
     with pytest.raises(StateError):
@@ -201,7 +201,7 @@ def test_a_disk_that_takes_no_record_keeps_puppet_from_starting(site: Site) -> N
     assert (site.processes.started, site.free) == ([], True)
 
 
-def test_a_detached_run_names_the_process_that_goes_on_before_puppet_starts(site: Site) -> None:
+def test_the_record_of_a_detached_run_names_the_daemon_before_puppet_starts(site: Site) -> None:
     daemon = ProcessId(pid=77, boot_id="b", started=7)
     steps: list[str] = []
 
@@ -229,7 +229,7 @@ def test_a_detached_run_names_the_process_that_goes_on_before_puppet_starts(site
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
+def test_a_run_that_starts_ends_a_rollback_but_a_refused_one_does_not(
     site: Site, refused: bool
 ) -> None:
     ledger = Ledger(site.state)
@@ -252,7 +252,7 @@ def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
     assert (ledger.rollback() is not None) == refused
 
 
-def test_the_ledger_moves_when_puppet_starts_and_not_when_it_succeeds(site: Site) -> None:
+def test_the_ledger_moves_when_puppet_starts_even_if_the_run_fails(site: Site) -> None:
     site.life = lambda site, run, _started: site.ends(run, 4, status="failed", failed=1)
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.FAILED
     assert site.applied() == [APP]
@@ -268,7 +268,7 @@ def test_the_ledger_moves_when_puppet_starts_and_not_when_it_succeeds(site: Site
         {"document": DOCUMENT},
     ],
 )
-def test_what_is_no_step_forward_does_not_move_the_ledger(
+def test_a_noop_partial_or_rolled_back_run_does_not_move_the_ledger(
     site: Site, options: dict[str, Any]
 ) -> None:
     site.supervisor().apply(site.prepared(app="app/tags/r2"))
@@ -276,7 +276,7 @@ def test_what_is_no_step_forward_does_not_move_the_ledger(
     assert site.applied() == ["app/tags/r2"]
 
 
-def test_metrics_tell_of_the_run_and_remember_the_last_success(site: Site) -> None:
+def test_metrics_show_the_run_and_keep_the_last_success(site: Site) -> None:
     site.supervisor().apply(site.prepared())
     succeeded = site.clock.now().timestamp()
     assert metric(site.node.metrics.read_text(), "localpuppet_last_run_success") == 1
@@ -290,14 +290,14 @@ def test_metrics_tell_of_the_run_and_remember_the_last_success(site: Site) -> No
     assert metric(text, 'localpuppet_last_run_resources{state="failed"}') == 1
 
 
-def test_metrics_that_are_refused_change_nothing_of_the_run(site: Site) -> None:
+def test_a_failure_to_write_metrics_does_not_affect_the_run(site: Site) -> None:
     site.change(metrics=site.root / "nowhere" / "metrics.prom")
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
     assert site.recorded()["outcome"] == "changed"
     assert ["cannot write the metrics" in note for note in site.observer.notes] == [True]
 
 
-def test_old_records_are_removed_after_the_end_and_never_the_new_one(site: Site) -> None:
+def test_old_records_are_removed_after_the_end_of_the_run(site: Site) -> None:
     site.change(keep_runs=1)
     kept: list[list[str]] = []
 
@@ -311,11 +311,11 @@ def test_old_records_are_removed_after_the_end_and_never_the_new_one(site: Site)
         site.clock.advance(60)
         done.append(site.supervisor().apply(site.prepared()))
     ids: list[str] = [status.id for status in done]
-    assert kept == [ids[:1], ids[:2], ids[1:]], "not before the new run has its end"
+    assert kept == [ids[:1], ids[:2], ids[1:]], "pruning waits for the end of the new run"
     assert runs(site) == ids[2:]
 
 
-def test_what_a_dead_supervisor_left_open_is_closed_by_the_next_run(site: Site) -> None:
+def test_the_next_run_closes_the_record_of_a_dead_supervisor(site: Site) -> None:
     class KilledError(Exception):
         pass
 
@@ -331,7 +331,7 @@ def test_what_a_dead_supervisor_left_open_is_closed_by_the_next_run(site: Site) 
     assert (said(left.status)["outcome"], left.is_open) == ("interrupted", False)
 
 
-def test_records_that_cannot_be_tidied_up_change_nothing_of_the_run(site: Site) -> None:
+def test_a_failure_to_prune_does_not_affect_the_run(site: Site) -> None:
     stuck = site.state / "runs/20251120T140312.482913Z-7f3a"
     (stuck / "status.json/in the way").mkdir(parents=True)
     (stuck / ".reserve").touch()

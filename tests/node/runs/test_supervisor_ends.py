@@ -1,4 +1,4 @@
-"""Every way in which a supervised run ends: what the record says, and who has the node then."""
+"""All ends of a supervised run: the record, and the locks of the node afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def lives(child: FakeChild) -> Life:
 
 
 def silent(code: int, *output: bytes) -> Life:
-    """Return a Puppet that leaves no report."""
+    """Return a Puppet that writes no report."""
     return lives(FakeChild(output, ended=ProcessEnd(code=code, signal=None)))
 
 
@@ -50,7 +50,7 @@ ENDS = {
         "Puppet applied nothing: Could not find class web",
     ),
     "no report": (silent(0), Outcome.FAILED, "Puppet exited 0 but wrote no report for this run"),
-    "another's report": (
+    "report of another run": (
         exits(2, "changed", age=2 * 86400.0),
         Outcome.FAILED,
         "the report belongs to another run (2026-11-18T14:00:00.000000Z)",
@@ -60,7 +60,7 @@ ENDS = {
         Outcome.FAILED,
         "Puppet exited 0 but its report says failed",
     ),
-    "killed by somebody": (
+    "killed from outside": (
         lives(FakeChild(ended=ProcessEnd(code=None, signal=KILL))),
         Outcome.FAILED,
         "signal 9 killed Puppet",
@@ -69,7 +69,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_the_record_says_how_a_run_ended_and_the_node_is_free(site: Site, name: str) -> None:
+def test_the_record_has_the_result_and_the_node_is_unlocked(site: Site, name: str) -> None:
     site.life, outcome, reason = ENDS[name]
     status = site.supervisor().apply(site.prepared())
     assert (status.state, status.outcome, status.reason) == (RunState.FINISHED, outcome, reason)
@@ -79,31 +79,31 @@ def test_the_record_says_how_a_run_ended_and_the_node_is_free(site: Site, name: 
     assert all(child.released for child in site.processes.children)
 
 
-def test_a_broken_run_leaves_nothing_of_what_it_had_started(site: Site) -> None:
+def test_all_processes_of_a_killed_puppet_are_ended(site: Site) -> None:
     child = FakeChild(ended=ProcessEnd(code=None, signal=KILL))
     site.life = lives(child)
     site.supervisor().apply(site.prepared())
     assert child.signals == [KILL]
     site.life = exits(2, "changed")
     site.supervisor().apply(site.prepared())
-    assert site.processes.children[-1].signals == [], "what a good run left behind goes on"
+    assert site.processes.children[-1].signals == [], "processes of a good run keep running"
 
 
-def test_a_run_past_its_timeout_is_asked_to_end_and_said_to_have_timed_out(site: Site) -> None:
+def test_a_run_past_its_timeout_gets_sigterm_and_the_result_timed_out(site: Site) -> None:
     child = FakeChild(lasts=None)
     site.life = lives(child)
     begun = site.clock.monotonic()
     status = site.supervisor().apply(site.prepared(timeout=10.0))
     assert (status.outcome, status.signal) == (Outcome.TIMED_OUT, TERM)
     assert status.reason == "ran longer than its timeout of 10s"
-    assert child.signals == [TERM, KILL], "and then whatever it had started"
+    assert child.signals == [TERM, KILL], "SIGKILL is for its remaining processes"
     assert status.seconds is not None
     assert 10 <= status.seconds <= 11
     assert status.seconds == pytest.approx(site.clock.monotonic() - begun, abs=0.01)
     assert site.free
 
 
-def test_the_timeout_counts_from_before_the_sites_enc_was_asked(site: Site) -> None:
+def test_the_timeout_includes_the_enc_of_the_site(site: Site) -> None:
     site.change(enc_command=ENC)
     answers = FakeChild([b"classes: {}\n"], lasts=8.0)
     site.processes.programs["/usr/bin/enc"] = lambda _started: answers
@@ -112,7 +112,7 @@ def test_the_timeout_counts_from_before_the_sites_enc_was_asked(site: Site) -> N
     assert status.outcome is Outcome.TIMED_OUT
 
 
-def test_a_puppet_that_does_not_listen_is_killed_after_the_grace(site: Site) -> None:
+def test_a_puppet_that_ignores_sigterm_is_killed_after_the_grace(site: Site) -> None:
     child = FakeChild(lasts=None, dies_of=[KILL])
     site.life = lives(child)
     begun = site.clock.monotonic()
@@ -123,7 +123,7 @@ def test_a_puppet_that_does_not_listen_is_killed_after_the_grace(site: Site) -> 
     assert site.free
 
 
-def test_a_success_that_comes_after_we_asked_it_to_end_is_no_success(site: Site) -> None:
+def test_a_success_after_the_timeout_counts_as_timed_out(site: Site) -> None:
     def life(site: Site, run: RunDirectory, _started: Started) -> FakeChild:
         site.ends(run, 2, status="changed")
         return FakeChild(ended=ProcessEnd(code=2, signal=None), lasts=12.0, dies_of=[KILL])
@@ -134,7 +134,7 @@ def test_a_success_that_comes_after_we_asked_it_to_end_is_no_success(site: Site)
 
 
 class Cancelling(FakeChild):
-    """Goes on for ever; we are asked to stop when it has been waited for once."""
+    """Runs endlessly; this process gets a request to stop after the first wait."""
 
     def __init__(self, site: Site, times: int, dies_of: tuple[int, ...]) -> None:
         super().__init__(lasts=None, dies_of=dies_of)
@@ -146,7 +146,7 @@ class Cancelling(FakeChild):
         return super().wait(seconds)
 
 
-def test_a_run_that_we_are_asked_to_stop_is_cancelled(site: Site) -> None:
+def test_a_request_to_stop_cancels_the_run(site: Site) -> None:
     site.life = lambda site, _run, _started: Cancelling(site, 1, (TERM, KILL))
     status = site.supervisor().apply(site.prepared())
     assert (status.outcome, status.reason) == (Outcome.CANCELLED, "cancelled by a signal")
@@ -161,7 +161,7 @@ def test_a_second_request_to_stop_does_not_wait_for_the_grace(site: Site) -> Non
     assert site.clock.monotonic() - begun < 30
 
 
-def test_a_puppet_that_survives_kill_keeps_the_node_until_it_is_gone(site: Site) -> None:
+def test_a_puppet_that_survives_sigkill_keeps_the_node_locked_until_it_ends(site: Site) -> None:
     child = FakeChild(lasts=None, dies_of=[])
     site.life = lives(child)
     supervisor = site.supervisor()
@@ -176,7 +176,7 @@ def test_a_puppet_that_survives_kill_keeps_the_node_until_it_is_gone(site: Site)
     assert supervisor.apply(site.prepared(timeout=10.0)).puppet_started, "Puppet's lock is stale"
 
 
-def test_an_enc_that_fails_is_on_record_and_puppet_is_not_started(site: Site) -> None:
+def test_a_failed_enc_is_recorded_and_puppet_is_not_started(site: Site) -> None:
     site.change(enc_command=ENC)
     site.processes.programs["/usr/bin/enc"] = lambda _started: FakeChild(
         ended=ProcessEnd(code=3, signal=None)
@@ -190,10 +190,10 @@ def test_an_enc_that_fails_is_on_record_and_puppet_is_not_started(site: Site) ->
     assert run.log.read_text() == "localpuppet: enc /usr/bin/enc: exited 3\n"
     assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/enc"]
     assert (site.applied(), site.free) == ([], True)
-    assert site.node.metrics.exists(), "monitoring learns of it, too"
+    assert site.node.metrics.exists(), "the metrics are written, too"
 
 
-def test_the_sites_enc_is_asked_about_this_node_and_lies_between_release_and_input(
+def test_the_enc_is_asked_for_this_node_with_precedence_between_release_and_input(
     site: Site,
 ) -> None:
     site.change(enc_command=ENC)
@@ -208,13 +208,13 @@ def test_the_sites_enc_is_asked_about_this_node_and_lies_between_release_and_inp
     }
 
 
-def test_an_enc_is_not_asked_where_the_document_is_known(site: Site) -> None:
+def test_the_enc_is_not_asked_if_the_document_is_known(site: Site) -> None:
     site.change(enc_command=ENC)
     assert site.supervisor().apply(site.prepared()).outcome is Outcome.CHANGED
     assert [started.argv[0] for started in site.processes.started] == ["/usr/bin/puppet"]
 
 
-def test_an_answer_of_the_enc_that_does_not_fit_is_refused_and_frees_the_node(site: Site) -> None:
+def test_an_answer_of_the_enc_that_does_not_fit_is_refused_and_unlocks_the_node(site: Site) -> None:
     def refuse(*_asked: object) -> None:
         raise InvalidInputError("there is no class 'other'")
 
@@ -225,7 +225,7 @@ def test_an_answer_of_the_enc_that_does_not_fit_is_refused_and_frees_the_node(si
     assert site.free
 
 
-def test_a_missing_puppet_is_on_record(site: Site) -> None:
+def test_a_missing_puppet_is_recorded(site: Site) -> None:
     site.change(installation=PuppetMissingError("Puppet is not installed", hint="install it"))
     status = site.supervisor().apply(site.prepared())
     assert (status.outcome, status.puppet_started) == (Outcome.FAILED, False)
@@ -234,7 +234,7 @@ def test_a_missing_puppet_is_on_record(site: Site) -> None:
     assert site.free
 
 
-def test_a_run_that_is_cancelled_before_puppet_starts_never_starts_it(site: Site) -> None:
+def test_puppet_is_not_started_in_a_run_that_was_cancelled_before(site: Site) -> None:
     site.processes.cancelled = 1
     status = site.supervisor().apply(site.prepared())
     assert (status.outcome, status.puppet_started) == (Outcome.CANCELLED, False)
@@ -252,7 +252,7 @@ def test_a_puppet_that_cannot_be_started_is_a_failed_run(site: Site) -> None:
     assert (site.applied(), site.free) == ([], True)
 
 
-def test_a_disk_that_refuses_the_ledger_ends_puppet_and_the_record_says_so(site: Site) -> None:
+def test_if_the_ledger_cannot_be_written_puppet_is_ended_and_the_run_fails(site: Site) -> None:
     (site.state / "applied.json/in the way").mkdir(parents=True)
     child = FakeChild(lasts=None)
     site.life = lives(child)
@@ -265,7 +265,9 @@ def test_a_disk_that_refuses_the_ledger_ends_puppet_and_the_record_says_so(site:
     assert site.free
 
 
-def test_a_disk_that_refuses_the_status_ends_puppet_and_is_never_a_success(site: Site) -> None:
+def test_if_the_status_cannot_be_written_puppet_is_ended_and_the_run_reads_interrupted(
+    site: Site,
+) -> None:
     child = FakeChild(lasts=None)
 
     def life(_site: Site, run: RunDirectory, _started: Started) -> FakeChild:
@@ -282,7 +284,7 @@ def test_a_disk_that_refuses_the_status_ends_puppet_and_is_never_a_success(site:
     assert site.free
 
 
-def test_a_disk_that_refuses_the_last_status_makes_no_success_of_a_good_run(site: Site) -> None:
+def test_if_the_last_status_cannot_be_written_the_run_is_not_a_success(site: Site) -> None:
     class InTheWay(FakeChild):
         def wait(self, seconds: float) -> ProcessEnd | None:
             run = site.run_directory()
@@ -299,11 +301,11 @@ def test_a_disk_that_refuses_the_last_status_makes_no_success_of_a_good_run(site
     with pytest.raises(StateError):
         supervisor.apply(site.prepared())
     assert supervisor.records.status(site.run_directory()).outcome is Outcome.INTERRUPTED
-    assert site.processes.children[0].signals == [], "Puppet had ended by itself"
+    assert site.processes.children[0].signals == [], "Puppet ended without a signal"
     assert site.free
 
 
-def test_what_puppet_writes_is_logged_shown_and_kept_readable(site: Site) -> None:
+def test_the_output_of_puppet_is_logged_and_shown_with_visible_escapes(site: Site) -> None:
     site.life = exits(2, "changed", output=[b"Notice: on", b"e\nNotice: \x1b[2Jtwo\nthr", b"ee"])
     site.supervisor().apply(site.prepared())
     lines = ["Notice: one", "Notice: \\x1b[2Jtwo", "three"]
@@ -311,14 +313,18 @@ def test_what_puppet_writes_is_logged_shown_and_kept_readable(site: Site) -> Non
     assert site.run_directory().log.read_text().splitlines() == lines
 
 
-def test_a_puppet_that_survives_kill_keeps_the_node_also_when_the_disk_refuses(site: Site) -> None:
+def test_a_puppet_that_survives_sigkill_keeps_the_lock_even_after_a_disk_failure(
+    site: Site,
+) -> None:
     (site.state / "applied.json/in the way").mkdir(parents=True)
     child = FakeChild(lasts=None, dies_of=[])
     site.life = lambda _site, _run, _started: child
     with pytest.raises(StateError):
         site.supervisor().apply(site.prepared())
     assert child.lives
-    assert Flock.take(site.state / "lock") is None, "a second run gets in beside a living Puppet"
+    assert Flock.take(site.state / "lock") is None, (
+        "a second run must not start beside a running Puppet"
+    )
 
 
 def test_a_record_is_closed_after_the_end_of_its_puppet(site: Site) -> None:
