@@ -13,7 +13,7 @@ def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
-        Approval.from_dict({})  # stands for a bug: no caller expects the error
+        Approval.from_dict({})  # like a bug: no caller expects the error
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()

@@ -98,7 +98,7 @@ def test_the_services_start_run_triggers_and_log_with_name_and_priority(
         assert machine.run("systemctl", "is-enabled", unit).out == "enabled\n"
     unit = RUNS_PUPPET[form]
     assert "waiting for triggers" in machine.show(unit, "StatusText")
-    # Each log line has a priority and the name of its own unit.
+    # Each log line has a priority and the name of its unit.
     own = [entry for entry in machine.entries(unit) if entry["_SYSTEMD_UNIT"] == unit]
     assert {entry["SYSLOG_IDENTIFIER"] for entry in own} == {unit.removesuffix(".service")}
     assert {entry["PRIORITY"] for entry in own if "accepted a trigger" in entry["MESSAGE"]} == {"6"}

@@ -39,7 +39,7 @@ def test_the_progress_line_fits_into_one_line_of_a_narrow_terminal(
 
 
 def test_a_note_does_not_start_the_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Preparing a run only writes notes: a line of its own would stay above the line of the run."""
+    """Preparing a run only writes notes: its line would stay above the line of the run."""
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
