@@ -1,15 +1,15 @@
-"""What asking costs in a whole agent, and the same PQL beside a real PuppetDB.
+"""The cost of queries in a complete agent, and of the same PQL in a real PuppetDB.
 
-    memory    an agent that makes its view of a whole fleet's entries from nothing, the most it had;
-              and one that was started anew with that view, after it was asked
+    memory    an agent that builds its view of a fleet's entries from nothing, at its peak; and an
+              agent that was restarted with that view, after queries
     role      `servers_with_role` from Ruby through the agent's socket, one node in 500, p50: the
               module's own Ruby, the whole answer parsed
     pql       `inventory[certname] { facts.role = "…" }` for a rare role and a common one, through
               the agent's socket and from PuppetDB over HTTP on one connection, alternating, p50;
               the answers are compared
-    servers   the memory of PuppetDB and PostgreSQL that hold the same facts
+    servers   the memory of PuppetDB and PostgreSQL with the same facts
 
-Facts are real Facter output, varied, as in `inventory.py`. Bars are printed with what was reached.
+Facts are real Facter output, varied, as in `inventory.py`. The output compares results with bars.
 Needs root, Puppet, and the bus's server; `--puppetdb` also what `puppetdb.py` needs.
 
     benchmarks/asking.py [--nodes 10000] [--facts 14000] [--puppetdb]
@@ -49,7 +49,7 @@ from tests.doubles.inventory import MemoryInventory
 
 QUESTIONS = 60
 LOADERS = 8
-# Nodes that PuppetDB is given by its own commands.
+# Nodes that PuppetDB loads by commands.
 MODELS = 40
 LOADING = 1800.0
 MIB = 1024 * 1024
@@ -60,7 +60,7 @@ require 'puppet_x/localpuppet/inventory'
 times = (1..%d).map do
   begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   found = PuppetX::Localpuppet::Inventory.ask('servers_with_role', ['rare'])
-  raise 'nobody' if found.empty?
+  raise 'no nodes' if found.empty?
   Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
 end
 puts times.sort[times.size / 2] * 1000
@@ -84,7 +84,7 @@ def memory(pid: int, what: str) -> float:
 
 
 def pss(pid: int) -> float:
-    """Return a process's memory in MiB, with its share of what others have, too."""
+    """Return a process's memory in MiB, with its part of shared memory."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
@@ -96,11 +96,11 @@ def family(pid: int) -> list[int]:
 
 
 class Agent:
-    """A whole agent with a view of the fleet.
+    """A complete agent with a view of the fleet.
 
     Args:
         at: The bus.
-        directory: Where its root is made.
+        directory: The directory of its root.
         made: The fleet; its pinned keys become the agent's.
     """
 
@@ -168,8 +168,8 @@ class Agent:
 def loaded(server: PuppetDb, made: Made, real: dict[str, Any], least: int) -> None:
     """Give PuppetDB the facts of the whole fleet.
 
-    The first nodes come by its own commands. The others are copies of those in PostgreSQL, each
-    with its own name and role: by commands 10,000 nodes take a quarter of an hour.
+    The first nodes are loaded by commands. The others are copies of them in PostgreSQL, each with
+    its own name and role, because commands for 10,000 nodes take a quarter of an hour.
     """
 
     def load(number: int) -> None:
@@ -214,7 +214,7 @@ def alternating(ours: Callable[[], object], theirs: Callable[[], object]) -> tup
 
 
 def beside(agent: Agent, made: Made, real: dict[str, Any], least: int) -> None:
-    """Print what PuppetDB takes for the same question, and its memory."""
+    """Print the time of PuppetDB for the same question, and its memory."""
     with running() as server:
         begun = time.monotonic()
         loaded(server, made, real, least)
@@ -237,7 +237,7 @@ def beside(agent: Agent, made: Made, real: dict[str, Any], least: int) -> None:
 
 
 def everybody(server: PuppetDb, agent: Agent) -> None:
-    """Print the memory of both."""
+    """Print the memory of both servers."""
     for what, pids in (
         ("agent", family(agent.pid)),
         ("PuppetDB (-Xmx512m)", family(server.pid)),

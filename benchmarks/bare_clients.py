@@ -1,10 +1,10 @@
-"""What a client of etcd or NATS costs without localpuppet: the peer of `triggers.py`.
+"""The cost of a client of etcd or NATS without localpuppet: the peer of `triggers.py`.
 
-As little as a client can do that keeps the same promises: one watch (etcd) or one subscription
-(NATS) for the receiver's own key; the sender has 64 writes under way, each acknowledged when it is
-on the server's disk, with a ttl. On etcd it speaks gRPC through the same library, and gives all
-values of one burst one lease. On NATS the receiver hears the subject itself, so that it may hear
-what is not stored yet; the stream takes the message for those who are away.
+A client does the minimum for the same guarantees: one watch (etcd) or one subscription (NATS) for
+the key of the receiver. The sender has 64 pending writes, each with a ttl and acknowledged once it
+is on the server's disk. On etcd, it uses gRPC through the same library, and one lease for all
+values of a burst. On NATS, the receiver subscribes to the subject itself, so that it may receive a
+message before it is stored; the stream stores the message for offline receivers.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Bare(Protocol):
     """A client."""
 
     async def prepare(self) -> None:
-        """See to it that the store can take messages."""
+        """Prepare the store for messages."""
         ...
 
     async def listen(self, node: str, heard: Heard) -> None:
@@ -47,7 +47,7 @@ class Bare(Protocol):
 
 
 async def open_bare(engine: str, url: str) -> Bare:
-    """Return a client with a connection of its own."""
+    """Return a client with a separate connection."""
     if engine == "etcd":
         parts = urlsplit(url)
         return BareEtcd(Channel(parts.hostname, parts.port, codec=_Codec()))
@@ -67,7 +67,7 @@ class BareEtcd:
         self._channel = channel
 
     async def prepare(self) -> None:
-        """See to it that the store can take messages: etcd can."""
+        """Do nothing, because etcd needs no preparation."""
 
     async def listen(self, node: str, heard: Heard) -> None:
         """Call `heard` for every message to a node, until cancelled."""
@@ -118,7 +118,7 @@ class BareNats:
         self._stream = client.jetstream()
 
     async def prepare(self) -> None:
-        """See to it that the store can take messages."""
+        """Prepare the store for messages."""
         await self._stream.add_stream(
             StreamConfig(
                 name="bare",

@@ -1,20 +1,20 @@
-"""What bringing a release onto a node costs, beside r10k, g10k and git itself.
+"""The cost of staging a release on a node, compared with r10k, g10k and git.
 
-Generates module repositories (`repositories.py`), gives one Puppetfile to Debian's r10k and g10k,
-imports and locks the same Puppetfile as releases of localpuppet, and measures four steps:
+Makes module repositories (`repositories.py`) and one Puppetfile for Debian's r10k and g10k, imports
+and locks the same Puppetfile as releases of localpuppet, and measures four steps:
 
-    cold      nothing is there
-    no-op     nothing changed since; localpuppet stats every file
+    cold      the node has no modules
+    no-op     no changes; localpuppet stats every file
     bump      one module has another tag
-    second    one more release on the node, which shares all modules but one
+    second    a second release on the node, which shares all modules but one
 
-`git clone --depth 1 --branch TAG`, four at a time, is the limit for cold; a release pack is the way
-around it: one transfer. After every step every
-byte of every module is compared with its repository. Medians of alternating rounds; wall and CPU
-seconds include all children; the peak is that of the largest process, and no less than this
-script's own; disk is what the step added. Beside other work a tool with many processes gets more of
-the machine than one with four: compare the CPU seconds, too.
-It writes on a tmpfs of its own (root), where syncing costs nothing, or below --directory.
+`git clone --depth 1 --branch TAG`, four at a time, is the limit for cold; a release pack avoids it
+with one transfer. After every step the script compares every byte of every module with its
+repository. The output has medians of alternating rounds. Wall and CPU seconds include all children.
+The peak is that of the largest process, and at least that of this script. Disk is what the step
+added. On a busy machine, a tool with many processes gets a larger part than one with four, so
+compare the CPU seconds, too. The script writes to a tmpfs (root), where syncing costs nothing, or
+below --directory.
 
     benchmarks/deploy.py [--modules 50 --modules 200] [--rounds 3] [--directory DIR]
 """
@@ -40,10 +40,10 @@ REPOSITORY = Path(__file__).parent.parent
 PYTHON = sys.executable  # the interpreter itself: a shim on PATH costs 100 ms
 LEFT_BY_TOOLS = {".git", ".latest_commit"}
 STEPS = ("cold", "no-op", "bump", "second")
-# The tag that the first two modules have, step by step: the rest never changes.
+# The tags of the first two modules by step; the others never change.
 TAGS = {"cold": (12, 12), "no-op": (12, 12), "bump": (13, 12), "second": (13, 13)}
 RELEASES = {"cold": "r1", "no-op": "r1", "bump": "r2", "second": "r3"}
-# Step → (peer, most that we may need of its time) for at least so many modules.
+# Step → (peer, maximum ratio to its time) for at least this number of modules.
 BARS = {
     50: {"cold": 0.7, "no-op": 0.25, "bump": 0.35, "second": 0.25},
     200: {"cold": 0.6, "no-op": 0.06, "bump": 0.06, "second": 0.06},
@@ -54,7 +54,7 @@ PACK_BAR = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one step of one tool took: seconds, MiB, and MiB that are on disk since."""
+    """The cost of one step of one tool: seconds, MiB of memory, and MiB that it added on disk."""
 
     wall: float
     cpu: float
@@ -64,10 +64,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What all tools deploy.
+    """The modules that all tools deploy.
 
     Attributes:
-        home: Everything is below it.
+        home: The directory of all files.
         modules: The repositories.
         tags: Step → module → tag.
     """
@@ -82,7 +82,7 @@ class World:
 
 
 class Tool:
-    """A tool under test, with a directory of its own that is emptied before each round."""
+    """A tool under test, with a directory that is emptied before each round."""
 
     name = ""
     steps: Sequence[str] = STEPS
@@ -111,7 +111,7 @@ class R10k(Tool):
     name = "r10k"
 
     def prepare(self) -> None:
-        """Empty the directory; say where the cache is."""
+        """Empty the directory, and configure the cache."""
         super().prepare()
         (self.directory / "r10k.yaml").write_text(f"cachedir: {self.directory}/cache\n")
 
@@ -139,7 +139,7 @@ class G10k(Tool):
 
 
 class GitClone(Tool):
-    """git alone, four at a time: what moving the bytes costs."""
+    """git alone, four at a time: the cost of the transfer."""
 
     name = "git clone"
     steps = ("cold",)
@@ -274,7 +274,7 @@ def on_disk(directory: Path) -> int:
 
 
 def verify(world: World, tool: Tool, step: str, wanted: dict[tuple[str, str], object]) -> None:
-    """Hold every byte of every module against its repository."""
+    """Compare every byte of every module with its repository."""
     for module in world.modules:
         key = (module.name, world.tags[step][module.name])
         if key not in wanted:
@@ -324,7 +324,7 @@ def measure(world: World, rounds: int) -> dict[tuple[str, str], Cost]:
 
 
 def tables(count: int, costs: dict[tuple[str, str], Cost]) -> str:
-    """Return the results as Markdown: ratios and bars, then everything."""
+    """Return the results as Markdown: ratios and bars, then all figures."""
     bars = BARS[max((size for size in BARS if size <= count), default=min(BARS))]
     peers = [("localpuppet", step, "g10k", bars[step]) for step in STEPS]
     if count >= 200:

@@ -1,13 +1,13 @@
-"""What modules of a Forge cost, as archives over HTTP, beside r10k and g10k on the same server.
+"""The cost of modules of a Forge as archives over HTTP, compared with r10k and g10k.
 
-Makes archives of the repositories of `deploy.py` and serves them by the Forge's API from a process
-of its own, to r10k and g10k over http, and to localpuppet, which takes no http, over https:
+Makes archives of the repositories of `deploy.py` and serves them with the Forge's API from another
+process: to r10k and g10k over http, and to localpuppet, which accepts no http, over https:
 
-    cold      nothing is there
-    no-op     nothing changed since; localpuppet stats every file
+    cold      the node has no modules
+    no-op     no changes; localpuppet stats every file
 
-After every step every byte of every module is compared with its archive. Medians of alternating
-rounds; wall and CPU seconds include all children but the server.
+After every step the script compares every byte of every module with its archive. The output has
+medians of alternating rounds; wall and CPU seconds include all children except the server.
 
     benchmarks/deploy_forge.py [--modules 50] [--rounds 3] [--directory DIR]
 """
@@ -38,17 +38,17 @@ from tests.rigs.tls import Authority
 OWNER = "bench"
 VERSION = "1.12.0"
 STEPS = ("cold", "no-op")
-# Step → most that we may need of g10k's time.
+# Step → maximum ratio to g10k's time.
 BARS = {"cold": 0.6, "no-op": 0.1}
 Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What all tools deploy.
+    """The modules that all tools deploy.
 
     Attributes:
-        home: Everything is below it.
+        home: The directory of all files.
         wanted: Module → path → bytes.
         http: The forge for r10k and g10k.
         https: The same forge for localpuppet.
@@ -65,7 +65,7 @@ class World:
 
 
 class Tool:
-    """A tool under test, with a directory of its own that is emptied before each round."""
+    """A tool under test, with a directory that is emptied before each round."""
 
     name = ""
 
@@ -93,7 +93,7 @@ class R10k(Tool):
     name = "r10k"
 
     def prepare(self) -> None:
-        """Empty the directory; say where the cache and the forge are."""
+        """Empty the directory, and configure the cache and the forge."""
         super().prepare()
         text = f"cachedir: {self.directory}/cache\nforge:\n  baseurl: {self.world.http}\n"
         (self.directory / "r10k.yaml").write_text(text)
@@ -114,7 +114,7 @@ class G10k(Tool):
     name = "g10k"
 
     def prepare(self) -> None:
-        """Empty the directory; the forge stands in its Puppetfile."""
+        """Empty the directory; the Puppetfile names the forge."""
         super().prepare()
         head = f"forge.baseUrl {self.world.http}\n"
         (self.directory / "Puppetfile").write_text(self.world.puppetfile(head))
@@ -225,7 +225,7 @@ def release(world: World) -> None:
 
 
 def verify(world: World, tool: Tool) -> None:
-    """Hold every byte of every module against its archive."""
+    """Compare every byte of every module with its archive."""
     for name, wanted in world.wanted.items():
         root = (tool.target() / name).resolve()
         found = {

@@ -1,8 +1,8 @@
-"""Exports: what a collector costs among many nodes, and what publishing many resources costs.
+"""Exports: the cost of a collector among many nodes, and of publishing many resources.
 
     python -m benchmarks.exports [--nodes 10000]
 
-No peer stands beside these figures: they are parts of a run, against bars of their own.
+These figures have no peer, because they are parts of a run. They have separate bars.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def resource(node: int, number: int, *tags: str) -> ExportedResource:
 
 
 class Watch:
-    """Takes the times of something that is done again and again: on the clock, and of CPU."""
+    """Measures wall and CPU seconds of repeated work."""
 
     def __init__(self) -> None:
         self._took: list[tuple[float, float]] = []
@@ -72,14 +72,14 @@ class Watch:
 
 
 def said_by(node: int, nodes: int) -> NodeExports:
-    """Return what a node exports, of so many: one in some has a resource that is wanted."""
+    """Return the exports of a node; one in several nodes has a matching resource."""
     tags = ("wanted",) if node % (nodes // MATCHING) == 0 else ()
     own = [resource(node, n, *(tags if n == 0 else ())) for n in range(EACH)]
     return NodeExports.of(f"n{node:05}.example.com", "1", own)
 
 
 def collecting(directory: Path, nodes: int) -> None:
-    """Collect a hundred resources of those of all nodes."""
+    """Collect a hundred resources from the exports of all nodes."""
     held = HeldExports(directory / "held.sqlite")
     watch = Watch()
     with watch.once():

@@ -1,12 +1,12 @@
-"""A run that collects what many nodes export, beside the same catalog written out, and PuppetDB.
+"""A run that collects the exports of many nodes, compared with a written catalog and PuppetDB.
 
     collects   `localpuppet apply` of a class that collects, with an agent beside it
-    written    `localpuppet apply` of a class in which the same resources are written
+    written    `localpuppet apply` of a class that declares the same resources
     PuppetDB   bare `puppet apply` of the class that collects, with PuppetDB's terminus
 
-Each round runs them in turn; medians on the clock, and of processors (of the agent, too; without
-PuppetDB's and PostgreSQL's own) are printed with the bars. PuppetDB needs what `scripts/puppetdb`
-unpacks; `--terminus` says where its terminus is.
+Each round runs them in turn. The output has medians of wall and CPU seconds, with those of the
+agent and without those of PuppetDB and PostgreSQL, and the bars. PuppetDB needs the packages that
+`scripts/puppetdb` unpacks; `--terminus` names the directory of its terminus.
 
     benchmarks/exports_runs.py [--nodes 200] [--rounds 3] [--terminus DIRECTORY]
 """
@@ -57,12 +57,12 @@ BARS = {WRITTEN: 1.05, "PuppetDB": 0.9}
 
 
 def exported(number: int) -> list[ExportedResource]:
-    """Return what a node exports."""
+    """Return the exports of a node."""
     return [resource(number, one, TAG) for one in range(EACH)]
 
 
 async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path) -> None:
-    """Put the exports of so many nodes on the bus, as their agents do."""
+    """Publish the exports of several nodes on the bus, as their agents do."""
     peers = [person(f"n{number:05}.example.com") for number in range(count)]
     trusted = verifier(directory, *peers)
     async with fleet.bus.open() as kv:
@@ -85,7 +85,7 @@ async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path)
 
 
 def write_module(member: Member, count: int) -> None:
-    """Give a node both classes, and the policy."""
+    """Write both classes and the policy for a node."""
     written = []
     for one in (one for number in range(count) for one in exported(number)):
         values = ", ".join(f"{name} => {_puppet(value)}" for name, value in one.parameters.items())
@@ -104,19 +104,19 @@ def write_module(member: Member, count: int) -> None:
 
 
 def _puppet(value: object) -> str:
-    """Return a value as Puppet code: JSON is some, but for what a text may hold."""
+    """Return a value as Puppet code: JSON is valid code for the values here."""
     return json.dumps(value)
 
 
 def choose(member: Member, name: str) -> None:
-    """Have the next run apply one of the classes."""
+    """Configure the next run to apply one of the classes."""
     member.node.write(
         "input.yaml", json.dumps({"app": "haproxy/trunk", "classes": {f"haproxy::{name}": {}}})
     )
 
 
 def applied(member: Member, name: str) -> Took:
-    """Return what a run of a class takes, the agent's part of it included."""
+    """Return the time of a run of a class, with the part of the agent."""
     choose(member, name)
     assert member.process is not None
     before = usage(member.process.pid).cpu
@@ -127,12 +127,12 @@ def applied(member: Member, name: str) -> Took:
 
 
 def with_puppetdb(side: Side, member: Member, printed: str) -> Took:
-    """Return what bare Puppet takes that collects from PuppetDB."""
+    """Return the time of bare Puppet that collects from PuppetDB."""
     return timed(["/bin/sh", "-c", side.command(printed)], member.node.environment(), wanted=(0,))
 
 
 def load(side: Side, count: int) -> None:
-    """Give PuppetDB what the nodes export."""
+    """Load the exports of the nodes into PuppetDB."""
     for number in range(count):
         said = entry(f"n{number:05}.example.com", at=time.time())
         side.server.load(said, catalog_of(said, exported(number)))
@@ -183,7 +183,9 @@ def measure(member: Member, side: Side | None, rounds: int) -> dict[str, list[To
 
 
 def _show(times: dict[str, list[Took]], count: int) -> None:
-    print(f"| {count} resources | wall | CPU | our wall over it | bar |\n|---|---|---|---|---|")
+    print(
+        f"| {count} resources | wall | CPU | ratio of collects to it | bar |\n|---|---|---|---|---|"
+    )
     ours = statistics.median(one.wall for one in times["collects"])
     for name, took in times.items():
         wall = statistics.median(one.wall for one in took)

@@ -1,10 +1,10 @@
-"""From a notify in Puppet on one node to Puppet's first resource on another, cold and warm.
+"""The time from a notify in Puppet on one node to Puppet's first resource on another.
 
-The clock starts in the `set` of the resource that notifies a `trigger`, and ends where Puppet on
-the other node looks at the first resource of its catalog. Of two nodes with the same catalog one
-has `agent.warm`; they are triggered in turn. What they look at is as it should be, so a fork server
-goes on from round to round. The bar is printed with what was reached. Needs root, Puppet, and the
-engine's server.
+The time starts in the `set` of the resource that notifies a `trigger`, and ends when Puppet on the
+other node evaluates the first resource of its catalog. One of two nodes with the same catalog has
+`agent.warm`; the benchmark triggers them in turn. Their resources are in the desired state, so a
+fork server continues from round to round. The output compares the result with the bar. Needs root,
+Puppet, and the engine's server.
 
     benchmarks/first_resource.py [--engine sqlite|nats-new|nats|etcd] [--rounds R]
 """
@@ -25,12 +25,12 @@ ENGINES = ("sqlite", "nats-new", "nats", "etcd")
 NAMES = {"cold": "cold.example.com", "warm": "warm.example.com"}
 BAR = 0.6  # seconds, warm, of a trivial catalog
 SETTLE = 2.0
-WARMING = 3  # rounds: compiled Ruby is kept from the first ones, which ends a server
+WARMING = 3  # rounds: the first ones store compiled Ruby, which ends a server
 DISK = Path("/var/tmp")  # noqa: S108 - a disk: /tmp may be memory
 
 
 def times(at: Store, directory: Path, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each round, after those that warm up."""
+    """Return the seconds of each round after the warm-up rounds."""
     sent = directory / "a.example.com" / "sent"
     first = Node(
         directory,
@@ -77,7 +77,7 @@ def times(at: Store, directory: Path, rounds: int) -> dict[str, list[float]]:
 
 
 def _round(first: Node, node: Node, form: str, sent: Path) -> float:
-    """Return the seconds of one."""
+    """Return the seconds of one round."""
     time.sleep(SETTLE)
     seen = node.root / "seen"
     seen.unlink(missing_ok=True)

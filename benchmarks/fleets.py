@@ -1,8 +1,8 @@
-"""Fleets of simulated agents, and the servers that they are on; for `triggers.py`.
+"""Fleets of simulated agents and their servers, for `triggers.py`.
 
-Owns: worker processes (`simulated_agents.py`), rounds over all of them, what a server costs. A
-round begins when every worker expects it, and ends when every node has heard something; times are
-of the machine's monotonic clock, which all processes share.
+Owns: worker processes (`simulated_agents.py`), rounds over all of them, the cost of a server. A
+round starts when every worker expects it, and ends when every node has received a message. Times
+are those of the machine's monotonic clock, which all processes share.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ SENDER = "sender.example.com"
 
 
 def names(count: int) -> list[NodeName]:
-    """Return the names of so many nodes."""
+    """Return the names of a number of nodes."""
     return [NodeName.parse(f"node{number:04}.example.com") for number in range(count)]
 
 
@@ -48,21 +48,21 @@ def make_server(engine: str, directory: Path, program: Path = OLD_NATS) -> Serve
 
 
 def url_of(server: Server) -> str:
-    """Return where clients find a server."""
+    """Return the URL of a server."""
     assert isinstance(server, EtcdServer | NatsServer)
     return server.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a process has used: seconds of CPU of all its threads, MiB that are resident now."""
+    """The usage of a process: CPU seconds of all its threads, and resident MiB."""
 
     cpu: float
     memory: float
 
 
 def usage(pid: int) -> Usage:
-    """Return what a process has used."""
+    """Return the usage of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return Usage(
         cpu=(int(fields[11]) + int(fields[12])) / _TICK,
@@ -71,7 +71,7 @@ def usage(pid: int) -> Usage:
 
 
 class Fleet:
-    """Simulated agents in processes of their own, between `async with` and its end.
+    """Simulated agents in separate processes, between `async with` and its end.
 
     Args:
         engine: `etcd`, `nats`, `sqlite`.
@@ -116,14 +116,14 @@ class Fleet:
                 worker.kill()
 
     async def expect(self, patience: float = PATIENCE) -> None:
-        """Begin a round."""
+        """Start a round."""
         for worker in self._workers:
             self._say(worker, str(patience))
         for worker in self._workers:
             assert await self._line(worker) == "expecting"
 
     async def receipts(self) -> dict[str, float]:
-        """End a round: return when each node first heard something, in monotonic seconds."""
+        """End a round, and return the first receipt of each node in monotonic seconds."""
         found: dict[str, float] = {}
         for worker in self._workers:
             for node, at in json.loads(await self._line(worker)).items():
@@ -145,7 +145,7 @@ class Fleet:
 
 
 class Sender:
-    """Sends a trigger to each node of a fleet, as `localpuppet trigger` does, or barely."""
+    """Sends a trigger to each node of a fleet, as `localpuppet trigger` or a bare client does."""
 
     def __init__(self, kv: KeyValue | None, bare: Bare | None) -> None:
         self._kv = kv
@@ -154,7 +154,7 @@ class Sender:
         self._clock = SystemClock()
 
     async def send(self, nodes: Sequence[NodeName]) -> None:
-        """Send; the server has all of it on its disk afterwards."""
+        """Send, and return when the server has all messages on its disk."""
         if self._bare is not None:
             await self._bare.send(nodes, b"t" * 700)
             return
@@ -172,16 +172,16 @@ class Sender:
         )
 
     async def send_if_it_can(self, nodes: Sequence[NodeName]) -> None:
-        """Send; a server that is away is no error."""
+        """Send; an unreachable server is not an error."""
         try:
             await self.send(nodes)
         except* UnavailableError:
-            pass  # it comes back
+            pass  # the server restarts
 
 
 @asynccontextmanager
 async def sender(engine: str, url: str, *, bare: bool) -> AsyncGenerator[Sender, None]:
-    """Yield what sends."""
+    """Yield a sender."""
     if bare:
         client = await open_bare(engine, url)
         try:
@@ -198,12 +198,12 @@ async def sender(engine: str, url: str, *, bare: bool) -> AsyncGenerator[Sender,
 
 
 async def until_heard(fleet: Fleet, sending: Sender, every: float) -> dict[str, float]:
-    """Send to all nodes again and again until each has heard something; return when.
+    """Send to all nodes repeatedly until each has received a message, and return the times.
 
     Args:
-        fleet: Expects it already.
-        sending: What sends.
-        every: Seconds between two times.
+        fleet: A fleet that expects the round.
+        sending: The sender.
+        every: Seconds between two attempts.
     """
     nodes = [NodeName.parse(node) for node in fleet.nodes]
     answer = asyncio.create_task(fleet.receipts())

@@ -1,14 +1,14 @@
-"""What the inventory costs: a whole fleet's entries into a view, one change, what a run pays.
+"""The cost of the inventory: a view of all entries of a fleet, a change, and a run's publication.
 
     listing   a bare client of the same server reads all entries (nats-py's pull consumer, or etcd
-              in pages), and a view is made of them: listed, verified, unpacked, written; each in a
-              process of its own, alternating. Once more with a view that knows them already.
-    change    from a node's write until another node's view has it, one process, p50 and p95
-    role      the nodes of one role out of the view, by its index
-    publish   what a run pays when it is over: facts read, selected, packed, written down
+              in pages), and a view is made of them: list, verify, unpack, write; each in a
+              separate process, alternating. Again with a view that has the entries already.
+    change    from the write of a node until the view of another node has it, p50 and p95
+    role      the nodes of one role from the view, by its index
+    publish   the cost at the end of a run: read, select, pack and write facts
 
 Entries are of real Facter output, varied, with interfaces and mounts added until each node has
---facts bytes as JSON. Bars are printed with what was reached. Needs Puppet's facter, and
+--facts bytes as JSON. The output compares results with bars. Needs Puppet's facter, and
 nats-server or etcd.
 
     benchmarks/inventory.py [--nodes N] [--engine nats-new|nats|etcd] [--rounds R]
@@ -60,13 +60,13 @@ ROLES = ("web", "db", "cache", "lb", "mail")
 
 @dataclass(frozen=True)
 class Made:
-    """A fleet that said something.
+    """A fleet with published entries.
 
     Attributes:
         url: The server.
         engine: Its kind.
-        directory: With the pinned keys.
-        nodes: How many.
+        directory: The directory with the pinned keys.
+        nodes: The number of nodes.
     """
 
     url: str
@@ -81,7 +81,7 @@ def name_of(number: int) -> NodeName:
 
 
 def facts_of(number: int, real: dict[str, Any], least: int) -> dict[str, Any]:
-    """Return facts as a node of its own would have them."""
+    """Return the facts of a node, which differ from those of other nodes."""
     chance = random.Random(number)  # noqa: S311 - the same fleet each time
     facts: dict[str, Any] = json.loads(json.dumps(real))
     interfaces = facts.setdefault("networking", {}).setdefault("interfaces", {})
@@ -116,7 +116,7 @@ def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -
 
 
 async def connected(made: Made) -> KeyValue:
-    """Return a client of ours."""
+    """Return a client of localpuppet."""
     if made.engine == "etcd":
         from localpuppet.fleet.bus.etcd.store import open_etcd
 
@@ -127,7 +127,7 @@ async def connected(made: Made) -> KeyValue:
 
 
 def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
-    """Return what makes a view of the bus."""
+    """Return the follower that makes a view of the bus."""
 
     async def store_of() -> KeyValue:
         return kv
@@ -228,7 +228,7 @@ async def bare_etcd(made: Made) -> int:
     return size
 
 
-async def ours(made: Made, path: Path) -> int:
+async def make_view(made: Made, path: Path) -> int:
     """Make a view of all entries; return how many are in it."""
     kv = await connected(made)
     view = View(path, now=time.time)
@@ -240,7 +240,7 @@ async def ours(made: Made, path: Path) -> int:
 def _measured(what: str, made: Made, path: Path, answer: Any) -> None:  # noqa: ANN401 - a queue
     work: dict[str, Callable[[], Any]] = {
         "bare": lambda: bare(made),
-        "view": lambda: ours(made, path),
+        "view": lambda: make_view(made, path),
     }
     began, cpu = time.monotonic(), time.process_time()
     asyncio.run(work[what]())
@@ -250,7 +250,7 @@ def _measured(what: str, made: Made, path: Path, answer: Any) -> None:  # noqa: 
 
 
 def apart(what: str, made: Made, path: Path) -> tuple[float, float, float]:
-    """Return seconds, CPU seconds and MiB of some work in a process of its own."""
+    """Return seconds, CPU seconds and MiB of some work in a separate process."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     process = context.Process(target=_measured, args=(what, made, path, answer))
@@ -261,7 +261,7 @@ def apart(what: str, made: Made, path: Path) -> tuple[float, float, float]:
 
 
 def listing(made: Made, rounds: int) -> None:
-    """Print what a view of everything costs."""
+    """Print the cost of a view of all entries."""
     found: dict[str, list[tuple[float, float, float]]] = {"bare": [], "view": [], "again": []}
     for number in range(rounds):
         path = made.directory / f"view{number}.sqlite"
@@ -278,7 +278,7 @@ def listing(made: Made, rounds: int) -> None:
 
 
 async def change(made: Made, first: MessageSigner, real: dict[str, Any], least: int) -> None:
-    """Print how soon a change is in a view, and what asking costs."""
+    """Print the delay of a change, and the cost of a query."""
     kv, other = await connected(made), await connected(made)
     view = View(made.directory / "view0.sqlite", now=time.time)
     leave = asyncio.Event()
@@ -310,7 +310,7 @@ async def change(made: Made, first: MessageSigner, real: dict[str, Any], least: 
 
 
 def publish(made: Made, real: dict[str, Any], least: int) -> None:
-    """Print what a run pays."""
+    """Print the cost for a run."""
     file = made.directory / "facts.json"
     file.write_text(json.dumps(facts_of(0, real, least)))
     outbox = Outbox(made.directory / "state")
@@ -337,7 +337,7 @@ def bar(what: str, found: float, most: float, unit: str) -> None:
 
 def measure(at: Store, asked: argparse.Namespace, directory: Path) -> None:
     """Print all of it."""
-    # Facter exits 1 where it may not look at something, and tells the rest.
+    # Facter exits with 1 if it cannot read a fact, and prints the others.
     told = subprocess.run(["facter", "--json"], capture_output=True, check=False)  # noqa: S607
     real = json.loads(told.stdout)
     made = Made(url=at.url, engine=at.engine, directory=directory, nodes=asked.nodes)

@@ -1,13 +1,13 @@
-"""What a plan of a large site costs: reading, ordering and showing it, in seconds and memory.
+"""The cost of a plan of a large site: seconds and memory to read, order and show it.
 
-The sites are made for it: applications of a database, eight web servers and a load balancer each,
-whose nodes are shared, so that a node has components of several applications; in the second kind
-every database's node also has a web server of another application, and all of them run twice or
-more. Each figure is of a fresh process, `localpuppet plan` as a user calls it; the text goes to
-/dev/null. The CPU's time is given because other work on the machine lengthens only the clock's.
+The sites are generated: applications with a database, eight web servers and a load balancer each,
+on shared nodes, so that a node has components of several applications. In the second kind, every
+database node also has a web server of another application, and all nodes run twice or more. Each
+figure is of a new process, `localpuppet plan` as a user calls it, with output to /dev/null. The CPU
+time is shown because other work on the machine lengthens only the wall time.
 
-Beside it stands what any reader of the file would need: Python's `json.loads` of it in a process
-of its own.
+The comparison is the minimum for any reader of the file: Python's `json.loads` in a separate
+process.
 
     benchmarks/orchestrate.py [--components 100000 200000] [--rounds 3]
 """
@@ -33,7 +33,7 @@ JSON_LOADS = "import json, sys; json.loads(open(sys.argv[1], 'rb').read())"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a process took.
+    """The cost of a process.
 
     Attributes:
         wall: Seconds by the clock.
@@ -50,7 +50,7 @@ def site(components: int, *, tangled: bool) -> dict[str, Any]:
     """Return an environment graph.
 
     Args:
-        components: How many there are.
+        components: The number of components.
         tangled: Whether nodes depend on each other both ways.
     """
     count = components // EACH
@@ -85,7 +85,7 @@ def _part(node: str, *, gives: list[str] | None = None, needs: list[str] | None 
 
 
 def measured(argv: list[str]) -> Cost:
-    """Run a process and return what it took."""
+    """Run a process and return its cost."""
     start = time.perf_counter()
     with Path(os.devnull).open("wb") as nowhere:
         process = subprocess.Popen(argv, stdout=nowhere, stderr=nowhere, cwd=REPOSITORY)
@@ -117,7 +117,7 @@ def rows(directory: Path, sizes: list[int], rounds: int) -> Iterator[str]:
         kind = "nodes run more than once" if tangled else "each node runs once"
         for size in sizes:
             path = directory / "site.json"
-            # Made in a process of its own: a child's largest size begins with its parent's.
+            # A separate process makes it, because a child's peak memory starts with its parent's.
             maker = multiprocessing.get_context("spawn").Process(
                 target=make, args=(path, size, tangled)
             )

@@ -1,12 +1,12 @@
-"""What localpuppet costs over bare `puppet apply`, and how long its small verbs take.
+"""The overhead of localpuppet over bare `puppet apply`, and the duration of small commands.
 
-Each pair runs both in turn, in alternating order, in one run of this script; medians are shown.
-The bare command has the very same arguments as the supervised one (from `request.json`), but for
-the run's own directory. Needs root, Puppet and, for the second catalog, Debian's packages
+Each pair runs both in turn, in alternating order, in one run of this script. The output has
+medians. The bare command has the same arguments as the supervised one (from `request.json`), except
+for the directory of the run. Needs root, Puppet and, for the second catalog, Debian's packages
 puppet-module-puppetlabs-{apache,mysql,ntp,haproxy}.
 
-With --warm the runs of an agent with `agent.warm: true` (`warm_runs.py`), beside the same bare
-command; with --cold those of `localpuppet apply` alone, without the table of verbs.
+With --warm it measures runs of an agent with `agent.warm: true` (`warm_runs.py`) and the same bare
+command; with --cold only runs of `localpuppet apply`, without the table of commands.
 
     benchmarks/overhead.py [--pairs 15] [--warm | --cold]
 """
@@ -29,7 +29,7 @@ REPOSITORY = Path(__file__).parent.parent
 PYTHON = os.path.realpath(sys.executable)  # a shim on PATH costs 100 ms
 VENV = REPOSITORY / ".venv" / "bin"
 WARM_RUNS = Path(__file__).with_name("warm_runs.py")
-# Ratios to the bare command, by catalog; MiB; and how much slower the run after a recycle may be.
+# Ratios to the bare command, by catalog; MiB; and the ratio of a run after a recycle.
 COLD_BARS = {"trivial": 0.80, "real": 0.92}
 WARM_BARS = {"trivial": 0.22, "real": 0.35}
 SERVER_BAR = 192.0  # with the environment server
@@ -49,14 +49,14 @@ SITE = """class site {
 
 @dataclass(frozen=True)
 class Took:
-    """What a command took, in seconds: on the clock, and of processors."""
+    """Wall and CPU seconds of a command."""
 
     wall: float
     cpu: float
 
 
 def timed(command: list[str], env: dict[str, str], wanted: tuple[int, ...]) -> Took:
-    """Return what `command` took; its exit code must be as wanted."""
+    """Return the time of `command`; assert its exit code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
     done = subprocess.run(
@@ -84,12 +84,12 @@ def alternate(
 
 
 def middle(times: list[Took]) -> float:
-    """Return the median on the clock."""
+    """Return the median of wall seconds."""
     return statistics.median(took.wall for took in times)
 
 
 def make_root(directory: Path, *, real: bool, compiled: bool, warm: bool = False) -> Path:
-    """Return a root with a tag of the sample app, or of an app of Debian's modules."""
+    """Return a root with a tag of the sample app, or of an app with Debian's modules."""
     name = ("real" if real else "trivial") + ("" if compiled else "-all-read")
     root = directory / (name + ("-warm" if warm else ""))
     for name in ("modules", "enc", "manifests"):
@@ -132,10 +132,10 @@ def peak_memory(command: list[str], env: dict[str, str]) -> float:
 
 
 def bare_run(root: Path, directory: Path, env: dict[str, str]) -> Callable[[], Took]:
-    """Return what does the newest run's command without us.
+    """Return a function that runs the command of the newest run without localpuppet.
 
-    Each time with a directory of its own for what it leaves: Puppet would take the facts of the run
-    before from there, and ask no Facter.
+    Each call uses a new directory. Otherwise Puppet would read the facts of the previous run from
+    there, and not run Facter.
     """
     newest = max((root / "var" / "runs").iterdir())
     command: list[str] = json.loads((newest / "request.json").read_text())["command"]
@@ -181,7 +181,7 @@ class WarmRuns:
         )
 
     def run(self, word: str, *, warm: bool = True) -> Took:
-        """Do a run; it must have been warm, or not."""
+        """Do a run, and assert that it was warm or cold."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{word}\n")
@@ -193,7 +193,7 @@ class WarmRuns:
         return Took(said["wall"], said["cpu"])
 
     def end(self) -> None:
-        """End what starts runs, and its server."""
+        """End the process that starts runs, and its server."""
         self._process.communicate()
 
 
@@ -237,17 +237,17 @@ def _compared(name: str, left: list[Took], right: list[Took], bar: float) -> str
 
 
 def settle(root: Path) -> None:
-    """Wait until what the first run missed is compiled."""
+    """Wait until the Ruby files of the first run are compiled."""
     deadline = time.monotonic() + 60
     while (root / "var" / "cache" / "ruby" / "wanted").exists():
         if time.monotonic() > deadline:
             raise SystemExit("Ruby was not compiled within 60 s")
         time.sleep(0.1)
-    time.sleep(2)  # it takes the list away first
+    time.sleep(2)  # the process removes the list first
 
 
 def start_row(root: Path, pairs: int, verb: str) -> str:
-    """Return the table's line for one small verb."""
+    """Return the table's line for one small command."""
     env = {"PATH": "/usr/bin:/bin", "LOCALPUPPET_ROOT": str(root)}
     left, right = alternate(
         pairs,
@@ -259,7 +259,7 @@ def start_row(root: Path, pairs: int, verb: str) -> str:
 
 
 def profile(root: Path) -> str:
-    """Return where the time before Puppet's start goes: the dearest imports of an apply."""
+    """Return the slowest imports of an apply before Puppet's start."""
     env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
     done = subprocess.run(
         [str(VENV / "python"), "-X", "importtime", "-m", "localpuppet", "apply"],

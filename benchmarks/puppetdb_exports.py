@@ -1,9 +1,9 @@
-"""Holds exported resources against a real PuppetDB: the same manifests, on three nodes, twice.
+"""Compares exported resources with a real PuppetDB: the same manifests on three nodes, twice.
 
-Each node exports and collects what `exporting/` says, and every condition of `CONDITIONS` on a
-type of its own. `localpuppet apply` brings it to others over a SQLite bus; then Puppet is called
-with the same command and PuppetDB's terminus. In a second round everybody knows everything, and
-the two catalogs of each node are compared, resource for resource, and edge for edge.
+Each node exports and collects the resources of `exporting/`, and every condition of `CONDITIONS` on
+a separate type. `localpuppet apply` publishes them over a SQLite bus; then the script calls Puppet
+with the same command and PuppetDB's terminus. In a second round, every node has all exports, and
+the script compares the two catalogs of each node by resource and by edge.
 
     scripts/puppetdb [--differences]
 """
@@ -35,7 +35,7 @@ from tests.rigs.node import probe_puppet
 CODE = Path(__file__).with_name("exporting") / "app"
 NODES = ("a", "b", "c")
 PATIENCE = 120.0
-# What stands between the bars, and what Puppet calls it.
+# The condition between the bars, and its title in Puppet.
 CONDITIONS = (
     "",
     "tag == 'web'",
@@ -87,12 +87,12 @@ DEFINED = """define app::{name}(
   $refers = undef, $nothing = undef, $nosuch = undef,
 ) {{ }}
 """
-# The line of the policy that takes all of it.
+# The policy line that permits all of them.
 POLICY = "*.example.com\t{types}\t*\tas-is\n"
 
 
 def write_module(member: Member) -> None:
-    """Give a node the code that it applies, the input, and the policy."""
+    """Write the code, the input and the policy of a node."""
     module = "modules/app/trunk/app"
     bodies, types = [], ["Notify", "File", "App::Value", "App::Fragment"]
     for number, condition in enumerate(CONDITIONS):
@@ -108,12 +108,12 @@ def write_module(member: Member) -> None:
 
 
 def catalog_of(member: Member) -> Path:
-    """Return where a catalog is left."""
+    """Return the path of a catalog."""
     return member.root / "puppet" / "var" / "catalog.json"
 
 
 def kept(member: Member) -> dict[str, Any]:
-    """Return the catalog that Puppet just compiled, and take it away."""
+    """Return the catalog that Puppet just compiled, and remove it."""
     path = catalog_of(member)
     found: dict[str, Any] = json.loads(path.read_text())
     path.unlink()
@@ -121,7 +121,7 @@ def kept(member: Member) -> dict[str, Any]:
 
 
 def until_stored(side: Side, member: Member) -> None:
-    """Wait until PuppetDB answers with what a node exports, which comes all at once."""
+    """Wait until PuppetDB has the exports of a node, which it stores in one transaction."""
     query = f"resources[title] {{ exported = true and certname = '{member.name}' }}"
     end = time.monotonic() + PATIENCE
     while not side.server.ask(query):
@@ -131,7 +131,7 @@ def until_stored(side: Side, member: Member) -> None:
 
 
 def until_heard(member: Member) -> None:
-    """Wait until a node's agent holds what all nodes export."""
+    """Wait until a node's agent has the exports of all nodes."""
     held = HeldExports(member.node.state / FILE)
     member.node.wait_until(lambda: len(held.digests()) == len(NODES))
     held.close()
@@ -143,28 +143,28 @@ def by_ref(catalog: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def compared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what differs: in what, and where."""
+    """Yield the kind and the place of each difference."""
     mine, other = by_ref(ours), by_ref(theirs)
     for ref in sorted({*mine, *other}):
         if ref not in mine or ref not in other:
-            yield "resource", f"{ref} only in {'PuppetDB' if ref in other else 'ours'}"
+            yield "resource", f"{ref} only in {'PuppetDB' if ref in other else 'localpuppet'}"
             continue
         one, two = normal(mine[ref]), normal(other[ref])
-        if "file" not in two:  # PuppetDB's terminus does not say where a resource was exported
+        if "file" not in two:  # PuppetDB's terminus does not return where a resource was exported
             one = {key: value for key, value in one.items() if key not in ("file", "line")}
         for field in sorted({*one, *two}):
             if one.get(field) != two.get(field):
-                yield field, f"{ref}: ours {one.get(field)!r}, PuppetDB's {two.get(field)!r}"
+                yield field, f"{ref}: localpuppet {one.get(field)!r}, PuppetDB {two.get(field)!r}"
     edges = [{(one["source"], one["target"]) for one in side["edges"]} for side in (ours, theirs)]
     for edge in sorted(edges[0] ^ edges[1]):
-        yield "edge", f"{edge} only in {'ours' if edge in edges[0] else 'PuppetDB'}"
+        yield "edge", f"{edge} only in {'localpuppet' if edge in edges[0] else 'PuppetDB'}"
 
 
 def normal(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource in the form in which it compares.
+    """Return a resource in its comparable form.
 
-    Tags and relationships are sets, of which one alone need not be in a list. A `Binary` comes back
-    from PuppetDB as its text in base64.
+    Tags and relationships are sets, in which a single value need not be in a list. PuppetDB returns
+    a `Binary` as its text in base64.
     """
     parameters: dict[str, Any] = {}
     for name, value in resource.get("parameters", {}).items():
@@ -190,14 +190,14 @@ def round_of(side: Side, member: Member) -> tuple[dict[str, Any], dict[str, Any]
 
 @contextmanager
 def fleet() -> Iterator[Fleet]:
-    """Lend three nodes on one bus."""
+    """Yield three nodes on one bus."""
     directory = Path(tempfile.mkdtemp(prefix="exports"))
     directory.chmod(0o755)
     try:
         probe = probe_puppet(directory / "probe")
         for bus in sqlite(directory):
             with contextmanager(fleet_on)(directory, bus, probe) as found:
-                # With an agent each, or every collector would list the bus anew.
+                # Each node has an agent, or every collector would list the bus again.
                 found.add(*NODES, puppet=True, agent={"react": False})
                 yield found
     finally:

@@ -1,4 +1,4 @@
-"""A real PuppetDB of Debian with its PostgreSQL, in a directory of their own on loopback.
+"""A real PuppetDB of Debian with its PostgreSQL, in a separate directory on loopback.
 
 Needs PuppetDB's packages, which `scripts/puppetdb` unpacks below `UNPACKED`, an installed
 PostgreSQL, and root: PostgreSQL must not run as root, so its files belong to the user postgres.
@@ -42,10 +42,10 @@ _JARS = ":".join(
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:
-    """What Puppet's terminus insists on: TLS, on a second port.
+    """TLS on a second port, which Puppet's terminus requires.
 
     Attributes:
-        port: It.
+        port: The port.
         key, certificate, authority: Files in PEM.
     """
 
@@ -62,7 +62,7 @@ class PuppetDb:
         port: Its port on loopback.
         pid: Its process.
         database_pid: PostgreSQL's.
-        execute: Has PostgreSQL execute statements.
+        execute: Executes statements in PostgreSQL.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PuppetDb:
         self._base = f"http://127.0.0.1:{port}"
 
     def load(self, entry: InventoryEntry, catalog: CanonicalCatalog) -> None:
-        """Give it a node's facts and catalog."""
+        """Load the facts and the catalog of a node."""
         (row,) = NodeRows(UnpackedNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         facts = row.at("facts")
         values = {**facts, "trusted": row.at("trusted")} if isinstance(facts, dict) else {}
@@ -83,19 +83,19 @@ class PuppetDb:
         self.replace_catalog(wire_of(catalog))
 
     def replace_catalog(self, payload: dict[str, Json]) -> None:
-        """Give it a node's catalog; return when it holds the catalog."""
+        """Load the catalog of a node, and return when it is stored."""
         self._command("replace catalog", 9, payload)
 
     def replace_facts(self, payload: dict[str, Json]) -> None:
-        """Give it a node's facts; return when it holds them."""
+        """Load the facts of a node, and return when they are stored."""
         self._command("replace facts", 5, payload)
 
     def store_report(self, payload: dict[str, Json]) -> None:
-        """Give it a report; return when it has stored the report."""
+        """Load a report, and return when it is stored."""
         self._command("store report", 8, payload)
 
     def ask(self, query: Json) -> list[Json] | str:
-        """Return the rows of an answer, or why there is none."""
+        """Return the rows of an answer, or the reason of a refusal."""
         text = query if isinstance(query, str) else json.dumps(query)
         try:
             data = self._get(f"/pdb/query/v4?{urllib.parse.urlencode({'query': text})}")
@@ -187,10 +187,10 @@ def _common(catalog: CanonicalCatalog) -> dict[str, Json]:
 
 @contextmanager
 def running(tls: Tls | None = None) -> Iterator[PuppetDb]:
-    """Start both servers; end them, and remove what they wrote.
+    """Start both servers; afterwards end them, and remove their files.
 
     Args:
-        tls: Where it listens with TLS, too; `None` for nowhere.
+        tls: The port and files for TLS; `None` for no TLS.
     """
     directory = Path(tempfile.mkdtemp(prefix="puppetdb"))
     user = pwd.getpwnam("postgres")

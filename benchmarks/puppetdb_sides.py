@@ -1,4 +1,4 @@
-"""Nodes whose catalogs are compiled twice: exports over our bus, and over a real PuppetDB.
+"""Nodes whose catalogs are compiled twice: with exports over localpuppet's bus and PuppetDB.
 
 Puppet's terminus of PuppetDB (Debian's puppet-terminus-puppetdb, which `scripts/puppetdb` unpacks)
 gets the command that `localpuppet apply` prints, with another backend: all else is the same.
@@ -26,7 +26,7 @@ OURS = "--storeconfigs_backend localpuppet"
 
 @dataclass(frozen=True)
 class Side:
-    """PuppetDB, as `puppet apply` of a node reaches it.
+    """PuppetDB with the settings for `puppet apply` of a node.
 
     Attributes:
         server: The server.
@@ -39,7 +39,7 @@ class Side:
     routes: Path
 
     def command(self, printed: str) -> str:
-        """Return the command that `localpuppet apply` printed, with PuppetDB in place of us."""
+        """Return the command that `localpuppet apply` printed, with PuppetDB as its backend."""
         assert OURS in printed, printed
         theirs = printed.replace(OURS, "--storeconfigs_backend puppetdb")
         return (
@@ -48,13 +48,13 @@ class Side:
         )
 
     def apply(self, printed: str) -> str:
-        """Apply with PuppetDB what was printed; return what Puppet said."""
+        """Run the printed command with PuppetDB, and return Puppet's output."""
         return shell(self.command(printed))
 
 
 @contextmanager
 def puppetdb_beside(members: list[Member], directory: Path, terminus: Path) -> Iterator[Side]:
-    """Start PuppetDB, and let the Puppet of each node know it."""
+    """Start PuppetDB, and configure the Puppet of each node."""
     now = datetime.now(UTC)
     ca = Ca(key=rsa_key(0), since=now - timedelta(days=1), until=now + timedelta(days=2))
 
@@ -95,7 +95,7 @@ def puppetdb_beside(members: list[Member], directory: Path, terminus: Path) -> I
 
 
 def printed_by(member: Member, *options: str) -> str:
-    """Apply with localpuppet; return the command that it printed."""
+    """Apply with localpuppet, and return the command that it printed."""
     done = member.run("apply", *options)
     if done.code != 0:
         raise SystemExit(f"{member.name}: {done.out}\n{done.err}")

@@ -1,12 +1,12 @@
 """Real nodes for `triggers.py`: roots with keys, `localpuppet agent` in front, real Puppet behind.
 
 Owns: making a node (its root, its site code, its Puppet), starting and ending its agent, and the
-predecessor's loop, the peer. A node's Puppet is a script that writes the time to `starts`, waits
-while a file `gate` is there, and then becomes the real Puppet. The time is CLOCK_REALTIME in
-nanoseconds as date(1) prints it: that costs 1 to 2 ms, which every figure here includes.
+peer, which is the predecessor's loop. A node's Puppet is a script that writes the time to `starts`,
+waits while a file `gate` exists, and then becomes the real Puppet. The time is CLOCK_REALTIME in
+nanoseconds from date(1), which costs 1 to 2 ms. All figures include that.
 
-The notifying resource is of a type of its own, `stamp`: its change writes the time to a file, and
-is the event that refreshes the trigger. A `seen` writes the time at which Puppet looks at it, and
+The notifying resource has the type `stamp`: its change writes the time to a file, and is the event
+that refreshes the trigger. A resource `seen` writes the time at which Puppet evaluates it, and
 changes nothing.
 """
 
@@ -51,7 +51,7 @@ _STAMP = """Puppet::Type.newtype(:stamp) do
   end
 end
 """
-# What is as it should be, and says when it was looked at: its node's run changes nothing.
+# A resource in the desired state that records its evaluation: a run of its node changes nothing.
 _SEEN = """Puppet::Type.newtype(:seen) do
   newparam(:path, namevar: true)
   newproperty(:when) do
@@ -64,7 +64,7 @@ _SEEN = """Puppet::Type.newtype(:seen) do
   end
 end
 """
-# What the predecessor's provider did, in etcd's present API: one HTTP request out of Puppet.
+# The predecessor's provider, with the current API of etcd: one HTTP request from Puppet.
 _PUT_KEY = """require 'net/http'
 require 'json'
 require 'base64'
@@ -81,12 +81,12 @@ end
 
 
 class Node:
-    """A node of its own on this machine, with its own Puppet directories.
+    """A node on this machine with separate Puppet directories.
 
     Args:
-        directory: Where its root is made.
+        directory: The directory of its root.
         name: Its name.
-        bus: The settings `bus` and `buses`; others take the place of this file's.
+        bus: The settings `bus` and `buses`; others replace those of this file.
         site: Puppet code of its class `site`.
     """
 
@@ -138,7 +138,7 @@ class Node:
         self.parts.identity.trusted.pin(other.parts.identity.name(), key)
 
     def obey(self, operator: "Node", policy: str) -> None:
-        """Have the node and an operator trust each other; the node does what its policy allows."""
+        """Let the node and an operator trust each other; the node follows its policy."""
         self.trust(operator)
         operator.trust(self)
         file = self.root / "policies" / "puppet.policy"
@@ -170,7 +170,7 @@ class Node:
         wait_until(lambda: " on " in log.read_text(), f"{self.name}: no agent")
 
     def stop(self) -> None:
-        """End its agent, and the run that is on."""
+        """End its agent and its active run."""
         if self._agent is not None:
             self.gate.unlink(missing_ok=True)
             self._agent.send_signal(signal.SIGTERM)
@@ -178,7 +178,7 @@ class Node:
             self._agent = None
 
     def rest(self) -> None:
-        """Return when no run is on."""
+        """Return when no run is active."""
         wait_until(
             lambda: all(run["state"] == "finished" for run in self.runs), f"{self.name}: runs on"
         )
@@ -187,13 +187,13 @@ class Node:
 class Predecessor:
     """puppet-trigger's loop: `while true; do etcdctl watch KEY && tsp -- RUN_CMD; done`.
 
-    etcdctl's own `watch KEY -- COMMAND` starts tsp for each event here, so that it need not start
-    anew between two events, as the loop's version 2 had to: that is to its advantage.
+    Here, etcdctl's `watch KEY -- COMMAND` starts tsp for each event. So it need not restart between
+    two events, as version 2 of the loop did, which is an advantage for the peer.
 
     Args:
-        directory: Where its files are made.
+        directory: The directory of its files.
         server: The URL of etcd.
-        key: What it watches.
+        key: The key that it watches.
     """
 
     def __init__(self, directory: Path, server: str, key: str) -> None:
@@ -241,7 +241,7 @@ class Predecessor:
 
 
 def make_script(directory: Path) -> Path:
-    """Return a Puppet that tells when an apply starts, and waits at a gate."""
+    """Return a Puppet that records the start of an apply, and waits at a gate."""
     path = directory / "puppet.sh"
     (directory / "starts").touch()
     path.write_text(
@@ -252,7 +252,7 @@ def make_script(directory: Path) -> Path:
 
 
 def wait_until(true: Callable[[], bool], problem: str, *, seconds: float = PATIENCE) -> None:
-    """Return when something has become true, looking often; it is no part of any figure."""
+    """Poll until a condition is true; no figure includes this time."""
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:

@@ -1,9 +1,10 @@
-"""A process full of simulated nodes that take part in rollouts, for `rollouts.py`.
+"""A process with simulated nodes that take part in rollouts, for `rollouts.py`.
 
-Each is the very `BusSession` of `localpuppet agent`, a connection of its own, in front of a node
-that holds and runs nothing: it says yes, and tells after so many seconds that its run has ended.
-Replies and presence are signed with its key, because whoever rolls out verifies each; what a real
-node does besides (policy, disk, Puppet) is its own work, and a thousand nodes have as many disks.
+Each node is the real `BusSession` of `localpuppet agent` with a separate connection, in front of a
+listener without holds and runs. The listener accepts every request, and reports the end of its run
+after `seconds`. Replies and presence are signed with the node's key, because the rollout controller
+verifies each. The other work of a real node (policy, disk, Puppet) is not simulated, because a
+thousand nodes have a thousand disks.
 
 Reads a JSON object from standard input (`engine`, `url`, `nodes`: name → private key in PEM,
 `seconds`); ends with its standard input.
@@ -39,12 +40,12 @@ TIMEOUT = 5.0
 
 
 class SimulatedNode:
-    """What `BusSession` needs of an agent.
+    """The part of an agent that `BusSession` needs.
 
     Args:
         me: The node.
         key: Its key.
-        seconds: How long its run takes.
+        seconds: The duration of its run.
     """
 
     def __init__(self, me: NodeName, key: Ed25519PrivateKey, seconds: float) -> None:
@@ -52,15 +53,15 @@ class SimulatedNode:
         self._signer = MessageSigner(SignerName.parse(me), key)
         self._seconds = seconds
         self._changed = asyncio.Event()
-        self._steps: dict[str, bool] = {}  # the id of a step's cause → whether it is over
+        self._steps: dict[str, bool] = {}  # the id of a step's cause → whether the step has ended
         self._settled: list[TriggerOutcome] = []
         self._runs: set[asyncio.Task[None]] = set()
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
-        """Hear no triggers."""
+        """Ignore a trigger."""
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes]:
-        """Say yes."""
+        """Accept a request."""
         request = Request.parse(claimed_payload(token))
         done: Mapping[str, Json] = {}
         if request.action == "status":
@@ -107,7 +108,7 @@ class SimulatedNode:
 
 
 async def be(spec: Mapping[str, str], node: SimulatedNode, delay: float) -> None:
-    """Be a node until cancelled."""
+    """Run a node until cancelled."""
     session = BusSession(
         node,
         connect=partial(open_store, spec["engine"], spec["url"]),
@@ -119,7 +120,7 @@ async def be(spec: Mapping[str, str], node: SimulatedNode, delay: float) -> None
 
 
 async def main() -> None:
-    """Be all nodes of this process."""
+    """Run all nodes of this process."""
     reader = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(
         partial(asyncio.StreamReaderProtocol, reader), sys.stdin

@@ -1,12 +1,12 @@
-"""What a release costs that a rollout gives to twenty real nodes of this machine, from one pack.
+"""The cost of a rollout of a release to twenty real nodes of this machine, from one pack.
 
-A release of some modules is packed once, and the pack lies in a directory that all nodes read:
-`packages: [DIR]`. `localpuppet rollout run --release` has each of twenty roots bring it into its
-own store, have Puppet's parser read it, and run it: real agents, real Puppet, one group. Beside it
-what nobody can do without, in the same number and as much of it at a time: `tar` of the pack into
-a directory for each node, Puppet's parser over the release, and bare `puppet apply` of the catalog.
+The benchmark packs a release of some modules once into a directory that all nodes read: `packages:
+[DIR]`. With `localpuppet rollout run --release`, each of twenty roots stages the release in its
+store, parses it with Puppet's parser, and runs it: real agents, real Puppet, one group. The
+comparison is the minimal work, with the same number and concurrency: `tar` of the pack into a
+directory for each node, Puppet's parser for the release, and bare `puppet apply` of the catalog.
 
-CPU is that of the agents and all that they start. Needs root, Puppet and nats-server.
+CPU seconds include the agents and all their children. Needs root, Puppet and nats-server.
 
     benchmarks/rollout_release.py [--nodes 20] [--modules 20] [--engine nats-new|nats|etcd|sqlite]
 """
@@ -46,7 +46,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def make_release(top: Path, modules: int) -> int:
-    """Make a repository with a release; return how many bytes the release has."""
+    """Make a repository with a release, and return the size of the release in bytes."""
     for number in range(modules):
         manifests = top / f"module{number}" / "manifests"
         manifests.mkdir(parents=True)
@@ -65,7 +65,7 @@ def make_release(top: Path, modules: int) -> int:
 
 
 def pack(root: Path, directory: Path) -> Path:
-    """Pack the release of a root; return the file."""
+    """Pack the release of a root, and return the file."""
     directory.mkdir()
     command = [sys.executable, "-m", "localpuppet", "--root", str(root), "release", "package"]
     options = ["--format", "tar", "-o", str(directory)]
@@ -76,7 +76,7 @@ def pack(root: Path, directory: Path) -> Path:
 
 @contextmanager
 def agents(directory: Path, settings: dict[str, Any], count: int) -> Iterator[list[Node]]:
-    """Yield an operator, and nodes that it may give releases of the shop to."""
+    """Yield an operator, and nodes to which it may assign releases of the shop."""
     source = {"shop": {"git": f"file://{directory / 'shop'}"}}
     own = {**settings, "packages": [], "sources": source, "allow_file_urls": True}
     operator = Node(directory, "operator.example.com", own, site="")
@@ -94,7 +94,7 @@ def agents(directory: Path, settings: dict[str, Any], count: int) -> Iterator[li
 
 
 def cpu_of(nodes: Sequence[Node]) -> float:
-    """Return the seconds of CPU of agents, and of what they started and has ended."""
+    """Return the CPU seconds of agents and of their ended children."""
     total = 0
     for node in nodes:
         fields = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()
@@ -103,7 +103,7 @@ def cpu_of(nodes: Sequence[Node]) -> float:
 
 
 def at_a_time(commands: Sequence[Sequence[str]]) -> float:
-    """Return the seconds that commands take which run at a time."""
+    """Return the seconds of concurrent commands."""
 
     def run(command: Sequence[str]) -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -116,7 +116,7 @@ def at_a_time(commands: Sequence[Sequence[str]]) -> float:
 
 
 def bare(directory: Path, packed: Path, release: Path, count: int) -> tuple[float, float, float]:
-    """Return the seconds of so many bare unpackings, parsings, and runs of Puppet."""
+    """Return the seconds of bare unpacking, parsing and runs of Puppet for a number of nodes."""
     places = [directory / f"bare{number}" for number in range(count)]
     for place in places:
         place.mkdir()

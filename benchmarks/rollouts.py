@@ -1,14 +1,14 @@
-"""What a rollout costs beside its nodes' own runs: `localpuppet rollout run`, as a user calls it.
+"""The overhead of a rollout over the runs of its nodes: `localpuppet rollout run`.
 
-    real       four nodes with agents and real Puppet, one group of a trivial catalog: from the
-               moment at which the group was asked to start until the last end was heard, less the
-               longest of the four runs
-    simulated  a thousand nodes (`rollout_nodes.py`) whose runs take a second, in one group: the
-               same; and in twenty batches, a batch. For the whole command with one group: seconds
-               of CPU of the orchestrator, of the server and of the simulated nodes, which share the
-               machine's cores
+    real       four nodes with agents and real Puppet, one group with a trivial catalog: from the
+               request to start the group until the last result arrived, minus the longest of the
+               four runs
+    simulated  a thousand nodes (`rollout_nodes.py`) whose runs take a second: the same for one
+               group, and for a batch of twenty batches. For the complete command with one group:
+               CPU seconds of the rollout controller, of the server and of the simulated nodes,
+               which share the machine's cores
 
-The times are those of the rollout's journal. Bars are printed with what was reached. Needs root,
+The times are those of the rollout journal. The output compares results with bars. Needs root,
 Puppet, etcd and nats-server.
 
     benchmarks/rollouts.py [--only real|simulated] [--engine nats|nats-new|etcd ...] [--rounds R]
@@ -55,7 +55,7 @@ POLICY = "policy default deny\nallow\tchoria=operator.example.com\t*\t*\t*\n"
 
 
 def roll_out(root: Path, nodes: Sequence[str], *options: str) -> tuple[dict[str, Any], float]:
-    """Roll out over nodes as one group; return the report, and the seconds of the command."""
+    """Roll out to nodes as one group, and return the report and the seconds of the command."""
     select = root / "nodes"
     select.write_text("\n".join(nodes))
     command = [sys.executable, "-m", "localpuppet", "--root", str(root), "rollout", "run"]
@@ -70,7 +70,7 @@ def roll_out(root: Path, nodes: Sequence[str], *options: str) -> tuple[dict[str,
 
 
 def turns(report: dict[str, Any]) -> list[tuple[float, float]]:
-    """Return when each turn was asked for, and when its end was heard, by the journal."""
+    """Return the times in the journal at which each node run was requested and its end received."""
     return [
         (_seconds(one["started_at"]), _seconds(one["finished_at"]))
         for group in report["groups"]
@@ -83,7 +83,7 @@ def _seconds(at: str) -> float:
 
 
 def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
-    """Yield the seconds of each round beside the longest run."""
+    """Yield the seconds of each round minus the longest run."""
     with store(engine, directory) as at:
         operator = Node(directory, "operator.example.com", at.settings, site="")
         nodes = [
@@ -118,12 +118,12 @@ def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """A thousand nodes, and who rolls out over them.
+    """A thousand nodes and their operator.
 
     Attributes:
         root: The root of an operator.
-        nodes: Those that it can roll out over.
-        workers: The processes that they are in.
+        nodes: The nodes of a rollout.
+        workers: The processes of the nodes.
     """
 
     root: Path
@@ -133,13 +133,13 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a thousand nodes cost, in seconds.
+    """The cost of a thousand nodes in seconds.
 
     Attributes:
-        group: Beside the nodes' own run, of a group of all.
-        batch: The same of a batch.
-        whole: The same of the whole command, with one group.
-        cpu: What that command used of CPUs: the orchestrator, the server, the nodes.
+        group: The overhead over the run of a node, for one group of all nodes.
+        batch: The same for a batch.
+        whole: The same for the complete command with one group.
+        cpu: CPU seconds of that command: rollout controller, server, nodes.
     """
 
     group: float
@@ -150,7 +150,7 @@ class Cost:
 
 @contextmanager
 def simulated_nodes(at: Store, directory: Path) -> Iterator[Simulated]:
-    """Yield nodes."""
+    """Yield simulated nodes."""
     operator = Node(directory, "operator.example.com", at.settings, site="")
     trusted = FleetWiring(NodeWiring(str(operator.root))).identity.trusted
     pems = {}
@@ -182,7 +182,7 @@ def simulated_nodes(at: Store, directory: Path) -> Iterator[Simulated]:
 
 
 def used(at: Store, fleet: Simulated) -> tuple[float, float, float]:
-    """Return the seconds of CPU until now, of those that `Cost.cpu` names."""
+    """Return the CPU seconds until now of the processes that `Cost.cpu` names."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     server = 0.0 if at.pid is None else usage(at.pid).cpu
     nodes = sum(usage(pid).cpu for pid in fleet.workers)
@@ -190,7 +190,7 @@ def used(at: Store, fleet: Simulated) -> tuple[float, float, float]:
 
 
 def simulated(engine: str, directory: Path, rounds: int) -> Iterator[Cost]:
-    """Yield what each round costs."""
+    """Yield the cost of each round."""
     with store(engine, directory) as at, simulated_nodes(at, directory) as fleet:
         for _ in range(rounds):
             before = used(at, fleet)
@@ -206,7 +206,7 @@ def simulated(engine: str, directory: Path, rounds: int) -> Iterator[Cost]:
 
 
 def verdict(what: str, found: float, most: float) -> str:
-    """Return a line that says whether a bar was reached."""
+    """Return a line with the result and whether it reaches the bar."""
     return f"{'reached' if found <= most else 'MISSED'}: {what} {found:.2f} s (bar {most:g} s)"
 
 

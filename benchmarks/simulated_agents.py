@@ -1,13 +1,13 @@
-"""A process full of simulated agents, for `triggers.py`: real clients, a connection for each.
+"""A process with simulated agents for `triggers.py`: real clients, a connection for each.
 
-An agent of ours is the very `BusSession` of `localpuppet agent` (watches for triggers and requests,
-a presence that it keeps up, reconnecting) in front of a listener that only notes the time; what
-follows receipt (signature, disk, run) is a node's own work, and a thousand nodes have a thousand
-disks. A bare one is a client of `bare_clients.py`.
+An agent of localpuppet is the real `BusSession` of `localpuppet agent` (watches for triggers and
+requests, presence, reconnection) in front of a listener that only records the time. The work after
+receipt (signature, disk, run) is not simulated, because a thousand nodes have a thousand disks. A
+bare agent is a client of `bare_clients.py`.
 
 Reads a JSON object from standard input (`engine`, `url`, `nodes`, `bare`), and then a line for each
-round: it answers `expecting`, and when every node has heard something (or after `patience`) a JSON
-object of node → monotonic nanoseconds. Ends with its standard input.
+round. It answers `expecting`, and when every node has received a message (or after `patience`) a
+JSON object of node → monotonic nanoseconds. Ends with its standard input.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ KEYPREFIX = "/puppet_trigger/events"
 TIMEOUT = 5.0
 # As large as a signed presence.
 PRESENCE = b"p" * 700
-# Seconds between two agents' starts in one process: all at once is another question (restart).
+# Seconds between two agents' starts in one process: simultaneous starts are the part `restart`.
 BETWEEN = 0.03
 
 
 async def open_store(engine: str, url: str) -> KeyValue:
-    """Return a client of ours."""
+    """Return a client of localpuppet."""
     if engine != "sqlite":
         servers = Servers(endpoints=(Endpoint.parse(url, engine=engine),))
     if engine == "etcd":
@@ -55,7 +55,7 @@ async def open_store(engine: str, url: str) -> KeyValue:
 
 
 class Receipts:
-    """When each node first heard something in this round.
+    """The time of the first message of each node in this round.
 
     Args:
         nodes: All of them.
@@ -67,30 +67,30 @@ class Receipts:
         self.at: dict[str, int] = {}
 
     def heard(self, node: str) -> None:
-        """Note that a node heard something."""
+        """Record a receipt of a node."""
         if node not in self.at:
             self.at[node] = time.monotonic_ns()
             if len(self.at) == len(self._nodes):
                 self._complete.set()
 
     def expect(self) -> None:
-        """Begin a round."""
+        """Start a round."""
         self.at = {}
         self._complete.clear()
 
     async def all(self, patience: float) -> dict[str, int]:
-        """Return what was noted, when every node has heard something or after `patience`."""
+        """Return the receipts when every node has one, or after `patience`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._complete.wait(), patience)
         return self.at
 
 
 class Listener:
-    """What `BusSession` needs of an agent.
+    """The part of an agent that `BusSession` needs.
 
     Args:
         me: The node.
-        receipts: Where receipt is noted.
+        receipts: The record of receipts.
     """
 
     def __init__(self, me: NodeName, receipts: Receipts) -> None:
@@ -99,37 +99,37 @@ class Listener:
         self._last = b""
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
-        """Note receipt; a new connection finds the last trigger again, which is no news."""
+        """Record a receipt; a new connection reads the last trigger again, which does not count."""
         for token in tokens:
             if token != self._last:
                 self._last = token
                 self._receipts.heard(self.me)
 
     async def serve(self, _token: bytes) -> None:
-        """Answer nobody."""
+        """Send no reply."""
 
     async def describe(self) -> bytes:
         """Return a presence entry of the usual size."""
         return PRESENCE
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is never set again: nothing changes here."""
+        """Return an event that is never set again, because nothing changes here."""
         event = asyncio.Event()
         event.set()
         return event
 
 
 class Quiet:
-    """A log that says nothing."""
+    """A log without output."""
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
-        """Say nothing."""
+        """Ignore a line."""
 
     warning = debug = info
 
 
-async def ours(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
-    """Be an agent until cancelled."""
+async def run_agent(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
+    """Run an agent until cancelled."""
     session = BusSession(
         Listener(NodeName.parse(node), receipts),
         connect=partial(open_store, spec["engine"], spec["url"]),
@@ -141,7 +141,7 @@ async def ours(spec: dict[str, Any], node: str, receipts: Receipts, delay: float
 
 
 async def bare(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
-    """Be a bare client until cancelled."""
+    """Run a bare client until cancelled."""
     await asyncio.sleep(delay)
     client = await open_bare(spec["engine"], spec["url"])
     try:
@@ -151,14 +151,14 @@ async def bare(spec: dict[str, Any], node: str, receipts: Receipts, delay: float
 
 
 async def main() -> None:
-    """Be all agents of this process."""
+    """Run all agents of this process."""
     reader = asyncio.StreamReader(limit=2**24)
     await asyncio.get_running_loop().connect_read_pipe(
         partial(asyncio.StreamReaderProtocol, reader), sys.stdin
     )
     spec = json.loads(await reader.readline())
     receipts = Receipts(spec["nodes"])
-    kind = bare if spec["bare"] else ours
+    kind = bare if spec["bare"] else run_agent
     agents = [
         asyncio.create_task(kind(spec, node, receipts, number * BETWEEN))
         for number, node in enumerate(spec["nodes"])
@@ -177,7 +177,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # An agent has a process of its own. The collector of this one goes through the objects of
-    # hundreds each time.
+    # A real agent has a separate process. The garbage collector of this one scans the objects of
+    # hundreds of agents.
     gc.set_threshold(100_000, 50, 100)
     asyncio.run(main())

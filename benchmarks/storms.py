@@ -1,8 +1,8 @@
-"""A storm of triggers during a run, for `triggers.py`: what follows it, and what it costs.
+"""A storm of triggers during a run, for `triggers.py`: the runs after it, and its cost.
 
-A hundred senders that the node trusts write a hundred signed triggers each, while the node's Puppet
-waits at its gate. Then the gate is opened. Counted are the runs that start after the storm began,
-and the agent's resident memory: before, and at its highest during it all.
+A hundred trusted senders write a hundred signed triggers each, while the node's Puppet waits at its
+gate. Then the benchmark opens the gate. It counts the runs that start after the start of the storm,
+and measures the agent's resident memory before the storm and at its peak.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ QUIET = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """What came of it; memory in MiB."""
+    """The result of a storm; memory in MiB."""
 
     sent: int
     accepted: int
@@ -41,7 +41,7 @@ class Storm:
 
 
 async def storm(node: Node, engine: str, url: str) -> Storm:
-    """Let a storm come over a node."""
+    """Send a storm to a node."""
     keys = {SignerName.parse(f"s{n:03}.example.com"): _key() for n in range(SENDERS)}
     for name, key in keys.items():
         node.parts.identity.trusted.pin(name, key.public_key())
@@ -52,7 +52,7 @@ async def storm(node: Node, engine: str, url: str) -> Storm:
         await kv.put(*messages[0], ttl=180)
         wait_until(lambda: bool(node.starts.read_text()), "no run began")
         wait_until(lambda: _causes(node) == 1, "the first trigger is not in the inbox")
-        Path(f"/proc/{node.pid}/clear_refs").write_text("5")  # begin to note the peak anew
+        Path(f"/proc/{node.pid}/clear_refs").write_text("5")  # reset the recorded peak
         before = _memory(node.pid, "VmRSS")
         rest = iter(messages[1:])
 
@@ -82,7 +82,7 @@ def _key() -> Ed25519PrivateKey:
 
 
 def _messages(signers: list[MessageSigner], node: str) -> list[tuple[str, bytes]]:
-    """Return keys and values, sender after sender in turn."""
+    """Return keys and values, one of each sender in turn."""
     clock = SystemClock()
     me = NodeName.parse(node)
     found = []
@@ -105,7 +105,7 @@ def _messages(signers: list[MessageSigner], node: str) -> list[tuple[str, bytes]
 
 
 def _causes(node: Node) -> int:
-    """Return how many causes the node owes a run."""
+    """Return the number of causes that wait for a run."""
     path = node.root / "var" / "agent" / "inbox.sqlite"
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:

@@ -1,21 +1,20 @@
-"""How fast triggers are and what agents cost, beside bare clients and the predecessor's loop.
+"""The speed of triggers and the cost of agents, compared with bare clients and the predecessor.
 
-    receipt   from the moment that a sender calls `send` for N nodes until each node's agent has
-              the message, N simulated agents in four other processes; the peer is a bare client of
-              the same server (`bare_clients.py`), in alternating phases; server CPU a trigger, and
-              memory a node. SQLite has no peer: a file has no client but its users.
-    idle      a real agent with nothing to do: resident memory, CPU; beside it `etcdctl watch`
+    receipt   from the call of `send` for N nodes until each node's agent has the message, with N
+              simulated agents in four other processes; the peer is a bare client of the same server
+              (`bare_clients.py`), in alternating phases; server CPU per trigger, and memory per
+              node. SQLite has no peer, because a file has no client but its users.
+    idle      an idle real agent: resident memory, CPU; compared with `etcdctl watch`
     start     from the event that notifies a `trigger` in Puppet on one node until Puppet's process
-              starts on another (both with real agents; `real_agents.py` says what is counted);
-              beside it, on etcd in the same rounds, the predecessor's loop, told by an HTTP
-              request out of Puppet
-    storm     10,000 triggers of 100 senders during a run: runs that follow, and memory
-    restart   kill -9 of the server, and from the moment that it is healthy again until each agent
-              has heard a trigger that was sent after that
+              starts on another, both with real agents (see `real_agents.py`); compared, on etcd in
+              the same rounds, with the predecessor's loop, which gets an HTTP request from Puppet
+    storm     10,000 triggers of 100 senders during a run: following runs, and memory
+    restart   kill -9 of the server, and the time from its recovery until each agent has received a
+              trigger that was sent after that
 
 Servers are Debian's, on free ports of 127.0.0.1, with their data below --directory; the newest
-nats-server with `--engine nats-new`. Bars are printed with what was reached. Needs root, Puppet,
-etcd, nats-server and task-spooler, and names first what is missing; takes some ten minutes.
+nats-server with `--engine nats-new`. The output compares results with bars. Needs root, Puppet,
+etcd, nats-server and task-spooler, and lists missing ones first; takes about ten minutes.
 
     benchmarks/triggers.py [--only PART ...] [--engine ENGINE ...] [--nodes N ...] [--rounds R]
 """
@@ -56,7 +55,7 @@ MOST_ON_SQLITE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     engines: Sequence[str]
     nodes: Sequence[int]
@@ -66,7 +65,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One fleet, up and down: milliseconds, microseconds a trigger, kiB a node."""
+    """Figures of one fleet: milliseconds, microseconds per trigger, KiB per node."""
 
     p50: float
     p99: float
@@ -76,7 +75,7 @@ class Phase:
 
 
 async def phase(at: Store, count: int, *, bare: bool) -> Phase:
-    """Bring a fleet up, send to all of it several times, and take it down."""
+    """Start a fleet, send to all its nodes several times, and stop it."""
     nodes = names(count)
     bursts = SINGLES if count == 1 else BURSTS
     before = usage(at.pid) if at.pid else None
@@ -113,7 +112,7 @@ async def phase(at: Store, count: int, *, bare: bool) -> Phase:
 
 
 async def receipt(options: Options) -> None:
-    """Print how fast messages arrive."""
+    """Print the delay of messages."""
     print("| engine | nodes | client | p50 | p99 | last | server's CPU a trigger | memory a node |")
     print("|---|---|---|---|---|---|---|---|")
     bars = []
@@ -126,7 +125,7 @@ async def receipt(options: Options) -> None:
             for client, phases in found:
                 middle = _medians(phases)
                 server = "" if engine == "sqlite" else f"{middle.cpu:.0f} us"
-                # Memory that a server has taken once it keeps: only its first fleet shows it.
+                # A server keeps its memory, so only its first fleet shows it.
                 memory = "" if engine == "sqlite" else f"{phases[0].memory:.0f} kiB"
                 print(
                     f"| {engine} | {count} | {client} | {middle.p50:.1f} ms | {middle.p99:.1f} ms"
@@ -142,7 +141,7 @@ async def receipt(options: Options) -> None:
 
 
 async def _phases(engine: str, count: int, options: Options) -> tuple[list[Phase], list[Phase]]:
-    """Return those of our clients and of bare ones; the order changes with each round."""
+    """Return the phases of localpuppet's and of bare clients; the order changes with each round."""
     found: dict[bool, list[Phase]] = {False: [], True: []}
     with store(engine, options.directory) as shared:
         for number in range(options.rounds):
@@ -151,7 +150,9 @@ async def _phases(engine: str, count: int, options: Options) -> tuple[list[Phase
                 if number:
                     found[bare].append(await phase(shared, count, bare=bare))
                     continue
-                with store(engine, options.directory) as fresh:  # its memory is nobody else's yet
+                with store(
+                    engine, options.directory
+                ) as fresh:  # a new server, whose memory only this fleet uses
                     found[bare].append(await phase(fresh, count, bare=bare))
     return found[False], found[True]
 
@@ -164,7 +165,7 @@ def _medians(phases: Sequence[Phase]) -> Phase:
 
 
 async def idle(options: Options) -> None:
-    """Print what an agent costs that has nothing to do."""
+    """Print the cost of an idle agent."""
     print("| agent | memory | of it its own | CPU |\n|---|---|---|---|")
     bars = []
     for engine in options.engines:
@@ -184,7 +185,7 @@ async def idle(options: Options) -> None:
 
 
 async def _watched(pid: int) -> tuple[float, float, float]:
-    """Return MiB that are resident, MiB that nobody shares, and percent of a core."""
+    """Return resident MiB, unshared MiB, and percent of a core."""
     await asyncio.sleep(SETTLE)
     begun = _ran(pid)
     await asyncio.sleep(IDLE)
@@ -233,7 +234,7 @@ def nodes(at: Store, parent: Path) -> Iterator[tuple[Node, Node]]:
 
 
 async def start(options: Options) -> None:
-    """Print how long it is from an event in Puppet here to Puppet's start there."""
+    """Print the time from an event in Puppet on one node to Puppet's start on another."""
     print("| from a notify to Puppet's start | median | least | most |\n|---|---|---|---|")
     bars = []
     for engine in options.engines:
@@ -249,7 +250,7 @@ async def start(options: Options) -> None:
 def _starts(
     at: Store, pair: tuple[Node, Node], options: Options
 ) -> tuple[list[float], list[float]]:
-    """Return milliseconds: ours, and on etcd the predecessor's; the first of each warms up."""
+    """Return milliseconds of localpuppet and, on etcd, of the predecessor; the first warms up."""
     first, second = pair
     sent = first.root / "sent"
     times: dict[bool, list[float]] = {False: [], True: []}
@@ -284,7 +285,7 @@ def _spread(name: str, times: Sequence[float]) -> str:
 
 
 async def storms(options: Options) -> None:
-    """Print what a storm leads to."""
+    """Print the results of a storm."""
     print("| engine | triggers | accepted | runs after it | memory before | most |")
     print("|---|---|---|---|---|---|")
     bars = []
@@ -302,7 +303,7 @@ async def storms(options: Options) -> None:
 
 
 async def restart(options: Options) -> None:
-    """Print how soon agents hear again after their server was killed."""
+    """Print the delay until agents receive messages again after their server was killed."""
     print("| engine | nodes | p50 | last |\n|---|---|---|---|")
     bars = []
     for engine in options.engines:
@@ -319,7 +320,7 @@ async def restart(options: Options) -> None:
 
 
 async def _restarted(at: Store, count: int) -> list[float]:
-    """Return the seconds after which each node heard something again."""
+    """Return the seconds until each node received a message again."""
     assert at.server is not None
     async with (
         sender(at.engine, at.url, bare=False) as sending,
@@ -336,18 +337,18 @@ async def _restarted(at: Store, count: int) -> list[float]:
 
 
 def bar(what: str, found: float, most: float, unit: str) -> str:
-    """Return a line that says whether a bar was reached."""
+    """Return a line with the result and whether it reaches the bar."""
     word = "reached" if found <= most else "MISSED"
     return f"{word}: {what} {found:.3g}{unit} (bar {most:g}{unit})"
 
 
 def at_least(path: Path) -> Path:
-    """Return a path of which nothing is there yet."""
+    """Return a path that does not exist yet."""
     return Path(tempfile.mkdtemp(prefix=path.name, dir=path.parent)) / path.name
 
 
 def missing(parts: Sequence[str], engines: Sequence[str]) -> list[str]:
-    """Return the programs that these parts need and that are not there."""
+    """Return the missing programs of these parts."""
     servers = {"etcd": [ETCD], "nats": [OLD_NATS], "nats-new": [NEW_NATS]}
     needed = [program for engine in engines for program in servers.get(engine, ())]
     if {"idle", "start", "storm"} & set(parts):
@@ -371,7 +372,7 @@ def main() -> None:
     gone = missing(asked.only or PARTS, asked.engine or ENGINES)
     if gone:
         parser.error(f"install first: {', '.join(gone)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end, too
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     parts: dict[str, Callable[[Options], Coroutine[Any, Any, None]]] = {

@@ -1,12 +1,12 @@
-"""Runs as an agent starts them, for `overhead.py`: a line of JSON for each line that is read.
+"""Runs as an agent starts them, for `overhead.py`: a line of JSON for each line of input.
 
-    run | noop      a run, when the fork server listens
-    recycled        a run at the moment at which a new server is started: it starts cold
+    run | noop      a run while the fork server listens
+    recycled        a run during the start of a new server: the run starts cold
 
     warm_runs.py ROOT
 
-Timed is what the agent waits for: from its order to the end of the run's supervisor, record and
-all. The CPU time is the supervisor's and Puppet's, whose parent is the fork server.
+The time is that of the agent's wait: from its order to the end of the run's supervisor, with the
+record. The CPU time is that of the supervisor and of Puppet, whose parent is the fork server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Host:
-    """What of an agent starts runs."""
+    """The part of an agent that starts runs."""
 
     def __init__(self, root: str) -> None:
         self._node = NodeWiring(root, ports=NodePorts(neighbours=FleetNeighbours))
@@ -49,7 +49,7 @@ class Host:
             time.sleep(0.01)
 
     def serve(self, *, wait: bool) -> None:
-        """Have a server, if need be a new one, that listens; or do not wait for that."""
+        """Ensure a server, new if necessary; wait until it listens, or not."""
         if self._server is not None:
             if self._node.processes.alive(self._server.identity):
                 return
@@ -69,7 +69,7 @@ class Host:
         self.serve(wait=False)
 
     def run(self, *, noop: bool) -> dict[str, object]:
-        """Do a run; return what it took."""
+        """Do a run, and return its time."""
         before, began = self._cpu(), time.perf_counter()
         end = asyncio.run(self._runner.run(RunOrder(causes={}, text="benchmark", noop=noop)))
         wall = time.perf_counter() - began
@@ -86,7 +86,7 @@ class Host:
         }
 
     def _cpu(self) -> float:
-        """Return the CPU seconds of children that have ended, ours and the server's."""
+        """Return the CPU seconds of ended children of this process and of the server."""
         ours = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = ours.ru_utime + ours.ru_stime
         if self._server is not None:
@@ -97,7 +97,7 @@ class Host:
         return seconds
 
     def _environments(self) -> list[int]:
-        """Return the environment server, once it has read its code."""
+        """Return the environment server after it has read its code."""
         assert self._server is not None
         pid = self._server.identity.pid
         try:

@@ -1,18 +1,19 @@
-"""What the page costs: `localpuppet web` as a process, beside a real bus, with 90 days of runs.
+"""The cost of the dashboard: `localpuppet web` as a process with a real bus and 90 days of runs.
 
-The memory is written as the page writes it, one end a node every half hour; presence and inventory
-entries of all nodes are on a bus of NATS, signed; then the page is started, and asked over HTTP.
+The database has the rows that the dashboard writes: one run per node every half hour. Signed
+presence and inventory entries of all nodes are on a bus of NATS. Then the benchmark starts the
+dashboard and sends HTTP requests.
 
-    overview … query   milliseconds until an answer is there, median and at 95 %; none is one that
-                       the server has made before
-    found              seconds until all nodes are shown, which are all new to the page's process
+    overview … query   milliseconds of an answer, median and at 95 %; no answer is from a cache of
+                       the server
+    found              seconds until a new process of the dashboard shows all nodes
     paint              first contentful paint in Chromium, with an empty cache
-    change             from a node's write to the bus to the changed row in Chromium
-    history            seconds more until the history of all nodes is loaded
-    200 pages          part of a core that the server needs while so many show the overview, and
-                       nodes begin and end runs at their usual pace; the same while they show all
-                       of the views above; and while nothing changes
-    memory, disk       of the process after all that, and of fleet.sqlite
+    change             from the write of a node to the bus until the changed row in Chromium
+    history            further seconds until the history of all nodes is loaded
+    200 pages          part of a core for the server while 200 pages show the overview, and nodes
+                       start and end runs at their usual rate; the same while they show all views
+                       above; and while nothing changes
+    memory, disk       of the process afterwards, and of fleet.sqlite
 
     benchmarks/web.py [--nodes N] [--days D] [--rounds R] [--pages P] [--seconds S]
 """
@@ -42,12 +43,12 @@ from tests.rigs.node import Node
 
 CHANGES = 10
 PAINTS = 7
-# Seconds after which pages that were opened have asked for what they missed meanwhile.
+# Seconds after which newly opened pages have requested the changes since their load.
 SETTLE = 5.0
 
 
 def views(nodes: Sequence[str]) -> dict[str, str]:
-    """Return what is asked for."""
+    """Return the paths of the measured views."""
     lists = {f"by {order}": f"/nodes?sort={order}&page=3" for order in ("node", "state", "release")}
     node = f"/nodes/{nodes[len(nodes) // 2]}"
     return {
@@ -78,7 +79,7 @@ def row(title: str, text: str, bar: str = "") -> None:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """Return a median, and what 95 of a hundred are below."""
+    """Return the median and the 95th percentile."""
     ordered = sorted(seconds)
     late = ordered[int(len(ordered) * 0.95)]
     return f"{statistics.median(ordered) * 1000:7.1f} ms {late * 1000:8.1f} ms at 95 %"
@@ -97,7 +98,7 @@ def answers(visitor: Visitor, nodes: Sequence[str], rounds: int) -> None:
 
 
 def paints(visitor: Visitor, loop: asyncio.AbstractEventLoop, told: Told) -> None:
-    """Measure what a browser shows, and when."""
+    """Measure the times at which a browser shows a page."""
     with chromium(visitor) as browser:
         row("paint", spread([browser.paint("/") for _ in range(PAINTS)]), "1 s")
         browser.go("/nodes")
@@ -117,7 +118,7 @@ def paints(visitor: Visitor, loop: asyncio.AbstractEventLoop, told: Told) -> Non
 
 
 async def runs_of(told: Told) -> None:
-    """Have nodes begin and end runs at their usual pace, for ever."""
+    """Let nodes start and end runs at their usual rate, endlessly."""
     number = 0
     while True:
         await asyncio.sleep(EVERY / len(told.nodes) / 2)
@@ -127,7 +128,7 @@ async def runs_of(told: Told) -> None:
 
 
 async def listeners(visitor: Visitor, told: Told, count: int, seconds: float) -> None:
-    """Measure what pages that are open cost the server."""
+    """Measure the cost of open pages for the server."""
     all_ = [path for title, path in views(told.nodes).items() if title != "csv"]
     for title, paths, changes in (
         (f"{count} pages", ["/"], True),
@@ -150,7 +151,7 @@ async def listeners(visitor: Visitor, told: Told, count: int, seconds: float) ->
 
 @contextmanager
 def page_of(node: Node) -> Iterator[Visitor]:
-    """Lend a visitor of a page that runs."""
+    """Yield a visitor of a running dashboard."""
     process = node.start("web", "--listen", "127.0.0.1:0")
     try:
         yield Visitor(process)

@@ -1,9 +1,9 @@
-"""A fleet that the page is to show, for `web.py`: a bus, what its nodes say there, a memory.
+"""A fleet for the dashboard of `web.py`: a bus, entries of its nodes, and a database.
 
-Owns: the root of the machine that has the page, presence and entries of all nodes, signed, and the
-ends of runs of many days, written as the page itself writes them.
+Owns: the root of the dashboard's machine, signed presence and entries of all nodes, and the ends of
+runs of many days, in the form that the dashboard writes.
 
-Each node has its name's key pinned; all keys are one, because a thousand would only take longer.
+Each node has a pinned key. All nodes share one key, because making a thousand takes longer.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ TOGETHER = 10_000
 # Runs of a node on the bus.
 RUNS_OF_DAY = 24
 AT_ONCE = 64
-# What a run that failed or changed something did to resources.
+# Resource counts of a run that failed or changed something.
 TOUCHED = tuple(RunResource.of(a_resource(line)) for line in range(5))
-# Longer than any benchmark: nobody tells it again.
+# Longer than any benchmark, because no agent renews the entries.
 TTL = 6 * 3600.0
 TIMEOUT = 30.0
 
 
 class Told:
-    """What nodes say, and the bus that they say it on.
+    """The published entries of nodes, and their bus.
 
     Args:
         kv: The bus.
@@ -80,7 +80,7 @@ class Told:
 
         Args:
             number: The node's number.
-            ended: When its last run ended; `None` for its last turn.
+            ended: The end of its last run; `None` for its usual time.
             state: The state.
         """
         node = self.nodes[number]
@@ -94,17 +94,17 @@ class Told:
         await announce(self._kv, NodeName.parse(node), token, ttl=TTL)
 
     async def day(self, number: int, *, ended: float | None = None) -> None:
-        """Publish a node's runs of today, up to half a day, and requests that it decided.
+        """Publish a node's runs of up to half a day, and the requests that it decided.
 
         Args:
             number: The node's number.
-            ended: When one more run ended.
+            ended: The end of one more run.
         """
         node, turn = NodeName.parse(self.nodes[number]), self._turn(number)
         times = [turn - EVERY * step for step in range(RUNS_OF_DAY)]
         times = [*times, ended] if ended else times
         today = day_of(max(times))
-        # The release stays, so what a run changed is drift: on one node in fifty.
+        # The release stays, so the changes of a run are drift, on one node in fifty.
         some = () if number % 50 else tuple(a_resource(line) for line in range(5))
         runs = tuple(
             a_summary(at, resources=() if int(at / EVERY) % 10 else some)
@@ -123,14 +123,14 @@ class Told:
         await asyncio.gather(self.present(number, ended=ended), self.day(number, ended=ended))
 
     async def list_(self, number: int) -> None:
-        """Have a node be in the inventory."""
+        """Publish the inventory entry of a node."""
         node = self.nodes[number]
         said = entry(node, at=time.time(), roles=(ROLES[number % 5],), facts=FACTS)
         token = self._signed(node, said.to_payload(), MessageKind.INVENTORY)
         await self._kv.put(f"{INVENTORY}{node}", token)
 
     async def all(self) -> None:
-        """Have every node say all of it."""
+        """Publish all entries of every node."""
         for begin in range(0, len(self.nodes), AT_ONCE):
             some = range(begin, min(begin + AT_ONCE, len(self.nodes)))
             told = (self.present, self.list_, self.day)
@@ -146,7 +146,7 @@ class Told:
 
 @asynccontextmanager
 async def fleet(place: Store, count: int) -> AsyncGenerator[Told, None]:
-    """Yield a fleet on a bus of NATS; it has said nothing yet."""
+    """Yield a fleet on a bus of NATS without published entries."""
     kv = await open_nats(servers_at(place.url), timeout=TIMEOUT)
     try:
         yield Told(kv, list(names(count)))
@@ -155,7 +155,7 @@ async def fleet(place: Store, count: int) -> AsyncGenerator[Told, None]:
 
 
 def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
-    """Make the root of the machine that has the page, which trusts all nodes."""
+    """Make the root of the dashboard's machine, which trusts all nodes."""
     node = Node(directory)
     directory.mkdir(mode=0o755)
     node.settings(node="page.example.com", **settings)
@@ -167,11 +167,11 @@ def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
 
 
 def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
-    """Yield the ends of all runs but the last ones, the oldest first.
+    """Yield the ends of all runs except the last ones, oldest first.
 
     One run in twenty failed, and one in twenty changed something.
 
-    Each node has its own release of five, and its own second of the half hour.
+    Each node has one of five releases, and its own second of the half hour.
     """
     for step in range(int(days * DAY / EVERY), 0, -1):
         for number, node in enumerate(nodes):
@@ -198,7 +198,7 @@ def ends(nodes: list[str], now: float, days: float) -> Iterator[RunResult]:
 
 
 def remember(state: Path, told: Told, days: float) -> tuple[int, float]:
-    """Write all ends of runs as the page does; return how many, and in how many seconds."""
+    """Write all ends of runs as the dashboard does; return their number and the seconds."""
     memory = DashboardStore(state / FILE, now=time.time)
     begun = time.perf_counter()
     batch: list[RunResult] = []

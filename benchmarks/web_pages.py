@@ -1,6 +1,6 @@
-"""Those who look at the page, for `web.py`: a visitor, many pages that are open, a real Chromium.
+"""Users of the dashboard for `web.py`: a visitor, many open pages, and a real Chromium.
 
-Owns: how each asks, as `live.js` and a browser do. Refuses to know: what is measured.
+Owns: the requests of each, as of `live.js` and a browser. Refuses to know: what is measured.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from tests.rigs.member import read_line
 from tests.web.dashboard.browser.chromium import ARGUMENTS
 
 PATIENCE = 1800
-# Seconds between two looks of a page: `QUIET` of live.js.
+# Seconds between two requests of a page: `QUIET` of live.js.
 QUIET = 2.0
-# Milliseconds since 1970, by the browser's clock, when a row says a word.
+# Milliseconds since 1970, by the browser's clock, when a row shows a word.
 _CHANGED = """
 const [row, word, done] = arguments;
 const look = () => document.getElementById(row)?.innerText.includes(word);
@@ -40,7 +40,7 @@ wait();
 
 
 class Visitor:
-    """Somebody who has used the link of a page.
+    """A person who has opened the link of the dashboard.
 
     Args:
         process: `localpuppet web`.
@@ -52,7 +52,7 @@ class Visitor:
         found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(process))
         assert found
         self.host, self.port = found[1], int(found[2])
-        # As browsers do: names below `localhost` are not looked up.
+        # As browsers do: names below `localhost` are not resolved.
         self._connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         self.cookie = ""
         self.text(found[3])
@@ -69,13 +69,13 @@ class Visitor:
         return text
 
     def seconds(self, path: str) -> float:
-        """Return how long an answer takes."""
+        """Return the seconds of an answer."""
         begun = time.perf_counter()
         self.text(path)
         return time.perf_counter() - begun
 
     def until(self, path: str, has: Callable[[str], bool]) -> float:
-        """Return after how many seconds a page has something."""
+        """Return the seconds until a page has a text."""
         begun = time.perf_counter()
         while not has(self.text(path)):
             assert time.perf_counter() - begun < PATIENCE, path
@@ -84,10 +84,10 @@ class Visitor:
 
 
 class OpenPages:
-    """Pages that are open, as `live.js` behaves: an event, and each asks for itself again.
+    """Open pages that behave as `live.js`: after an event, each requests itself again.
 
     Args:
-        visitor: Whose session it is.
+        visitor: The owner of the session.
     """
 
     def __init__(self, visitor: Visitor) -> None:
@@ -96,7 +96,7 @@ class OpenPages:
 
     @asynccontextmanager
     async def open(self, count: int, paths: Iterable[str]) -> AsyncGenerator[None, None]:
-        """Have so many pages show some views, one after the other."""
+        """Open a number of pages with some views, one after the other."""
         asked = {path: await self._asked_again(path) for path in paths}
         async with asyncio.TaskGroup() as group:
             some = islice(cycle(asked.items()), count)
@@ -106,7 +106,7 @@ class OpenPages:
                 page.cancel()
 
     async def _asked_again(self, path: str) -> str:
-        """Return what an open page requests after a change: itself only if a part is live."""
+        """Return the requests of an open page after a change: itself only if a part is live."""
         async with self._asked(path) as (reader, length):
             main = (await reader.readexactly(length)).partition(b"<main")[2]
         return path if b"data-live" in main else "/bus"
@@ -148,7 +148,7 @@ class OpenPages:
     async def _asked(
         self, path: str, headers: Mapping[str, str] = MappingProxyType({})
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
-        """Ask, and lend the answer's body and its length."""
+        """Send a request, and yield the body of the answer and its length."""
         visitor = self._visitor
         reader, writer = await asyncio.open_connection("127.0.0.1", visitor.port)
         try:
@@ -165,11 +165,11 @@ class OpenPages:
 
 
 class Browser:
-    """A Chromium that has the session of a visitor.
+    """A Chromium with the session of a visitor.
 
     Args:
         driver: The browser.
-        visitor: Whose session.
+        visitor: The owner of the session.
     """
 
     def __init__(self, driver: webdriver.Chrome, visitor: Visitor) -> None:
@@ -181,23 +181,23 @@ class Browser:
         driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
 
     def paint(self, path: str) -> float:
-        """Return after how many seconds a view is first painted, with nothing in the cache."""
+        """Return the seconds until the first paint of a view with an empty cache."""
         self._driver.get("about:blank")
         self._driver.get(self._url + path)
         return float(self._driver.execute_async_script(_PAINTED)) / 1000
 
     def go(self, path: str) -> None:
-        """Show a view."""
+        """Open a view."""
         self._driver.get(self._url + path)
 
     def changed(self, row: str, word: str) -> float:
-        """Return when a row says a word, which it does not yet: seconds since 1970."""
+        """Return when a row shows a new word, in seconds since 1970."""
         return float(self._driver.execute_async_script(_CHANGED, row, word)) / 1000
 
 
 @contextmanager
 def chromium(visitor: Visitor) -> Iterator[Browser]:
-    """Lend a browser."""
+    """Yield a browser."""
     options = webdriver.ChromeOptions()
     for argument in ARGUMENTS:
         options.add_argument(argument)
