@@ -80,6 +80,7 @@ class ApiContext:
         client: Returns the name of a client, for turns.
         sources: What it serves besides queries.
         body_patience: Seconds for the body of a request.
+        parse_pql: Returns the AST form of a query in PQL.
     """
 
     answering: Answering
@@ -87,6 +88,7 @@ class ApiContext:
     client: Callable[[Visitor], str]
     sources: ApiSources = field(default_factory=ApiSources)
     body_patience: float = BODY_PATIENCE
+    parse_pql: Callable[[str], list[Json]] = to_array
 
 
 def application(parts: ApiContext, rule: AccessRule) -> ASGIApp:
@@ -194,7 +196,8 @@ class _Api:
         if parameters.ast_only:
             client = self._parts.client(Visitor.of(request.scope))
             async with self._parts.answering.turns.turn(client):
-                return json_response(await asyncio.to_thread(_array, endpoint, parameters))
+                parse = partial(_array, endpoint, parameters, self._parts.parse_pql)
+                return json_response(await asyncio.to_thread(parse))
         return await self._answer(request, segments, endpoint, parameters)
 
     def _question(
@@ -312,7 +315,11 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _array(endpoint: ApiEndpoint, parameters: RequestParameters) -> Json:
+def _array(
+    endpoint: ApiEndpoint,
+    parameters: RequestParameters,
+    parse_pql: Callable[[str], list[Json]],
+) -> Json:
     """Return the query of a request in AST form; a large one takes some time."""
     question_of(endpoint, parameters)
     query = parameters.query["query"]
@@ -321,7 +328,7 @@ def _array(endpoint: ApiEndpoint, parameters: RequestParameters) -> Json:
     if query.lstrip().startswith("["):
         array: Json = loads(query)
         return array
-    return to_array(query)
+    return parse_pql(query)
 
 
 def _last_updated(clock: Clock, age: float) -> str:

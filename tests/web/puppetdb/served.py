@@ -5,7 +5,7 @@ import gzip
 import json
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.pql import to_array
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader, must_ask
 from localpuppet.web.access.listening import ListenAddress, bound
@@ -65,6 +66,7 @@ class ServedApi:
         patience: The limits of connections.
         users: The numbers of the users with access.
         sources: What the API serves besides queries.
+        parse_pql: Parses the text of a query.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class ServedApi:
         patience: ConnectionLimits = PATIENCE,
         users: Collection[int] = frozenset({os.geteuid()}),
         sources: ApiSources | None = None,
+        parse_pql: Callable[[str], list[Json]] = to_array,
     ) -> None:
         self.clock = FakeClock()
         now = self.clock.now().timestamp()
@@ -84,6 +87,7 @@ class ServedApi:
         self.users = users
         self._sources = sources or ApiSources()
         self._patience = patience
+        self._parse_pql = parse_pql
         self.bodies = AnswerBodies(directory, limits)
         self._answering = Answering(
             reader=self.reader,
@@ -127,6 +131,7 @@ class ServedApi:
                 client=rule.client,
                 sources=self._sources,
                 body_patience=self._patience.head,
+                parse_pql=self._parse_pql,
             )
             self._ready.set()
             app, limits = application(context, rule), self._patience
