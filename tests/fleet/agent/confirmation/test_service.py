@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
-from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder, RetreatService
+from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
 from localpuppet.fleet.agent.confirmation.service import DONE
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.confirmation.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
 
@@ -36,7 +38,7 @@ async def test_by_hand_the_own_words_that_come_back_confirm_it(by_hand: Node) ->
     assert await by_hand.look(10) is None
     by_hand.ran()
     await by_hand.tell()
-    assert await by_hand.look(5) is Stage.PENDING  # what is there was said before the nonce
+    assert await by_hand.look(5) is Stage.PENDING  # the message on the bus is older than the nonce
     await by_hand.tell()
     assert await by_hand.look(5) is Stage.CONFIRMED
     assert by_hand.confirming.report() == {
@@ -184,7 +186,7 @@ async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) 
     by_hand.ran()
     await by_hand.look(60)
     before = by_hand.memory.read()
-    by_hand.clock.advance(1000)  # nobody was there
+    by_hand.clock.advance(1000)  # no agent was running
     by_hand.agent_starts(boot)
     assert await by_hand.look(20) is Stage.PENDING  # a network takes its time
     after = by_hand.memory.read()
@@ -197,24 +199,26 @@ async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) 
     assert len(by_hand.retreats) == 1
     by_hand.agent_starts(boot)
     await by_hand.look(5)
-    assert len(by_hand.retreats) == 2  # which comes to the same
+    assert len(by_hand.retreats) == 2  # a repeated rollback has the same effect
 
 
-async def test_its_own_hold_is_not_in_its_way_after_a_kill(
-    by_hand: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_hand.network.answers = False
-    by_hand.ran()
-    await by_hand.look(WITHIN + 15)  # an old connection goes on: it waits, held
-    by_hand.network.up = False
+class KilledHolds(Holds):
+    """Holds of an agent that is killed when it removes one."""
 
-    def killed(*_: object) -> None:
+    def remove(self, owner: str | None) -> list[Hold]:
         raise SystemExit
 
-    with monkeypatch.context() as patch:
-        patch.setattr(RetreatService, "let_go", killed)
-        with pytest.raises(SystemExit):
-            await by_hand.look(60)
+
+async def test_a_hold_of_a_killed_agent_does_not_stop_its_own_rollback(by_hand: Node) -> None:
+    by_hand.network.answers = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 15)  # an old connection still works: the node waits, on hold
+    by_hand.network.up = False
+    holds = by_hand.holds
+    by_hand.holds = KilledHolds(by_hand.directory / "holds", None, by_hand.clock)
+    with pytest.raises(SystemExit):
+        await by_hand.look(60)
+    by_hand.holds = holds
     assert len(by_hand.holds.active()) == 1
     by_hand.agent_starts()
     assert await by_hand.look(5) is Stage.ROLLING_BACK
@@ -278,7 +282,7 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     assert rolled.assignment is not None
     rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
     assert await rolled.look(5) is Stage.SUPERSEDED
-    rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # it began anew
+    rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # serials restarted
     assert rolled.confirms(nonce=rolled.memory.read().nonce) == (  # type: ignore[union-attr]
         "no release of this rollout waits for a confirmation on this node"
     )
