@@ -1,4 +1,4 @@
-"""The agent's decisions, with a run, a hold and a clock of our own; the inbox is a real file."""
+"""The agent's decisions, with a fake run, hold and clock; the inbox is a real file."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
@@ -148,7 +148,7 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
         assert [(one.uuid, one.run, one.outcome) for one in rig.agent.outcomes] == [
             (number(1), "1", "changed")
         ]
-    # The run may have restarted the agent, and whoever sent the trigger still waits.
+    # The run may have restarted the agent, and the sender of the trigger still waits.
     assert Rig(directory, sender=rig.sender).agent.outcomes == rig.agent.outcomes
 
 

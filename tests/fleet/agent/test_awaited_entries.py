@@ -63,7 +63,7 @@ def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
     view: View, held: HeldExports
 ) -> None:
     entries, step = awaited_of(view, held), waiting(NEW)
-    assert RunCause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
+    assert RunCause.from_dict(step.to_dict()) == step, "a killed agent resumes waiting"
     assert entries.lacking(step) == NAME
     take(view, entry(NAME, at=100.0, roles=("old",)))
     assert entries.lacking(step) == NAME

@@ -120,7 +120,7 @@ async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
             await site.until("the bus is unreachable, periodic runs continue", times)
             with pytest.raises(UnavailableError):
                 await site.session.store()
-            site.put(site.rig.token(times))  # somebody reaches it whom we do not
+            site.put(site.rig.token(times))  # another node still reaches the bus
             site.away(False)
             await site.until("the bus is reachable again", times)
             await site.until("accepted", times)

@@ -65,16 +65,16 @@ def test_trigger_with_waiting(two: Sequence[Member]) -> None:
 
 
 def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> None:
-    """The bus keeps the last one only, and a node that was away hears of no other."""
+    """The bus keeps only the last one, and a node that was offline receives no other."""
     a, b, c = fleet.add("a", "b", "c")
     waiting = a.node.start("trigger", b.name, "--wait", "--wait-timeout", "60", "--json")
     later = fleet.replace(a, b)
     fleet.start()
     fleet.accepted(b, later)
-    while waiting.poll() is None:  # at each run's end the node tells anew how it is
+    while waiting.poll() is None:  # the node publishes its status after each run
         fleet.send(c, b)
         b.wait_log("history .*ended", b.count("ended") + 1)
-        time.sleep(0.5)  # it remembers so many ends only
+        time.sleep(0.5)  # the node keeps a limited number of results
     done = a.node.finish(waiting)
     assert done.code == 0, done.out
     end = done.json["outcomes"][b.name]
@@ -84,12 +84,12 @@ def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> N
 
 def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
     a, _ = two
-    done = a.run("trigger", "nobody.example.com", "--wait", "--wait-timeout", "0.2")
+    done = a.run("trigger", "absent.example.com", "--wait", "--wait-timeout", "0.2")
     assert (done.code, done.out) == (
         75,
-        "nobody.example.com  unknown: no result arrived in time\n",
+        "absent.example.com  unknown: no result arrived in time\n",
     )
-    assert done.err == "# the agent of nobody.example.com is offline; it has 3m to connect\n"
+    assert done.err == "# the agent of absent.example.com is offline; it has 3m to connect\n"
 
 
 def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member]) -> None:
@@ -103,13 +103,13 @@ def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     allow(b, "policy default deny\n")
     fleet.start()
-    waiting = a.node.start("trigger", "nobody.example.com", b.name, "--ttl", "1s", "--wait")
+    waiting = a.node.start("trigger", "absent.example.com", b.name, "--ttl", "1s", "--wait")
     b.wait_log("not allowed to trigger this node")
     done = a.node.finish(waiting)
     assert done.code == 1, done.err
     assert sorted(done.out.splitlines()) == [
         f"{name}  not accepted: its agent was offline, or its log says why"
-        for name in (b.name, "nobody.example.com")
+        for name in (b.name, "absent.example.com")
     ]
 
 
@@ -254,7 +254,7 @@ def test_requests_to_many(two: Sequence[Member]) -> None:
     assert list(done.json["replies"]) == [b.name, a.name]
     assert done.json["replies"][b.name]["result"]["state"] == "idle"
     assert "denied" in done.json["replies"][a.name]["error"], "no policy denies"
-    silent = a.run("runonce", "nobody.example.com", "--wait-timeout", "0.3")
+    silent = a.run("runonce", "absent.example.com", "--wait-timeout", "0.3")
     assert silent.code == 69
     assert "did not answer in time" in silent.err
 

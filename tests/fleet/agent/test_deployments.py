@@ -69,7 +69,7 @@ class Site:
         self.holds.add(Hold(owner=owner, reason="r", since=show_time(now), until=until))
 
     async def until_told(self, args: Deploy = R2) -> Any:
-        """Ask again and again, as callers do; return what is told at last."""
+        """Repeat the request, as callers do, until the node has a result; return the result."""
         async with asyncio.timeout(60):
             while (told := self.ask(args)) == WORKING:
                 await asyncio.sleep(0)
@@ -124,7 +124,7 @@ async def test_one_at_a_time_and_not_without_end(site: Site) -> None:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     site.runner.ends.put_nowait(OVER)
-    assert await site.until_told() == DONE, "what nobody asks for makes room"
+    assert await site.until_told() == DONE, "deployments that no caller asks about make room"
 
 
 async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(site: Site) -> None:

@@ -53,7 +53,7 @@ def warming(servers: Servers, agent: Busy, log: FakeLog) -> ForkServerKeeper:
 
 
 async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> FakeLog:
-    """Keep servers until the first that stays is there; leave after `then`."""
+    """Keep servers until the first that stays is running; leave after `then`."""
     log, leave = FakeLog(), asyncio.Event()
     keeping = asyncio.create_task(warming(servers, agent, log).keep(leave))
     await servers.until(2)

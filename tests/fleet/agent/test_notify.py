@@ -47,14 +47,14 @@ class Manager:
         return self._socket.recv(4096).decode()
 
     def hear_until(self, text: str) -> list[str]:
-        """Return what is said up to something."""
+        """Return the messages up to the first one with a text."""
         said = [self.hear()]
         while text not in said[-1]:
             said.append(self.hear())
         return said
 
     def drain(self) -> None:
-        """Forget what was said so far."""
+        """Discard the messages that have arrived."""
         while self.says_something(0):
             self.hear()
 

@@ -254,7 +254,7 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
 
 
 async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site: Site) -> None:
-    """Nothing else runs meanwhile; an agent that was killed goes on waiting."""
+    """No other run starts meanwhile; a killed agent resumes waiting."""
     rig = site.rig
     site.hold()
     rig.missing = "db.example.com"

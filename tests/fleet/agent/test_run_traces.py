@@ -57,8 +57,8 @@ def test_what_is_none_of_it_is_not_seen(state: Path) -> None:
     assert not traces.changed()
 
 
-class Told:
-    """Counts, and lets a test wait until it was told so often."""
+class CallCounter:
+    """Counts calls, and lets a test wait for a number of them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,13 +75,13 @@ class Told:
 
 
 async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(state: Path) -> None:
-    told, changed = Told(), asyncio.Event()
+    told, changed = CallCounter(), asyncio.Event()
     task = asyncio.create_task(notice(RunTraces(state), changed, told))
     await asyncio.sleep(0)
     CHANGES["a hold"](state)
     changed.set()
     await told.until(1)
-    assert not changed.is_set(), "so that the next one is heard, too"
+    assert not changed.is_set(), "so that the agent notices the next change, too"
     CHANGES["a record"](state)
     changed.set()
     await told.until(2)
@@ -92,7 +92,7 @@ async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(stat
 
 
 async def test_a_reason_to_look_without_a_trace_is_told_to_nobody(state: Path) -> None:
-    told, changed = Told(), asyncio.Event()
+    told, changed = CallCounter(), asyncio.Event()
     task = asyncio.create_task(notice(RunTraces(state), changed, told))
     changed.set()
     while changed.is_set():
@@ -108,7 +108,7 @@ async def test_a_cancellation_that_comes_with_a_reason_to_look_is_not_forgotten(
     state: Path,
 ) -> None:
     changed = asyncio.Event()
-    task = asyncio.create_task(notice(RunTraces(state), changed, Told()))
+    task = asyncio.create_task(notice(RunTraces(state), changed, CallCounter()))
     await asyncio.sleep(0)
     changed.set()
     task.cancel()

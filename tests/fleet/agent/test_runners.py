@@ -304,7 +304,7 @@ def test_the_service_manager_is_told(tmp_path: Path) -> None:
             "WATCHDOG_PID": str(os.getpid()),
         }
         found = ServiceManager.from_environment(environment)
-        assert environment == {}, "no child can speak in our name"
+        assert environment == {}, "no child can notify in the agent's name"
         found.ready("waits")
         found.alive()
         found.alive()  # not more often than it is asked for
@@ -314,7 +314,7 @@ def test_the_service_manager_is_told(tmp_path: Path) -> None:
         manager.setblocking(False)
         with pytest.raises(BlockingIOError):
             manager.recv(100)
-    found.ready("nobody listens any more: no error")
+    found.ready("no manager listens any more: no error")
 
 
 def test_a_service_manager_that_missed_one_sign_of_life_hears_the_next(tmp_path: Path) -> None:

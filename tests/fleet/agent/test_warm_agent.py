@@ -27,7 +27,7 @@ def test_an_agent_makes_warm_runs_and_takes_its_server_with_it(node: Node) -> No
         text = node.run("status").out
         return "Fork server" in text and "started warm" in text
 
-    # The server is replaced when Ruby was compiled after the first run, and is away meanwhile.
+    # If Ruby was compiled after the first run, the agent replaces the server; until then none runs.
     for condition in (measured, shown, written, lambda: server.process() != NOBODY):
         node.wait_until(condition)
     agent.kill()

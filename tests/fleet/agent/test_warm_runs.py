@@ -36,7 +36,7 @@ Puppet::Functions.create_function(:'app::self') do
   end
 end
 """
-# A fact that costs something, and Facter's own that nobody wants.
+# An expensive fact, which facter.conf caches; facter.conf also blocks a fact of Facter.
 ASKED = """#!/bin/sh
 printf once >>@FILE@
 echo asked=$(cat @FILE@)
@@ -196,7 +196,7 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
-    """Yield a node with a facter.conf of its own, and a fact that counts how often it is asked."""
+    """Yield a node with its own facter.conf, and a fact that counts its evaluations."""
     node = make_node(tmp_path / "n", puppet_probe)
     node.write("facter.conf", FACTER_CONF)
     asked = ASKED.replace("@FILE@", str(node.root / "asked"))

@@ -1,4 +1,4 @@
-"""How much a client reads at once: with TLS and without, and in the clients that we have."""
+"""How much a client reads at once: with and without TLS, and in localpuppet's clients."""
 
 import asyncio
 import ssl

@@ -1,7 +1,7 @@
-"""A call of several steps has one deadline: over a line on which each step is in time, but not all.
+"""A call of several steps has one deadline, also where each single step would be in time.
 
-The line is ours, the server at its end is real; what is sent to it takes a while, what it answers
-comes at once.
+The test delays the line to a real server: what a client sends takes a while, and what the server
+answers arrives at once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.rigs.servers import EtcdServer, NatsServer
 TIMEOUT = 2.0
 # Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
 # for the lease again; NATS's finds its connection gone, and asks for one, for the stream, and for
-# the write. (A line on which a ping takes half of the timeout is none for NATS, nor for a lease.)
+# the write. (If a ping takes half of the timeout, the line is too slow for NATS and for leases.)
 LAG = 0.42
 
 

@@ -20,7 +20,7 @@ TIMEOUT = 60.0
 HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'
 # Subject, headers as they are on the wire, and a body that is not a value.
 FOREIGN: dict[str, tuple[bytes, ...]] = {
-    "a ttl that is none": (b"lp.a.x", b"", b"soon\n1"),
+    "a ttl that is a word": (b"lp.a.x", b"", b"soon\n1"),
     "a ttl that is no number": (b"lp.a.x", b"", b"nan\n1"),
     "a ttl without an end": (b"lp.a.x", b"", b"9" * 400 + b".000\n1"),
     "a body without a line": (b"lp.a.x", b"", b"1"),
@@ -80,7 +80,7 @@ async def publish(server: NatsServer, subject: bytes, headers: bytes, body: byte
 
 
 async def check(store: KeyValue, follower: Follower) -> None:
-    """See to it that what is ours is heard, listed and read, and nothing else is."""
+    """Check that the store delivers, lists and reads localpuppet's values and no others."""
     async with asyncio.timeout(PATIENCE):
         await store.put("/a/good", b"2")
         await follower.until_state({"/a/good": b"2"})
@@ -111,7 +111,7 @@ async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
 
 async def test_a_key_whose_message_has_a_foreign_ttl_can_be_had_again(nats: NatsServer) -> None:
     store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
-    await publish(nats, *FOREIGN["a ttl that is none"])
+    await publish(nats, *FOREIGN["a ttl that is a word"])
     assert await store.get("/a/x") is None
     assert await store.add_if_new("/a/x", b"2", ttl=3600.0) is not None
     await store.close()

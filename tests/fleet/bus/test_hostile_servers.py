@@ -24,7 +24,7 @@ STREAM = b'"config": {"allow_direct": true, "republish": true}'
         b"INFO {" + b"A" * 9999,
         b'INFO {"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\r\n",
     ],
-    ids=["nothing", "a list", "a size that is none", "no line", "half a line", "nested"],
+    ids=["nothing", "a list", "a size that is a word", "no line", "half a line", "nested"],
 )
 async def test_a_first_line_that_is_none(first: bytes) -> None:
     async with listening(answering(b"{}", first=first)) as url:
@@ -60,7 +60,7 @@ async def test_answers_that_are_none(answer: bytes) -> None:
 
 
 async def test_who_hangs_up_on_several_calls_at_once() -> None:
-    """As what stands before a dead etcd does: each call is told so, whatever step it was at."""
+    """A proxy in front of a dead etcd does that: each call fails, whatever step it has reached."""
 
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()

@@ -33,7 +33,7 @@ async def follow(url):
                 async with asyncio.timeout(3.0):
                     async for change in store.watch("/a/", parts=parts, largest=100_000):
                         if not isinstance(change, KeyListing):
-                            await asyncio.Event().wait()  # busy with what it was told
+                            await asyncio.Event().wait()  # busy with what it received
             except (UnavailableError, TimeoutError) as error:
                 print(error)
         await store.close()

@@ -1,4 +1,4 @@
-"""The roster of a bus: who may read and write which keys, what is refused, how engines are told."""
+"""The roster of a bus: rights on keys, refused rosters, and the permissions of each engine."""
 
 import re
 from pathlib import Path
@@ -199,13 +199,13 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
 
 
 def speaks(raw: dict[str, Any], name: str) -> set[str]:
-    """Return those for whose rollouts somebody may speak."""
+    """Return the callers whose rollouts a member may command."""
     body = raw["nodes"][name]
     return {name, *body.get("takeover", [])} if body.get("asks") else set()
 
 
 def beside(raw: dict[str, Any], name: str) -> list[str]:
-    """Return who may speak for a rollout for which somebody may: they say words to each other."""
+    """Return the members that may command the same rollouts: they send each other commands."""
     owners = {one for one, body in raw["nodes"].items() if body.get("asks")}
     return [other for other in raw["nodes"] if speaks(raw, name) & speaks(raw, other) & owners]
 

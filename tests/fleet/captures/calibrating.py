@@ -1,6 +1,6 @@
 """Nodes of different roles, whose catalogs a preview must compile as the nodes did.
 
-Each node has a root of its own, real runs, and a bus: facts of its own (some replace Facter's), an
+Each node has its own root, real runs, a bus, and its own facts (some replace Facter's); it has an
 input with layers, classes, parameters, secrets, an ENC command, user data of a cloud, queries and
 collectors.
 """

@@ -15,7 +15,7 @@ CODE = """
 
 @pytest.fixture
 def asking(node: Node) -> Node:
-    """Return a node on a bus of its own whose catalog asks for web servers, and is one."""
+    """Return a web server on its own bus; its catalog queries the web servers."""
     node.settings(bus="sqlite", node="web01.example.com")
     node.app(CODE)
     document = json.loads((node.root / "input.yaml").read_text())
@@ -29,7 +29,7 @@ def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
     assert none.out == "no node of the inventory matches\n"
     first = asking.run("apply")
     assert first.code == 0, first.err
-    assert "web: []" in first.out, "nobody has published yet: that is an answer"
+    assert "web: []" in first.out, "no node has published yet: the answer is empty"
     assert asking.run("inventory", "publish").code == 0
 
     second = asking.run("apply")

@@ -1,4 +1,4 @@
-"""The units, before systemd itself: what it thinks of them, and whether we can live with them."""
+"""The units: systemd's verdict on them, and that localpuppet works with their restrictions."""
 
 import re
 import shlex

@@ -25,5 +25,5 @@ def offer(node: str, kind: str, title: str, *tags: str, **parameters: Any) -> Of
 
 
 def random_text(size: int, seed: int = 0) -> str:
-    """Return text, the same each time, that packs into no less than so many bytes."""
+    """Return text, the same each time, that does not pack into fewer than `size` bytes."""
     return b64encode(shake_256(b"%d" % seed).digest(size)).decode()

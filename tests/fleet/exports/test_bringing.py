@@ -1,4 +1,4 @@
-"""How exports cross the bus: old or new and never half, whoever dies or lies."""
+"""How exports cross the bus: readers get old or new ones, never half, despite crashes and lies."""
 
 import asyncio
 from collections.abc import Sequence
@@ -187,7 +187,7 @@ async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -
     old = await rig.publish(OLD, kv=blind)
     packed = pack(NEW)
     rig.outbox.write(packed.data)
-    # All chunks are there, and the entry is not yet.
+    # All chunks have arrived, and the entry has not.
     await rig.writer().bring(blind, rig.entry_for(packed), None)
     rig.arrive(old)
     assert await rig.read() == ["old"]
@@ -242,23 +242,25 @@ async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
 
     class Away(MemoryKeyValue):
         async def get(self, key: str) -> KeyValueEntry | None:
-            raise UnavailableError("is away", where="bus")
+            raise UnavailableError("is unreachable", where="bus")
 
     for _ in range(MAX_TRIES + 1):
         await rig.follower.update(Away(rig.store))
     for ask in (rig.titles, lambda: rig.held.exporting(None)):
-        with pytest.raises(UnavailableError, match=f"{NAME} exports was never read: bus: is away"):
+        with pytest.raises(
+            UnavailableError, match=f"{NAME} exports was never read: bus: is unreachable"
+        ):
             ask()
     assert list(rig.held.find(node="other.example.com")) == []
     assert await rig.read() == ["old"]
     # What was read stays in force.
     await rig.publish(NEW)
     assert await rig.read(Away(rig.store)) == ["old"]
-    assert "is away" in rig.held.refused()[NAME].reason
+    assert "is unreachable" in rig.held.refused()[NAME].reason
 
 
-@pytest.mark.parametrize("anew", [True, False])
-async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, anew: bool) -> None:
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, restarted: bool) -> None:
     passed = 0.0
 
     def follow() -> ExportsFollower:
@@ -274,7 +276,7 @@ async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, anew: bool) -> 
     for key, value in there.items():
         await rig.kv.put(key, value)
     assert await rig.read() == []  # enough is enough, for now
-    if anew:
+    if restarted:
         rig.follower = follow()
     else:
         passed = SELDOM
@@ -338,12 +340,12 @@ async def test_where_nobody_has_an_answer_the_others_wait_and_are_not_none(rig: 
     class Away(MemoryKeyValue):
         async def get(self, key: str) -> KeyValueEntry | None:
             asked.add(key)
-            raise UnavailableError("is away", where="bus")
+            raise UnavailableError("is unreachable", where="bus")
 
     rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2)
     await rig.follower.update(Away(rig.store))
     assert (len(asked), len(rig.held.refused())) == (2, 9)
-    with pytest.raises(UnavailableError, match="is away"):
+    with pytest.raises(UnavailableError, match="is unreachable"):
         rig.titles()
     assert len(await rig.read()) == 9
 

@@ -45,7 +45,7 @@ def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
     assert "Exec[rm -rf /]" in said
     assert "evil.example.com exports it" in said
     assert "evil.example.com<TAB>Exec<TAB>*<TAB>guarded" in said
-    # Who exports what nobody asks for stops nobody.
+    # An export that no collector asks for stops no run.
     nothing = chosen(
         offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=["tag", "==", "other"]
     )

@@ -29,7 +29,7 @@ from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 
-# What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
+# System calls of SQLite and of localpuppet's durable files, and how many of each the tests try.
 CALLS = {"pwrite64": 3, "fdatasync": 2, "fsync": 2, "rename": 1}
 EACH = 3
 CHUNKS = 2

@@ -50,7 +50,7 @@ def test_what_is_held_is_replaced_and_dropped_whole(held: HeldExports) -> None:
 def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x")])
     held.refuse(A, "2", "rubbish", tried=True)
-    held.refuse(A, "2", "the bus is away", tried=False)
+    held.refuse(A, "2", "the bus is unreachable", tried=False)
     held.refuse(A, "2", "rubbish", tried=True)
     assert titles(held) == ["a:x"]
     assert held.refused() == {A: RefusedExports(node=A, digest="2", reason="rubbish", tries=2)}
@@ -63,7 +63,7 @@ def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
 def test_what_is_held_or_refused_has_come(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x")])
     held.refuse(B, "2", "rubbish", tried=True)
-    held.refuse(C, "3", "the bus is away", tried=False)
+    held.refuse(C, "3", "the bus is unreachable", tried=False)
     assert held.missing({A: "1", B: "2"}) == set()
     assert held.missing({A: "2", B: "1", C: "3"}) == {A, B, C}
 

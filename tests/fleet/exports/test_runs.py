@@ -29,7 +29,7 @@ def exporting(member: Member, code: str) -> None:
 def applied(member: Member, *options: str, code: int = 0) -> Done:
     done = member.run("apply", *options)
     assert done.code == code, done.out + done.err
-    # Nobody's agent is there: a process of its own brings the entry to the bus.
+    # No agent is running: a separate process brings the entry to the bus.
     member.node.wait_until(Outbox(member.node.state).is_published)
     return done
 
@@ -77,7 +77,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     exporting(a, code)
     assert a.run("apply", "--noop").code == 0
     assert a.run("apply", "--tags", "nothing").code == 0
-    assert Outbox(a.node.state).entry() is None  # told nobody
+    assert Outbox(a.node.state).entry() is None  # not published
     command = applied(a).out.splitlines()[0].removeprefix("# ")
     assert "--storeconfigs --storeconfigs_backend localpuppet" in command
     assert exports(b) == ["a App::Known[host a]"]

@@ -28,10 +28,10 @@ def written(kind: str, title: str, **parameters: Any) -> dict[str, Any]:
 
 
 class TakenOver(Rig):
-    """A node that was sound, and whose every word is an attacker's now."""
+    """A node that an attacker has taken over and speaks for."""
 
     async def offer(self, *resources: dict[str, Any]) -> None:
-        """Publish what our own code would not."""
+        """Publish what localpuppet itself would not."""
         data = zlib.compress(json.dumps({"schema": 1, "resources": resources}).encode())
         packed = PackedResources(data=data, digest=digest_of(data), count=len(resources))
         self.outbox.write(packed.data)

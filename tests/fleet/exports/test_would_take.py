@@ -1,4 +1,4 @@
-"""`check` and `exports --policy` say what collectors would take of whom, before a run does."""
+"""`check` and `exports --policy` show, before a run, what collectors would take from which node."""
 
 from localpuppet.fleet.exports.held import FILE, HeldExports
 from localpuppet.fleet.exports.recording import CollectorRecord, note_collected

@@ -1,4 +1,4 @@
-"""Begin a log and append to it, as a process of its own that a test kills."""
+"""Begin a log and append to it, as a separate process that a test kills."""
 
 import sys
 from pathlib import Path

@@ -62,7 +62,7 @@ class Node:
 
         async def store() -> KeyValue:
             if self.store.away:
-                raise UnavailableError("is away", where="bus")
+                raise UnavailableError("is unreachable", where="bus")
             return self.kv
 
         admission = EntryAdmission(
@@ -367,7 +367,7 @@ async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None
 def test_a_date_that_has_passed_takes_nobodys_trust_away(
     tmp_path: Path, problem: IntegrityError, believed: bool
 ) -> None:
-    """What was believed while a certificate or a list was in force stays so; nothing new does."""
+    """Entries from before a certificate or list expired stay trusted; new entries are rejected."""
 
     class Dated(Verifier):
         def verify(self, token: bytes, kind: MessageKind) -> Signed:

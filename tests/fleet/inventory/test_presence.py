@@ -1,4 +1,4 @@
-"""Who is there, over a store in memory and a clock of our own."""
+"""Presence: which nodes are online, over a store in memory and a fake clock."""
 
 import pytest
 

@@ -127,7 +127,7 @@ async def _tells_at_once_and_again_after_an_outage(
 
     async def connected() -> KeyValue:
         if store.away:
-            raise UnavailableError("is away", where="bus")
+            raise UnavailableError("is unreachable", where="bus")
         return kv
 
     looks: list[bool] = []
@@ -144,7 +144,7 @@ async def _tells_at_once_and_again_after_an_outage(
     back = time()
     while store.revision < 1:
         await asyncio.sleep(0.01)
-    assert time() <= back + LOOK  # nobody has told it
+    assert time() <= back + LOOK  # without a signal
     _offer(outbox, NOW + 1, roles=("web",))
     changed.set()
     news = time()
@@ -154,4 +154,4 @@ async def _tells_at_once_and_again_after_an_outage(
     await task
     assert time() < news + LOOK / 10  # it has not waited for its next look
     assert [level for level, _ in log.lines] == ["warning", "info", "info"]
-    assert (looks[0], looks[-1]) == (False, True)  # what follows is told whether the others know
+    assert (looks[0], looks[-1]) == (False, True)  # whether the bus has the entry

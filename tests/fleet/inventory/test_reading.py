@@ -1,4 +1,4 @@
-"""Asking the inventory: nobody there, and could not ask, are different answers."""
+"""Inventory queries: "no such nodes" and "cannot ask" are different answers."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ MAX_STALE = 900.0
 
 
 class Reader:
-    """Nobody is there; it was current at a time, or cannot be read."""
+    """A reader without nodes; it was current at a time, or cannot be read."""
 
     revision = 7
 

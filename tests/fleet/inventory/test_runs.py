@@ -49,7 +49,7 @@ def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> 
     assert entry["facts"]["fqdn"] == "web01.example.com"
     assert not list((node.state / "runs").glob("*/public"))
 
-    # Nobody's agent is there: a process of its own brought it to the bus.
+    # No agent is running: a separate process brought the entry to the bus.
     node.wait_until(Outbox(node.state).is_published)
     said = node.run("inventory", "facts", "web01.example.com", "--json")
     assert said.json["entry"] == entry, said.err

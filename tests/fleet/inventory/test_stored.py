@@ -1,4 +1,4 @@
-"""How nodes stand in the view, told without their entries and without the other nodes'."""
+"""The state of nodes in the view, read without their entries and without the other nodes'."""
 
 import sqlite3
 from collections.abc import Iterator

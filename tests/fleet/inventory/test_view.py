@@ -89,7 +89,7 @@ def test_what_was_taken_is_read_as_it_was_said(view: View) -> None:
     _take(view, web, entry(DB.name, at=NOW))
     assert view.entry(NodeName(WEB.name)) == web
     assert _nodes(view) == [DB.name, WEB.name]
-    assert view.entry(NodeName("nobody.example.com")) is None
+    assert view.entry(NodeName("absent.example.com")) is None
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_an_index_of_scalars_hides_no_array(view: View) -> None:
 
 QUESTIONS: list[tuple[str, ...]] = [
     ("servers_with_role", "web"),
-    ("server_with_role", "nobody", "none"),
+    ("server_with_role", "absent", "none"),
     ("servers_with_facts", "uptime>10"),
     ("servers_with_facts", "os.family=Debian", "kernel=Linux"),
     ("query_nodes", "osfamily=Debian or os.release.major=10"),

@@ -1,4 +1,4 @@
-"""Leases on disk: what was noted is there for the next agent."""
+"""Leases on disk: the next agent reads what the one before wrote."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NOTED = [
         name="db", value=b'{"a": 1}', ttl=60.0, until=7.5, user=LockUser(run="r", process=PROCESS)
     ),
     LeaseRecord(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
-    LeaseRecord(name="nobody", value=b"", ttl=30.0, until=8.0, user=LockUser()),
+    LeaseRecord(name="unused", value=b"", ttl=30.0, until=8.0, user=LockUser()),
 ]
 
 

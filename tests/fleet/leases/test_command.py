@@ -1,4 +1,4 @@
-"""A command under a lease ends with it, whoever of those that watch over it is killed."""
+"""A command under a lease ends with the lease, whichever of its guards is killed."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def gone(*processes: ProcessId) -> None:
     alive = SystemProcesses().alive
     wait_until(
         lambda: not any(alive(process) for process in processes),
-        lambda: f"of {processes} some go on",
+        lambda: f"some of {processes} still run",
     )
 
 

@@ -1,4 +1,4 @@
-"""Leases that are kept: renewed, given back, fenced; a store in memory, a clock of our own."""
+"""Leases that the keeper renews, releases and fences; a store in memory, and a fake clock."""
 
 import asyncio
 from functools import partial
@@ -44,7 +44,7 @@ class Rig:
         )
 
     def start(self, session: str) -> Keeper:
-        """Start an agent; the one before is no more."""
+        """Start an agent; the one before has ended."""
         self.keeper = Keeper(
             partial(self.leases, session),
             self.clock,
@@ -63,7 +63,7 @@ class Rig:
         return Leases(kv, self.clock, holder="a.example.com", session=session)
 
     async def rob(self, name: str) -> None:
-        """Let somebody else have a lease, as after a pause of ours."""
+        """Let another node take a lease, as after a pause of this agent."""
         self.store.kept.pop(f"/localpuppet/leases/{name}")
         assert await self.other.take(name, ttl=1000, use=Use.LEADER) is not None
 
@@ -145,7 +145,7 @@ async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
 
 
 async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
-    """The store has it, under a revision that we were not told."""
+    """The store has the renewal, under a revision that the keeper did not receive."""
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT)
@@ -291,7 +291,7 @@ async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
     with pytest.raises(UnavailableError):
         await rig.keeper.leader("db", ttl=30, take=True)
     await rig.keeper.step()
-    assert rig.lost == [], "nobody's run relied on it"
+    assert rig.lost == [], "no run relied on it"
     rig.connected = True
     await rig.rob("db")
     assert await rig.keeper.leader("db", ttl=30, take=True) == "b.example.com"
@@ -305,7 +305,7 @@ async def test_what_a_command_of_this_node_has_is_not_taken_by_leader(use: Use) 
     )
     held = await command.take("db", ttl=30, use=use)
     assert held is not None
-    assert await rig.keeper.leader("db", ttl=30, take=True) is None, "nobody leads"
+    assert await rig.keeper.leader("db", ttl=30, take=True) is None, "no node leads"
     assert await command.renew(held) is not None, "it still has it"
 
 
@@ -348,7 +348,7 @@ async def test_the_next_agent_gives_back_what_nobody_relies_on() -> None:
 
 @pytest.mark.parametrize("robbed", [True, False])
 async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> None:
-    """Somebody else has it; or nobody has it now, and somebody may have had it."""
+    """Another node has the lock, or the lock is free and another node may have had it."""
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL)

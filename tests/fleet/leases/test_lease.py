@@ -1,4 +1,4 @@
-"""Leases: who has one, and for how long; a store in memory and a clock of our own."""
+"""Leases: their holder and their duration; a store in memory, and a fake clock."""
 
 import asyncio
 import json
@@ -87,7 +87,7 @@ async def test_what_a_command_or_a_lock_has_is_nobodys_to_take_over(use: Use) ->
     assert await later.take("db", ttl=30, use=Use.LEADER, over=True) is None
     assert await site.leases(A, "1").renew(held) is not None
     assert await later.holder("db") == A
-    assert await later.leader("db") is None, "nobody leads by that name"
+    assert await later.leader("db") is None, "no node leads under that name"
 
 
 async def test_a_lease_is_found_again_by_the_process_that_comes_after() -> None:

@@ -1,4 +1,4 @@
-"""A command under a lease: renewed, given back, and ended before another can have the lease."""
+"""A command under a lease: renewed, released, and ended before another node can take the lease."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from localpuppet.fleet.leases.lease import HeldLease, Leases
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 
-# So short that its third is over at once; our own clock stands still meanwhile.
+# So short that a third of it is over at once; the fake clock does not move meanwhile.
 TTL = 0.03
 
 
@@ -24,9 +24,9 @@ class FakeGuarded:
 
     Attributes:
         more: What it found in its environment; `None` before it was started.
-        untils: Until when it might go on, one after the other.
+        untils: Until when it might run, in the order of the calls.
         signals: Every signal that it got.
-        allowed: Set whenever it was let go on.
+        allowed: Set whenever the command was allowed to continue.
     """
 
     def __init__(

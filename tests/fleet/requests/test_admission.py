@@ -184,7 +184,7 @@ def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
 
 
 def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
-    """Whoever may ask for `status` cannot keep another's `disable` from being admitted."""
+    """A caller who may send `status` cannot block another caller's `disable`."""
     mallory = person("mallory")
     write(desk.policy, POLICY + b"allow\tchoria=mallory\tstatus\t*\t*\n")
     reception = RequestAdmission(

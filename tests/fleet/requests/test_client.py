@@ -1,4 +1,4 @@
-"""Asking nodes: signed replies, silence, and what is not to be believed."""
+"""Requests to nodes: signed replies, missing replies, and replies that the client rejects."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,13 +20,13 @@ from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 
 A, B = NodeName.parse("a.example.com"), NodeName.parse("b.example.com")
-# A test that has to wait for silence waits for so long; the one that gets an answer never does.
+# How long a test waits if no reply comes (SILENCE), and at most if one comes (PATIENCE).
 SILENCE, PATIENCE = 0.05, 60.0
 Answering = Callable[["Site", Request], Awaitable[None]]
 
 
 class Site:
-    """A store, somebody who asks, and nodes that answer."""
+    """A store, a caller, and nodes that answer."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
@@ -100,7 +100,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
     assert found.to_dict() == {"ok": True, "result": {"node": A}, "error": None}
     (request,) = site.asked
     assert (request.caller, request.node, request.action) == ("alice", A, "status")
-    assert not site.store.watchers, "nobody watches any more"
+    assert not site.store.watchers, "no watch is left"
 
 
 async def test_a_refusal_of_a_node_is_an_answer_and_not_silence(site: Site) -> None:
@@ -115,7 +115,7 @@ async def test_refusals_are_looked_at_before_they_are_returned(site: Site) -> No
 
     async def heed(node: NodeName, _: object) -> None:
         looked.append(node)
-        raise BusyError("somebody else goes on")
+        raise BusyError("another controller continues")
 
     client = site.client()
     client.heed_refusals(heed)

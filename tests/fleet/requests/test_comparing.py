@@ -1,4 +1,4 @@
-"""What nodes tell of the changes that a release would bring, and what is believed of it."""
+"""Changes that a release would bring: what nodes report, and what the caller accepts of it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -85,7 +85,7 @@ def test_what_is_refused(more: dict[str, Any], message: str) -> None:
 
 
 def test_a_value_asks_for_nothing_that_only_the_node_knows() -> None:
-    """Whoever may set a message of the day would read what the node's own input keeps."""
+    """Otherwise a caller who may set a message of the day could read the node's own input."""
     own = EncData(classes={}, parameters={"db_url": "postgres://u:sesame@db"})
     asked: Classes = {"foo": {"motd": "%{db_url}"}}
     filled = classify([EncData(classes=asked, parameters={}).over(own)])

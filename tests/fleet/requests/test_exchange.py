@@ -1,4 +1,4 @@
-"""Requests and replies on the bus, over a store in memory and a clock of our own."""
+"""Requests and replies on the bus, over a store in memory and a fake clock."""
 
 import asyncio
 from contextlib import suppress

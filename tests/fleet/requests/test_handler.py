@@ -1,4 +1,4 @@
-"""What is done for a request, and what its caller is told."""
+"""What a node does for a request, and what it replies to the caller."""
 
 import json
 from collections.abc import Sequence
@@ -288,7 +288,7 @@ async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_
     assert await site.ask("enable", Enable(rollout=rollout), who="bob")
     denied = await site.ask("enable", Enable(rollout=rollout), who="carol")
     assert denied == "denied by policy line 1 (default): choria=carol takeover"
-    # One's own rollout needs no such right, whoever is named.
+    # Callers need no such right for their own rollout, even if the request names a caller.
     own = replace(rollout, caller="choria=carol")
     assert await site.ask("enable", Enable(rollout=own), who="carol")
 
@@ -323,7 +323,7 @@ async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
 
 
 async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
-    """Where it cannot be told the reply says why: the step is what was asked for."""
+    """If the node cannot report the changes, the reply says why: the request was for the step."""
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
     assert "changes" not in await site.ask("runonce", args)

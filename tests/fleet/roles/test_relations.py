@@ -1,4 +1,4 @@
-"""Who makes whom run, from entries: links, roles and cycles."""
+"""Which nodes make which others run, from entries: links, roles and cycles."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -280,7 +280,7 @@ def test_a_node_that_comes_while_questions_are_answered_is_linked_at_the_next_lo
     for others in [(), (node("web01", "web"),)]:
         fleet = Joined(lb, *others, comes=comes)
         found = relations(links_of(fleet))
-        # A kick that finds nobody but whoever has just come is not lost.
+        # A kick that reaches only the node that has just joined is not lost.
         assert [one.name for one in found.roles] == (["haproxy", "web"] if others else [])
         assert not found.cycles
         assert shown(relations(links_of(fleet))) == ["haproxy -> web -> haproxy"]
@@ -292,4 +292,4 @@ def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> No
     looks = iter(range(100))
     found = links_of(inventory, lambda: next(looks) >= 5)
     assert (found.unanswered, found.links, found.lost) == (1, (), ())
-    assert next(looks) < 10, "it went on reading"
+    assert next(looks) < 10, "it kept reading"

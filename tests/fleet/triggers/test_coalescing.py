@@ -208,7 +208,7 @@ def test_a_sender_that_invents_paths_takes_nobodys_room() -> None:
         if coalescer.problem(cause) is None:
             coalescer.accept(cause)
     assert coalescer.waiting is not None
-    assert len(coalescer.waiting.paths) == MAX_PATHS, "no more than its room"
+    assert len(coalescer.waiting.paths) == MAX_PATHS, "at most its own room"
     for number, sender in enumerate((B, C), 10**6):
         other = trigger(number, path=(sender,))
         assert coalescer.problem(other) is None

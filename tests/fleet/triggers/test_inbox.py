@@ -1,4 +1,4 @@
-"""The inbox and the file below it: what was said to be there is there after a kill -9."""
+"""The inbox and its file: a kill -9 loses no cause that the inbox has reported as stored."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is sent to whom, and what a call of many receivers leaves on the bus."""
+"""What each receiver gets, and what a call with many receivers leaves on the bus."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ CALL = sending.Outgoing(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", ke
 
 
 class Site:
-    """A store in memory, a clock of our own, and clients."""
+    """A store in memory, a fake clock, and clients."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -133,10 +133,10 @@ def test_names_of_a_kind_that_is_not_compared_are_refused_where_constrained(
 
 
 def test_directory_names(tmp_path: Path) -> None:
-    ours = x509.DirectoryName(x509.Name(list(person("x", organization="Our  Shop"))[:1]))
-    subject = person("alice", organization="our shop")
+    permitted = x509.DirectoryName(x509.Name(list(person("x", organization="Big  Shop"))[:1]))
+    subject = person("alice", organization="big shop")
     other = person("alice", organization="Their Shop")
-    permits, excludes = Ca(extensions=names([ours])), Ca(extensions=names(None, [ours]))
+    permits, excludes = Ca(extensions=names([permitted])), Ca(extensions=names(None, [permitted]))
     assert identify(tmp_path, permits.issue("alice", subject=subject), permits) == "alice"
     refused(tmp_path, permits.issue("alice", subject=other), permits, message="does not permit")
     refused(tmp_path, permits.issue("alice"), permits, message="does not permit")

@@ -94,11 +94,11 @@ def test_puppet_s_own_key_may_be_its_users_and_no_others(tmp_path: Path) -> None
     assert read_private(path, of_puppet=True) == pem(rsa_key())
     with pytest.raises(InvalidInputError):
         read_private(path)
-    nobody = pwd.getpwnam("nobody")
-    os.chown(path, puppet.pw_uid, nobody.pw_gid)
+    other = pwd.getpwnam("daemon")
+    os.chown(path, puppet.pw_uid, other.pw_gid)
     with pytest.raises(InvalidInputError, match="others can read"):
         read_private(path, of_puppet=True)
-    os.chown(path, nobody.pw_uid, puppet.pw_gid)
+    os.chown(path, other.pw_uid, puppet.pw_gid)
     with pytest.raises(InvalidInputError, match="writable by others"):
         read_private(path, of_puppet=True)
     os.chown(path, puppet.pw_uid, puppet.pw_gid)

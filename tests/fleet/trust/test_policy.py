@@ -194,6 +194,6 @@ def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
     ],
 )
 def test_what_came_with_an_upgrade_must_be_named(text: str, allowed: bool, action: str) -> None:
-    """`*` was written when there were six actions; it goes on meaning those."""
+    """`*` was written when there were six actions; it still means those."""
     policy = Policy.parse(text.replace("ACTION", action).encode(), where="puppet.policy")
     assert decide(policy, "choria=alice", action).allowed is allowed

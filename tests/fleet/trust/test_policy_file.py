@@ -14,7 +14,7 @@ SENDER = NodeName("web01.example.com")
 def test_no_file_is_no_policy(tmp_path: Path) -> None:
     path = tmp_path / "policies" / "puppet.policy"
     assert read_policy(path) is None
-    assert trigger_refusal(path, SENDER) is None, "whoever is trusted may trigger"
+    assert trigger_refusal(path, SENDER) is None, "each trusted sender may trigger"
 
 
 def test_a_dangling_link_denies(tmp_path: Path) -> None:

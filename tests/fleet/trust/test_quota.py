@@ -34,5 +34,5 @@ def test_whoever_comes_in_whatever_order(owners: list[str]) -> None:
             taken[owner] += 1
     assert taken.total() <= 14
     newcomer = quota.has_room(own=0, total=taken.total())
-    # Two places each of the reserve: with no more than one flood, everybody gets one.
+    # Each owner gets at most two places of the reserve: after one flood, each gets one.
     assert newcomer or len(taken) > 2

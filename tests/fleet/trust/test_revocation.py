@@ -167,7 +167,7 @@ def test_the_signature_of_a_list_is_verified_once_for_each_ca_of_its_name(ca: Ca
 
 
 def test_many_lists_of_many_cas(tmp_path: Path) -> None:
-    """Each CA's own list counts, whatever order they stand in."""
+    """Each CA's own list counts, in whatever order the file has them."""
     root = Ca("Root")
     ca = Ca(parent=root)
     alice = ca.issue("alice")

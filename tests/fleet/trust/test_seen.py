@@ -202,7 +202,7 @@ def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
         with pytest.raises(StateError, match=r"seen\.sqlite: .*(damaged|cannot be used)") as caught:
             seen.add("request", "a", NOW + 60)
         assert "\n" not in str(caught.value)
-    assert path.read_bytes() == damage, "it is left for somebody to look at"
+    assert path.read_bytes() == damage, "the damaged file stays for the operator"
     path.rename(path.with_suffix(".bad"))
     assert seen.add("request", "a", NOW + 60)
     seen.close()

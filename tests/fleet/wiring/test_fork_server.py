@@ -1,4 +1,4 @@
-"""The real fork server: whom it makes children for, which it declines, and what it keeps."""
+"""The real fork server: requests that it accepts or declines, and what it keeps in memory."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Served:
         self.process: KeptProcess | None = None
 
     def begin(self, limits: ServerLimits = LIMITS) -> None:
-        """Have a server that listens; the one that is there, if one is."""
+        """Have a server that listens: the running one, if there is one."""
         if self.alive:
             return
         if self.process is not None:
@@ -146,11 +146,11 @@ def test_only_our_own_user_reaches_the_socket(served: Served) -> None:
 
 
 def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> None:
-    # Where the name is does not count then: it is the kernel that says who is there.
+    # The place of the socket does not matter then: the kernel reports the user at the other end.
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(served.server.path))
         probe.sendall(b"\n")
-        assert probe.recv(100).startswith(b"hello "), "it is there for us"
+        assert probe.recv(100).startswith(b"hello "), "it serves its own user"
     changed = [served.server.path, *served.server.path.parents]
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in changed}
     try:
@@ -158,8 +158,8 @@ def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> Non
             path.chmod(modes[path] | 0o711 if path.is_dir() else 0o666)
         done = subprocess.run(
             ["/usr/bin/python3", "-I", "-c", ASK, str(served.server.path)],
-            user="nobody",
-            group="nogroup",
+            user="daemon",
+            group="daemon",
             extra_groups=[],
             stdout=subprocess.PIPE,
             check=True,
@@ -184,7 +184,7 @@ def test_what_the_server_was_not_made_for_is_declined(served: Served) -> None:
         library = str(file).removesuffix(f"/{name}")
         assert f"{file} takes the place of Puppet's own" in served.declines(libdir=library)
     assert served.pid == before
-    assert served.alive, "it goes on"
+    assert served.alive, "it keeps running"
     assert "its process exited 1" in served.declines(argv="no list")
     served.node.wait_until(lambda: not served.alive)
 
@@ -193,7 +193,7 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     child = served.start(served.request("-e", "notice($facts['x'])", PLANTED=SECRET))
     found = Path(f"/proc/{child.identity.pid}/status").read_text()
     assert f"PPid:\t{served.pid}\n" in found
-    assert remembers(child.identity.pid, SECRET), "the search finds what is there"
+    assert remembers(child.identity.pid, SECRET), "the search works"
     assert over(child)[0] == ProcessEnd(code=0, signal=None)
     assert not remembers(served.pid, SECRET)
 

@@ -1,4 +1,4 @@
-"""What a run is told of the program that started it: a shell's words, wherever that lies."""
+"""The command of localpuppet in the environment of a run works in a shell, in any directory."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None:
-    place = tmp_path / "our programs"
+    place = tmp_path / "big programs"
     place.mkdir()
     for name in ("localpuppet", "localpuppet.py"):
         (place / name).symlink_to(ROOT / name)
@@ -19,7 +19,7 @@ def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
     ).stdout
-    assert "our programs" in told
+    assert "big programs" in told
     done = subprocess.run(
         ["sh", "-c", f"{told.strip()} --version"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""A node that was made anew learns from its own entry on the bus how far it had come."""
+"""A reinstalled node learns from its own entry on the bus which releases it had."""
 
 import json
 import shutil

@@ -43,6 +43,6 @@ async def test_questions_of_a_run_see_one_moment(fleet: Fleet) -> None:
     assert await nodes(first) == [a.name, b.name]  # a moment later, and newer
 
     TrustedKeys(me.root / "trusted").remove(SignerName(a.name))
-    assert await nodes(first) == [b.name]  # whoever is not trusted any more is out at once
+    assert await nodes(first) == [b.name]  # a node that is no longer trusted is out at once
     TrustedKeys(me.root / "trusted").remove(SignerName(b.name))
     assert await nodes(None) == []

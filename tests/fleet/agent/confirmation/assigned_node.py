@@ -177,7 +177,7 @@ class Node:
         self.holds.add(Hold(owner=OWNER, reason="rollout", since=now, until=None))
 
     def confirms(self, **more: Any) -> Any:
-        """Have the rollout's caller confirm; return what it is told."""
+        """Confirm as the rollout's caller does; return the node's reply."""
         told = self.confirming.report()
         assert told is not None
         args = Deploy(

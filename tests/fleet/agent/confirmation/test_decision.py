@@ -26,14 +26,14 @@ NOTHING = replace(LATE, reach=BusContact.NOTHING, reached=False, looked=SETTLING
     [
         (replace(EARLY, reach=BusContact.READ_BACK), ConfirmationDecision.CONFIRMED),
         (replace(LATE, reach=BusContact.READ_BACK), ConfirmationDecision.CONFIRMED),
-        # A rollout's caller confirms; where the rollout is gone, the node's own words do.
+        # The rollout's caller confirms; if the rollout is gone, the node's own message does.
         (replace(EARLY, reach=BusContact.READ_BACK, by_rollout=True), ConfirmationDecision.WAIT),
         (replace(ROLLED, reach=BusContact.READ_BACK), ConfirmationDecision.UNHEARD),
         (
             replace(LATE, reach=BusContact.READ_BACK, by_rollout=True),
             ConfirmationDecision.CONFIRMED,
         ),
-        # Servers that connect and do not answer roll nobody back, however long that takes.
+        # A server that connects and does not answer never causes a rollback.
         (EARLY, ConfirmationDecision.WAIT),
         (LATE, ConfirmationDecision.UNSERVED),
         (ROLLED, ConfirmationDecision.UNSERVED),
@@ -45,12 +45,12 @@ NOTHING = replace(LATE, reach=BusContact.NOTHING, reached=False, looked=SETTLING
         ),
         (NOTHING, ConfirmationDecision.CUT_OFF),
         (replace(NOTHING, by_rollout=True, held=True), ConfirmationDecision.CUT_OFF),
-        # Something answered a new connection since the run: it was not the release.
+        # A server answered a new connection after the run: the release did not cut the node off.
         (replace(NOTHING, reached=True), ConfirmationDecision.UNSERVED),
-        # An old connection goes on, and no new one was answered.
+        # An old connection still works, and no server answered a new one.
         (replace(NOTHING, reach=BusContact.CONNECTED), ConfirmationDecision.UNSERVED),
         (replace(NOTHING, waited=WITHIN - 1), ConfirmationDecision.WAIT),
-        # The agent has just begun, or the machine.
+        # The agent or the machine has just started.
         (replace(NOTHING, looked=SETTLING - 1), ConfirmationDecision.WAIT),
     ],
 )

@@ -36,7 +36,7 @@ def why(node: Node) -> str:
 async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pauses(
     rolled: Node,
 ) -> None:
-    """Each is a run of its own for the agent, which takes what has one name once."""
+    """Each try is a run with a new id, because the agent accepts each id once."""
     await cut_off(rolled)
     pauses: list[float] = []
     for number in range(1, TRIES):

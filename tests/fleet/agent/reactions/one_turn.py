@@ -1,4 +1,4 @@
-"""Reacts in a process of its own, with a real inbox: whoever starts it kills it at some call.
+"""React in a separate process, with a real inbox; the test that starts it kills it at some call.
 
 python -m tests.fleet.agent.reactions.one_turn DIRECTORY
 """

@@ -13,7 +13,7 @@ import pytest
 from tests.fleet.agent.reactions.one_turn import Node
 from tests.rigs.crash_points import crash_points, run_under_strace
 
-# What SQLite, and our own durable files, do to the disk; how many of each are tried with the tests.
+# System calls of SQLite and of localpuppet's durable files, and how many of each the tests try.
 CALLS = {"write": 1, "pwrite64": 2, "fdatasync": 2, "fsync": 2, "rename": 2}
 
 

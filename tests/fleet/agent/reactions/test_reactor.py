@@ -42,7 +42,7 @@ async def test_nothing_is_decided_while_a_run_is_on(rig: Rig) -> None:
     rig.end(run)
     assert one.catch_up() == (True, False)
     one.act(one.look())
-    assert len(rig.causes) == 1, "it was told the address before"
+    assert len(rig.causes) == 1, "the second run queried the address before it changed"
 
 
 async def test_a_run_that_was_told_the_answer_has_had_it(rig: Rig) -> None:
@@ -85,7 +85,7 @@ async def test_an_old_view_leads_to_nothing_and_is_said_once(rig: Rig) -> None:
 async def test_a_bus_that_was_set_up_anew_hides_nobody(rig: Rig) -> None:
     rig.revision = 1000
     rig.says("10.0.0.1")
-    # Of groups nobody can tell whose they are.
+    # The answer of a query with groups does not name its nodes.
     counting = "inventory[facts.networking.ip, count()] { group by facts.networking.ip }"
     rig.end(rig.begin(1, question=FunctionCall.of("puppetdb_query", [counting])))
     rig.revision = 1

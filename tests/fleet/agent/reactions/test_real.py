@@ -36,7 +36,7 @@ def wait_answer(node: Node, address: str) -> None:
         done = node.run("query", "role=web", "--facts", "ipaddress", "--json")
         return address in done.out
 
-    wait_until(known, lambda: f"nobody knows {address}")
+    wait_until(known, lambda: f"no node knows {address}")
 
 
 def balancer(fleet: Fleet, **settings: object) -> tuple[Member, Member]:

@@ -116,7 +116,7 @@ def test_only_the_network_sides_user_may_ask(split: Split) -> None:
 
     assert "a.example.com" in ask(NETWORK.pw_uid, NETWORK.pw_gid)
     assert "PermissionError" in ask(STRANGER.pw_uid, STRANGER.pw_gid)
-    # Where somebody has opened the file, or is in the group, the kernel still says who it is.
+    # If a user may open the file or is in its group, the kernel still reports their user id.
     assert "a.example.com" not in ask(STRANGER.pw_uid, NETWORK.pw_gid)
     split.run_socket.chmod(0o666)
     assert "a.example.com" not in ask(STRANGER.pw_uid, STRANGER.pw_gid)

@@ -89,7 +89,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     split.wait_for(run_side, " changed")
 
     def told() -> bool:
-        """The others know at once how it went: long before presence is told again anyhow."""
+        """Return whether the other node has the result, before the next periodic presence."""
         (found,) = json.loads(split.other.run("nodes", "--json").out)["nodes"]
         return bool(found["last_run"] and found["last_run"]["outcome"] == "changed")
 
@@ -127,7 +127,7 @@ def test_what_was_accepted_survives_a_kill_of_the_run_side(split: Split) -> None
 
     again = split.run_side()
     split.wait_for(again, " changed")
-    # The network side finds it again by itself, and goes on.
+    # The network side reconnects to it and keeps running.
     assert split.other.run("trigger", "a.example.com", "--wait").code == 0
     assert network_side.process.poll() is None
     assert again.said().count("accepted a trigger") == 1
@@ -188,7 +188,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
         given.listen()
         os.chown(split.run_socket, 0, NETWORK.pw_gid)
         split.run_socket.chmod(0o660)
-        # Somebody who asks before the service is up waits in the socket's queue.
+        # A client that connects before the service is up waits in the socket's queue.
         with socket.socket(socket.AF_UNIX) as early:
             early.settimeout(PATIENCE)
             early.connect(str(split.run_socket))
@@ -201,7 +201,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
         split.network_side()
         assert split.other.run("trigger", "a.example.com", "--wait").code == 0
         assert service.end() == 0
-        assert split.run_socket.exists()  # it is not ours to remove
+        assert split.run_socket.exists()  # the service manager owns it
 
 
 def test_what_is_given_and_is_no_socket_is_refused(split: Split) -> None:

@@ -55,7 +55,7 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
         await store.close()
         with pytest.raises(UnavailableError):  # no certificate
             await open_etcd(servers_at(server.url, ca=authority.path), timeout=TIMEOUT)
-        # Not a server that we trust, and the reason is told.
+        # The client does not trust the server, and the error says why.
         with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed)"):
             await open_etcd(servers_at(server.url), timeout=TIMEOUT)
     finally:
@@ -63,7 +63,7 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
 
 
 def with_users(server: EtcdServer) -> None:
-    """Give a server users: root, and web01, to whom `/mine/` belongs."""
+    """Give a server the users root and web01; web01 owns `/mine/`."""
     for line in (
         "user add root:secret",
         "user grant-role root root",

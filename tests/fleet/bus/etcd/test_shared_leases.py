@@ -10,7 +10,7 @@ from localpuppet.fleet.bus.etcd.shared_leases import EtcdLease, SharedLeases
 
 
 class Server:
-    """Gives leases, at a time that tests set; `none` while it is away."""
+    """Grants leases at a time that tests set, and fails while it is unreachable."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,7 +51,7 @@ async def test_a_node_that_replies_and_tells_how_it_is_asks_for_one_lease() -> N
 
 
 async def test_a_short_ttl_is_hardly_longer() -> None:
-    """What another one waits for, as for a lock, is there for a second more."""
+    """A value that others wait for, such as a lock, stays one second longer."""
     server = Server()
     await server.leases.of(5.0)
     server.now += 0.3
@@ -81,7 +81,7 @@ async def test_a_lease_with_which_a_write_failed_is_given_to_no_other() -> None:
 
 
 def test_the_time_in_which_this_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's goes on: a lease that was shared for that time would be too short."""
+    """The server's clock does not stop: a lease that was shared meanwhile would be too short."""
     slept = time.clock_gettime(time.CLOCK_BOOTTIME) + 3600.0
     leases = SharedLeases(Server().grant)
     lease = EtcdLease(id=1, covers_until=slept - 60.0)

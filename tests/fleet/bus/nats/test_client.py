@@ -1,4 +1,4 @@
-"""The private members of nats-py: where we use them, and that the library has them."""
+"""The private members of nats-py: where localpuppet uses them, and that the library has them."""
 
 import ast
 from collections.abc import Iterator

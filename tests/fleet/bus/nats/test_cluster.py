@@ -56,7 +56,7 @@ async def put(store: KeyValue, key: str, value: bytes) -> int:
 
 
 async def listed(store: KeyValue, prefix: str, keys: int) -> set[str]:
-    """Return the keys, as soon as they are so many: a server that has just come back lags."""
+    """Return the keys once the store has that number: a server that has just restarted lags."""
     deadline = time.monotonic() + PATIENCE
     while True:
         entries = (await persist(lambda: store.list(prefix))).entries

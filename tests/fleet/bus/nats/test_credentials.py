@@ -1,4 +1,4 @@
-"""Who we are for NATS: a seed alone, and a `.creds` file of a server that trusts an operator."""
+"""Identities for NATS: a seed alone, and a `.creds` file for a server that trusts an operator."""
 
 import base64
 import json
@@ -88,10 +88,10 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 @PROGRAMS
 async def test_a_seed(tmp_path: Path, program: Path, write: Callable[[str, str], Path]) -> None:
-    ours, other = pair(nkeys.PREFIX_BYTE_USER), pair(nkeys.PREFIX_BYTE_USER)
-    users = f"authorization: {{ users: [{{ nkey: {name_of(ours)} }}] }}"
+    own, other = pair(nkeys.PREFIX_BYTE_USER), pair(nkeys.PREFIX_BYTE_USER)
+    users = f"authorization: {{ users: [{{ nkey: {name_of(own)} }}] }}"
     with running(tmp_path, program, users) as server:
-        await works(server, write("ours.nk", seed_of(ours) + "\n"))
+        await works(server, write("own.nk", seed_of(own) + "\n"))
         await refused(server, write("other.nk", seed_of(other) + "\n"))
 
 
@@ -124,5 +124,5 @@ async def test_a_creds_file(
     rights: dict[str, object] = {"type": "user", "subs": -1, "data": -1, "payload": -1}
     stranger = pair(nkeys.PREFIX_BYTE_ACCOUNT)
     with running(tmp_path, program, text) as server:
-        await works(server, write("ours.creds", creds(token(account, user, rights))))
+        await works(server, write("own.creds", creds(token(account, user, rights))))
         await refused(server, write("other.creds", creds(token(stranger, user, rights))))

@@ -21,7 +21,7 @@ from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer, versi
 from tests.rigs.tls import Authority
 
 TIMEOUT = 60.0
-SHORT = 2.0  # where nobody answers
+SHORT = 2.0  # if no server answers
 USERS = """
 authorization: {
   users: [
@@ -159,7 +159,7 @@ async def test_who_lags_behind_loses_nothing(server: NatsServer) -> None:
 
 
 async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer) -> None:
-    """An operator gave the subjects to a stream that nobody reads: an answer is not enough."""
+    """An operator gave the subjects to an unused stream: an answer alone does not prove a write."""
     link = await connection(server).link()
     stream = link.client.jetstream()
     republish = RePublish(src="x.>", dest="x-live.>")

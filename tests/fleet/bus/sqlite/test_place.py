@@ -1,4 +1,4 @@
-"""Where root opens a database: only where nobody else can put another thing in its place."""
+"""Root opens a database only in a directory where no other user can replace it."""
 
 import os
 import pwd

@@ -123,7 +123,7 @@ async def test_a_locked_file_is_told_at_the_deadline(path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(UnavailableError, match=r"locked by another process for 0\.2 s"):
             await store.put("/a/b", b"2")
-        entry = await store.get("/a/b")  # readers wait for nobody
+        entry = await store.get("/a/b")  # readers do not wait for writers
         assert entry is not None
         assert entry.revision == revision
         waiting = asyncio.create_task(store.put("/a/b", b"3"))

@@ -194,7 +194,7 @@ def test_results_have_the_keys_that_were_written() -> None:
         }
     ]
     assert ask("puppetdb_query", "nodes[count()] { }") == [{"count": 4}]
-    assert ask("puppetdb_query", "nodes[count()] { certname = 'nobody' }") == [{"count": 0}]
+    assert ask("puppetdb_query", "nodes[count()] { certname = 'absent' }") == [{"count": 0}]
     counted = (
         "facts[value, count()] { name = 'osfamily' group by value order by count() desc, value }"
     )
