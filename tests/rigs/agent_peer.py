@@ -1,7 +1,7 @@
 """The other end of Puppet's line to the agent, for tests: a real UNIX socket that a test answers.
 
 It knows the protocol (one JSON object on a line each way) and nothing of a bus. Sockets need short
-paths, so each peer has a directory of its own in the system's place for temporary files.
+paths, so each peer has its own directory in the system's place for temporary files.
 """
 
 import json

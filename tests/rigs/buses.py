@@ -19,7 +19,7 @@ LONG = 60.0  # seconds of each call of a test
 
 
 class Bus:
-    """A store, and how agents are told of it.
+    """A store, and the settings that lead agents to it.
 
     Attributes:
         engine: Its name in settings.
@@ -47,7 +47,7 @@ class Bus:
 
     @asynccontextmanager
     async def open(self, timeout: float = LONG) -> AsyncGenerator[KeyValue, None]:
-        """Lend a client of a test, whose calls have so many seconds each."""
+        """Lend a client to a test, with a timeout in seconds for each call."""
         urls = [server.url for server in self.servers]
         if self.engine == "sqlite":
             assert self.where is not None

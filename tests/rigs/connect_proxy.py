@@ -12,13 +12,13 @@ CHUNK = 65536
 
 @dataclass
 class ConnectProxy:
-    """What a proxy does, and what it heard.
+    """A proxy's behaviour, and the requests that it received.
 
     Attributes:
-        password: What it wants in `Proxy-Authorization`; empty for nothing.
-        slow: Whether it answers a byte now and then, for ever.
+        password: What it requires in `Proxy-Authorization`; empty for nothing.
+        slow: Whether it answers one byte after another, without end.
         heard: The first line and the headers of each request.
-        elsewhere: Where it goes, whatever it is asked for; `None` for where it is asked to.
+        elsewhere: Where it connects for each request; `None` for the place in the request.
     """
 
     password: str = ""

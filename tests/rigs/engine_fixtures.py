@@ -71,5 +71,5 @@ def engine(
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerEngine]:
-    """Each engine with a server of its own, which the test may kill."""
+    """Each engine with its own server, which the test may kill."""
     yield from SERVED[request.param](tmp_path_factory)

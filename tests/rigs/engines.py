@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 
 
 class Engine:
-    """One store; every test has a prefix of its own in it."""
+    """One store; every test has its own prefix in it."""
 
     name = ""
     # Whether a new client that comes with a revision hears the changes since, not a listing.
@@ -32,7 +32,7 @@ class Engine:
 
     @asynccontextmanager
     async def open(self, timeout: float = TIMEOUT) -> AsyncGenerator[KeyValue, None]:
-        """Return a client of its own."""
+        """Return a separate client."""
         store = await self.connect(timeout)
         try:
             yield store

@@ -1,8 +1,8 @@
 """A fleet of real agents on one machine: roots of their own, keys trusted crosswise, one bus.
 
 Agents are processes that are started, killed and frozen by their ids. What happened is in one log
-a node (`reading.py`); `Fleet.settle` waits until the history is whole and holds it against what
-docs/explanation/triggers.md guarantees.
+a node (`reading.py`); `Fleet.settle` waits until the history is whole and compares it with
+what docs/explanation/triggers.md guarantees.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ class Fleet:
     def send(
         self, sender: Member, *to: Member, ttl: int = 180, count: int = 1, late: bool = False
     ) -> list[str]:
-        """Send triggers as `sender` would, by hand, again while the bus is away.
+        """Send triggers by hand as `sender` would, and repeat that while the bus is unreachable.
 
         Returns their uuids.
 
@@ -136,8 +136,8 @@ class Fleet:
             sender: In whose name.
             to: The receivers.
             ttl: For how long they are good.
-            count: How many, each with a uuid of its own.
-            late: Whether the receivers may be away for longer than that.
+            count: How many, each with its own uuid.
+            late: Whether the receivers may be offline for longer than that.
         """
         return asyncio.run(self._send(sender, to, ttl, count, late=late))
 

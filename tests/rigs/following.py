@@ -10,7 +10,7 @@ from tests.rigs.servers import Server
 
 
 class Follower:
-    """Folds the changes of one watch in a task; never more than what was told."""
+    """Folds the changes of one watch in a task, and nothing else."""
 
     def __init__(self, store: KeyValue, prefix: str, after: int | None = None) -> None:
         self.prefix = prefix
@@ -61,7 +61,7 @@ class Follower:
         await self.until(lambda: self.state == state)
 
     async def until_keys(self, count: int) -> None:
-        """Wait for so many keys."""
+        """Wait for a number of keys."""
         await self.until(lambda: len(self.state) == count)
 
     async def listed(self) -> KeyListing:

@@ -1,4 +1,4 @@
-"""Real git repositories, made by the tests, and the releases that stand in them."""
+"""Real git repositories that the tests make, and the releases in them."""
 
 import json
 import os
@@ -123,7 +123,7 @@ def point_at(node: Node, tag: str) -> None:
 
 
 def applied(node: Node, forge: Forge, *tags: str) -> None:
-    """Apply releases one after the other; r1 is there already, the others are released first."""
+    """Apply releases one after the other; r1 exists already, the others are released first."""
     for tag in tags:
         if tag != "r1":
             release(node, forge, tag)

@@ -1,4 +1,4 @@
-"""A piece of Python in a process of its own, with little memory and time."""
+"""Python code in a separate process, with little memory and time."""
 
 import resource
 import subprocess

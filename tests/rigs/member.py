@@ -23,15 +23,15 @@ RUN_COMMAND = [sys.executable, "-I", "-S", str(RUN_SCRIPT)]
 
 
 def open_fifo(path: Path) -> None:
-    """Let go on whoever reads there, or will."""
+    """Let the process that reads there, or will, continue."""
 
     def opened() -> int:
         try:
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nobody does yet
+        except OSError:  # no reader yet
             return 0
 
-    os.close(wait_until(opened, lambda: f"nobody reads {path}"))
+    os.close(wait_until(opened, lambda: f"no process reads {path}"))
 
 
 def read_line(process: subprocess.Popen[str], patience: float = PATIENCE) -> str:
@@ -87,7 +87,7 @@ class Member:
         self.node.write("behaviour.json.new", json.dumps(how)).replace(self.root / "behaviour.json")
 
     def open_gate(self) -> None:
-        """Let the run that waits, or will, go on."""
+        """Let the run that waits, or will, continue."""
         open_fifo(self.root / "gate")
 
     def start(self, *, before: Sequence[str] = (), debug: bool = True) -> None:
@@ -143,12 +143,12 @@ class Member:
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the agent go on."""
+        """Let the agent continue."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     def wait_log(self, pattern: str, count: int = 1) -> list[str]:
-        """Wait until so many matches are in the log; return all."""
+        """Wait until the log has `count` matches; return all."""
         lines: list[str] = wait_until(
             lambda: (
                 matches

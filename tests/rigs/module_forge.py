@@ -1,4 +1,4 @@
-"""A forge of our own: archives of modules, and a server that speaks version 3 of the Forge's API.
+"""A forge for tests: archives of modules, and a server that speaks version 3 of the Forge's API.
 
 That it does so is proven by r10k, which installs from it (`test_against_r10k.py`).
 """
@@ -67,8 +67,8 @@ class ModuleForge:
         lies: Archives → the digest that the API says instead of theirs.
         said: How many megabytes a redirect says besides where it leads.
         silent: Whether the API says no SHA-256.
-        token: What it wants as `Authorization: Bearer …`; empty for nothing.
-        slow: What goes on for ever, a byte at a time: "headers", "body", or nothing.
+        token: What it requires as `Authorization: Bearer …`; empty for nothing.
+        slow: What it sends without end, one byte at a time: "headers", "body", or nothing.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Location", place)
         self.send_header("Content-Length", str(megabytes * 1024 * 1024))
         self.end_headers()
-        with suppress(OSError):  # whoever asked has left
+        with suppress(OSError):  # the client has left
             for _ in range(megabytes):
                 self.wfile.write(bytes(1024 * 1024))
 

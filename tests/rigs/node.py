@@ -54,7 +54,7 @@ def shell(text: str) -> str:
 
 @dataclass
 class Node:
-    """A root in a directory of its own.
+    """A root in its own directory.
 
     Attributes:
         root: That directory.
@@ -157,7 +157,7 @@ class Node:
         return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
     def end(self) -> None:
-        """Kill what still runs of this node, with what goes on by itself once its run has ended."""
+        """Kill what still runs of this node, also what outlives its run."""
         for started in self.running:
             started.kill()
             started.communicate()

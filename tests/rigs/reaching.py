@@ -1,4 +1,4 @@
-"""How tests say which servers they mean, and as whom."""
+"""How tests name the servers of a bus, and their identity there."""
 
 from typing import Any
 

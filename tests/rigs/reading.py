@@ -90,7 +90,7 @@ class LogReader:
             way = re.search(r" is in the path (.+)$", fields["reason"])
             path = tuple(way[1].split(" -> ")) if way else None
             yield {"what": "refused", "id": known, "reason": fields["reason"], "path": path}
-        elif what == "over":  # a run of our own supervisor, told of when it is over
+        elif what == "over":  # a run of localpuppet's supervisor, logged when it is over
             yield {"what": "started", "run": fields["run"], "causes": tuple(self._causes)}
             yield {"what": "ended", "run": fields["run"]}
         if what in ("busy", "over", "impossible"):

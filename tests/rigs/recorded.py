@@ -58,7 +58,7 @@ class Recorded:
         return Status(**fields)
 
     def begin(self, **more: Any) -> RunDirectory:
-        """Open a record, of a run that goes on."""
+        """Open the record of a run that is running."""
         run = self.records.create(self.clock)
         run.open(self.request(run), self.status(run, **more))
         return run

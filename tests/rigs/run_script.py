@@ -1,7 +1,7 @@
-"""What agents run in these tests instead of Puppet: it tells its beginning, what it sent, its end.
+"""What agents run in these tests instead of Puppet: it logs its start, what it sent, and its end.
 
 It writes to the agent's own standard error, so that one file holds what happened on a node in the
-order in which it happened. What else it does stands in `behaviour.json` beside the root's settings:
+order in which it happened. What else it does is in `behaviour.json` beside the root's settings:
 
     {"gate": true}        wait at the fifo `gate` until a test opens it
     {"notify": [NODE]}    trigger those, as Puppet code would
@@ -30,7 +30,7 @@ def say(what: str, **more: Any) -> None:
 
 
 def ask(question: dict[str, Any]) -> dict[str, Any]:
-    """Ask the agent, or the program where no agent listens, as our Ruby code does."""
+    """Ask the agent, or the program if no agent listens, as localpuppet's Ruby code does."""
     answer: dict[str, Any]
     line = json.dumps(question).encode() + b"\n"
     peer = socket.socket(socket.AF_UNIX)

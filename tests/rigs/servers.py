@@ -28,10 +28,10 @@ PATIENCE = 300.0
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody has, and that the kernel gives to no client.
+    """Return a free port of 127.0.0.1 that the kernel gives to no client.
 
-    A client that asks again and again for a server that is away is given its port one day, if that
-    is one of the kernel's own choice: it then talks to itself, and the server finds its port taken.
+    If a client retries while its server is down, the kernel may give the client the server's port:
+    the client then talks to itself, and the server finds its port taken.
     """
     while True:
         port = 10_000 + secrets.randbelow(22_768)  # below Linux's ip_local_port_range
@@ -126,7 +126,7 @@ class Server:
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 

@@ -43,11 +43,11 @@ def split_commands(text: str, prompts: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str) -> str:
-    """Return what a command says to who types it on a node, with the root that pages have.
+    """Return the output of a command that a user types on a node, with the root that pages have.
 
     Args:
         node: The node.
-        command: As it stands in a page.
+        command: As a page has it.
         root: The root that it is for.
         directory: Where it is typed.
         more: More of its environment.

@@ -13,10 +13,10 @@ TAGGED_AT = 1795176000
 
 @dataclass
 class Signing:
-    """A home with keys; its GnuPG keyring is what git would ask if we let it.
+    """A home with keys; its GnuPG keyring is the one that git would use by itself.
 
     Attributes:
-        home: The home directory of whoever signs, and of whoever verifies.
+        home: The home directory of the signer and of the verifier.
     """
 
     home: Path

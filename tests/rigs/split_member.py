@@ -25,7 +25,7 @@ from tests.rigs.buses import Bus, nats
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
 
 NETWORK = pwd.getpwnam("daemon")
-STRANGER = pwd.getpwnam("nobody")
+STRANGER = pwd.getpwnam("bin")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Service:
 
 @dataclass
 class Split:
-    """A node with both sides, and `other`, whom it trusts."""
+    """A node with both sides, and `other`, which it trusts."""
 
     node: Node
     other: Node
@@ -67,7 +67,7 @@ class Split:
         pass_fds: Collection[int] = (),
         env: Mapping[str, str] | None = None,
     ) -> Service:
-        """Start a service; `user` is root unless it is said."""
+        """Start a service, as root unless `user` names another user."""
         log = self.node.root.parent / f"service{len(self.services)}.log"
         who: dict[str, Any] = {}
         if user is not None:
@@ -98,7 +98,7 @@ class Split:
         return service
 
     def wait_for(self, service: Service, text: str, times: int = 1) -> None:
-        """Wait until a service has said something, so many times."""
+        """Wait until a service has logged a text `times` times."""
 
         def said() -> bool:
             code = service.process.poll()

@@ -96,7 +96,7 @@ class ReleaseSite:
         }
 
     def release(self, app: ReleasePath, text: str = "", *, lock: Lock | None = None) -> TagObject:
-        """Publish a release of `web`; one that is there is moved."""
+        """Publish a release of `web`; move its tag if it exists."""
         tag = app.rpartition("/")[2]
         return self.servers.publish(url("web"), tag, self.files(text or tag, lock=lock))
 

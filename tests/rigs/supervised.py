@@ -47,11 +47,11 @@ NO_FETCH = NoFetch()
 
 
 class Site:
-    """One node, its clock, its processes, and whoever watches its runs.
+    """One node, its clock, its processes, and the observer of its runs.
 
     Attributes:
         life: What Puppet does when it is started; by itself it changes two resources.
-        fits_asked: What the node documents of its runs were held against.
+        fits_asked: What the node documents of its runs were compared with.
     """
 
     def __init__(self, root: Path) -> None:

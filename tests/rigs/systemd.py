@@ -1,4 +1,4 @@
-"""A Debian with a real systemd, in namespaces of its own: boots in a second, keeps nothing.
+"""A Debian with a real systemd, in separate namespaces: boots in a second, keeps nothing.
 
 `scripts/chroot` makes the Debian once and keeps it. What a machine writes goes to memory over
 it, so that machines neither see each other nor cost anything; a power cut loses what memory of
@@ -44,7 +44,7 @@ ExecStart=/usr/sbin/nats-server --addr 127.0.0.1 --jetstream --store_dir /var/li
 [Install]
 WantedBy=multi-user.target
 """
-# Puppet goes no further until somebody opens the gate, and says when it is there.
+# Puppet waits at the gate until the test opens it, and reports when it waits.
 GATE = """
 file { '/run/passed': content => 'yes' }
 -> exec { '/bin/sh -c "touch /run/there; read line < /run/gate; rm /run/gate"':
@@ -114,7 +114,7 @@ class Machine:
             stream.close()
 
     def run(self, *words: str, code: int | None = 0, **environment: str) -> Done:
-        """Run a command as root, in a unit of its own as a person's session is.
+        """Run a command as root, in a separate unit as a person's session is.
 
         Args:
             words: The command.
@@ -134,7 +134,7 @@ class Machine:
         assert done.code == 0, done
 
     def copy(self, file: Path, path: str) -> None:
-        """Copy a file of ours into the machine."""
+        """Copy a file of the test into the machine."""
         shutil.copy(file, f"/proc/{self.pid}/root{path}")
 
     def restore_cache(self, kept: Path) -> None:
@@ -201,7 +201,7 @@ class Machine:
         return self.run(COMMAND, *words, code=code)
 
     def start_peer(self, *words: str) -> subprocess.Popen[str]:
-        """Start `localpuppet` on the other node, and return; whoever asks collects it."""
+        """Start `localpuppet` on the other node, and return; the caller collects it."""
         service = ("systemd-run", "--pipe", "--wait", "--collect", "--quiet")
         return subprocess.Popen(
             [*self._inside(), *service, f"--setenv=LOCALPUPPET_ROOT={PEER}", COMMAND, *words],
@@ -217,7 +217,7 @@ class Machine:
 
     def agent_class(self, code: str = "", **parameters: Any) -> None:
         """Have the node's next runs apply class `localpuppet::agent`, and this code before it."""
-        # A key stands in one of the two files, and the class writes these.
+        # A key may be in only one of the two files, and the class writes these.
         self.write("/etc/puppet/localpuppet.yaml", "{}\n")
         self._site(code, {"site": {}, "localpuppet::agent": {**BUS, **parameters}})
 
@@ -280,7 +280,7 @@ def at_the_gate(machine: Machine) -> None:
 
 
 def open_gate(machine: Machine) -> None:
-    """Let the run that is at the gate go on."""
+    """Let the run that waits at the gate continue."""
     machine.run("sh", "-c", "echo open > /run/gate")
 
 

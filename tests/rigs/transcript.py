@@ -27,7 +27,7 @@ def sections(printed: str) -> list[str]:
 
 
 def fences(page: str) -> list[str]:
-    """Return what stands in the fences of a page."""
+    """Return the contents of the fences of a page."""
     return [fence[2] for fence in _FENCE.finditer(page)]
 
 

@@ -155,9 +155,9 @@ class Door:
     """An address that leads to one server first, and to another one later.
 
     Attributes:
-        url: What an agent is told.
-        came: How many connections there were.
-        told: How many bytes the servers have sent to them.
+        url: The URL for the settings of an agent.
+        came: The number of connections.
+        told: The number of bytes that the servers have sent.
     """
 
     def __init__(self, first: str) -> None:

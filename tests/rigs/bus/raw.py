@@ -1,4 +1,4 @@
-"""Clients below localpuppet's stores: what they are refused, the server refused, and not our code.
+"""Clients below localpuppet's stores: if they are refused, the server refuses and not localpuppet.
 
 One class for each engine with the same verbs. Each verb returns `None` when the server refused for
 want of a permission, and what it answered otherwise; anything else that goes wrong is an error.
@@ -25,7 +25,7 @@ STREAM = "localpuppet"
 
 
 class RawNats:
-    """nats-py, as somebody."""
+    """nats-py, with the identity of a member."""
 
     def __init__(self, wire: NatsWire, client: Client, name: str) -> None:
         self.client = client
@@ -111,7 +111,7 @@ async def raw_nats(wire: NatsWire, name: str, **options: Any) -> AsyncGenerator[
 
 
 class RawEtcd:
-    """etcdctl, as somebody."""
+    """etcdctl, with the identity of a member."""
 
     def __init__(self, wire: EtcdWire, name: str) -> None:
         self._wire = wire
@@ -157,7 +157,7 @@ Raw = RawNats | RawEtcd
 
 @asynccontextmanager
 async def raw(wire: NatsWire | EtcdWire, name: str) -> AsyncGenerator[Raw, None]:
-    """Connect as somebody, below our own stores."""
+    """Connect with the identity of a member, below localpuppet's stores."""
     if isinstance(wire, EtcdWire):
         yield RawEtcd(wire, name)
     else:

@@ -1,7 +1,7 @@
 """The servers exactly as docs/examples has them: only paths, ports and names are the test's own.
 
 Certificates come from a CA of the test's. `Wire` is one server with its permissions, and the ways
-to reach it as somebody: through our own store, and below it.
+to reach it with the identity of a member: through localpuppet's store, and below it.
 """
 
 import os
@@ -83,7 +83,7 @@ class Wire:
 
     engine = ""
     server: Server
-    # Who may do everything, by certificate.
+    # The name in the certificate that may do everything.
     admin = ""
 
     def __init__(self, directory: Path) -> None:
@@ -94,7 +94,7 @@ class Wire:
         self._identities: dict[str, Identity] = {}
 
     def identity(self, name: str) -> Identity:
-        """Return somebody's certificate, as a Puppet CA would issue it: the name is its CN."""
+        """Return a member's certificate, as a Puppet CA would issue it: the name is its CN."""
         if name not in self._identities:
             self._identities[name] = self.authority.issue(name)
         return self._identities[name]
@@ -121,7 +121,7 @@ class Wire:
             key=own.key if own else None,
             api=self.api(name),
         )
-        return await self.open(name or "nobody", servers, timeout)
+        return await self.open(name or "anonymous", servers, timeout)
 
     def api(self, name: str | None) -> str:
         """Return the prefix of JetStream's API for a client."""
@@ -132,7 +132,7 @@ class Wire:
         raise NotImplementedError
 
     def settings(self, name: str) -> dict[str, object]:
-        """Return `buses.ENGINE` of somebody's localpuppet.yaml."""
+        """Return `buses.ENGINE` of a member's localpuppet.yaml."""
         own = self.identity(name)
         return {
             "servers": [self.url],
@@ -254,7 +254,7 @@ class EtcdWire(Wire):
         return done.stdout + done.stderr
 
     def environment(self, name: str) -> dict[str, str]:
-        """Return what tells etcdctl who somebody is."""
+        """Return the environment that gives etcdctl a member's identity."""
         own = self.identity(name)
         return {
             "PATH": os.environ["PATH"],
@@ -266,7 +266,7 @@ class EtcdWire(Wire):
         }
 
     def ctl(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run etcdctl as somebody."""
+        """Run etcdctl with the identity of a member."""
         return subprocess.run(
             [str(ETCDCTL), *arguments],
             env=self.environment(name),

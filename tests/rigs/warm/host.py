@@ -1,9 +1,9 @@
-"""What of an agent starts runs: a fork server if the settings say so, and a run for each line.
+"""What of an agent starts runs: a fork server if the settings say so, a run for each line.
 
     python host.py ROOT        a line `run` or `noop` in, a line of JSON of its end out
 
-A server that has ended is there again before the next run, as after a pause of the real agent. So
-is one that must end: after a run with changes or a failure, or because Ruby was compiled since it
+A server that has ended is replaced before the next run, as after a pause of the real agent. So is
+one that must end: after a run with changes or a failure, or because Ruby was compiled since it
 started. Otherwise the next run could reach it before it ends, and start cold.
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def remembers(pid: int, word: str) -> bool:
-    """Return whether a word stands in what a process has written into its memory."""
+    """Return whether the writable memory of a process contains a word."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             match = re.match(r"(\w+)-(\w+) rw", line)

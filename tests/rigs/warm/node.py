@@ -19,7 +19,7 @@ class WarmNode:
 
     Attributes:
         node: The node.
-        server: Its fork server, which is there while `warm`.
+        server: Its fork server, which exists while `warm`.
     """
 
     def __init__(self, node: Node, *, warm: bool, **puppet: str) -> None:
