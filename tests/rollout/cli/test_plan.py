@@ -199,7 +199,7 @@ def test_a_terminal_gets_chorias_text_when_it_asks_for_it(node: Node) -> None:
 
 def test_pictures(node: Node, shop: str) -> None:
     drawn = node.run("plan", "--svg", "--site", shop)
-    ElementTree.fromstring(drawn.out)  # noqa: S314 - our own
+    ElementTree.fromstring(drawn.out)  # noqa: S314 - localpuppet's own
     graph = node.run("plan", "--dot", "--site", shop)
     assert graph.out.startswith("digraph {\n")
     assert (drawn.code, drawn.err, graph.code, graph.err) == (0, "", 0, "")

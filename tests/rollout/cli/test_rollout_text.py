@@ -1,4 +1,4 @@
-"""A rollout as a person reads it while it goes on: what stands first when the line is cut off."""
+"""The status line of a running rollout: what comes first if the terminal cuts the line off."""
 
 from datetime import UTC, datetime
 

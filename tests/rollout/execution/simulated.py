@@ -1,7 +1,7 @@
 """Simulated nodes that keep the promises of real ones, and a journal in memory that can be killed.
 
-A node takes each turn at most once, remembers how it ended, and forgets nothing when whoever asks
-is killed; what is not held for a rollout does not run for it.
+A node does each node run at most once, remembers its result, and forgets nothing when the
+controller is killed. A node without a hold of a rollout does not run for that rollout.
 """
 
 import asyncio
@@ -256,7 +256,7 @@ class SimulatedNodes:
         return NodeRunAnswer(answered=True, end=self._end(turn))
 
     def _tell(self, turn: NodeRun) -> None:
-        """Tell that a turn has ended, and how where there is no more to it."""
+        """Report that a node run has ended, with its result if nothing else is to be reported."""
         end = self._end(turn)
         more = self.staged or turn.node in self.producers | self.silent
         more = more or end.result is not NodeResult.SUCCEEDED
@@ -310,7 +310,7 @@ class SimulatedProbe:
         bad: The checks that do not pass.
         up: From when on each check passes; at once for others.
         tried: The checks that were tried, and when.
-        notes: The journal of whoever checks.
+        notes: The journal of the rollout that checks.
     """
 
     bad: set[Check] = field(default_factory=set)

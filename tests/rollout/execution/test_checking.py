@@ -16,7 +16,7 @@ def test_the_checks_of_a_node_go_together_and_one_that_fails_is_named() -> None:
         assert problem == f"check /bin/probe: answered 503, {TRIES} times (and 1 more)"
         assert asyncio.get_running_loop().time() == TRIES * 0.5 + (TRIES - 1) * PAUSE
         tried = [check for check, _ in probe.tried]
-        assert tried.count("http://n01.example.com/1") == 1, "once, though it is there twice"
+        assert tried.count("http://n01.example.com/1") == 1, "once, though the list has it twice"
         assert tried.count(bad) == TRIES
 
     run_simulated(work())

@@ -1,4 +1,4 @@
-"""Heads of journals on a bus: bounded, the caller's own, one who goes on, and who was overtaken."""
+"""Checkpoints on a bus: their bounds, their owner, resuming and taking over from them."""
 
 import asyncio
 import os
@@ -198,7 +198,7 @@ def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
         site.kv.problem = None
         await asyncio.sleep(60)
         assert await shown(site) == head(STARTED)
-        # An answer that was lost: the key has another revision than we know.
+        # The reply was lost: the key has another revision than the keeper knows.
         site.store.write(
             KEY, site.alice.signer.sign(head().to_payload(), MessageKind.CHECKPOINT), None
         )
@@ -272,7 +272,7 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
 async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_that(
     site: Site, tmp_path: Path
 ) -> None:
-    """As far as policies say so: a head that Bob signed is nothing to who does not let him."""
+    """If a policy does not let Bob take over, a checkpoint that Bob signed is rejected."""
     site.begin(STARTED)
     await site.heads.write(head(STARTED), None)
     taken = await site.take_up(site.there, None, site.bob)
@@ -320,7 +320,7 @@ def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_e
 ) -> None:
     async def work() -> None:
         ours = keeper(site, head)
-        assert not await ours.is_ours(), "nothing is there yet"
+        assert not await ours.is_ours(), "the bus has no checkpoint yet"
         await ours.write()
         assert await ours.is_ours()
         found = await site.heads_of(site.bob).read(ID)

@@ -22,7 +22,7 @@ CONFIRMED = replied({"state": "confirmed"})
 
 
 def status(stage: str | None, **more: Any) -> dict[str, Json]:
-    """Return what a node tells that took our release."""
+    """Return the status of a node that took the release of this rollout."""
     told: dict[str, Json] = {"serial": 5, "rollout": ID, "stage": stage, "reason": "w", "nonce": ""}
     return {
         "assignment": {"serial": 5, "rollout": ID, "confirm": 90.0},
@@ -55,7 +55,9 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
         status("confirmed"),
         {"assignment": None},  # an older version
         {"assignment": {"serial": 5, "rollout": ID}, "confirmation": None},
-        {"assignment": {"serial": 5, "rollout": ID, "confirm": 0.0}},  # nobody waits for it there
+        {
+            "assignment": {"serial": 5, "rollout": ID, "confirm": 0.0}
+        },  # that node does not wait for a confirmation
         {
             **status("pending", nonce=NONCE),
             "assignment": None,

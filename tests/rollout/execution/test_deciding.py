@@ -237,12 +237,12 @@ class Counter:
 
     @property
     def too_much(self) -> bool:
-        """Whether failures that nobody accepted are too many, or one of a canary."""
+        """Whether there are too many failures without a continue, or one of a canary."""
         beyond = len(self.failed) > self.most and self.failed != self.accepted
         return self.canary_failed or beyond
 
     def accept(self) -> None:
-        """Let a rollout go on that is paused."""
+        """Continue a paused rollout."""
         self.state.take(RolloutContinued(caller="bob"))
         self.accepted, self.canary_failed = set(self.failed), False
 

@@ -100,7 +100,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
 
 
 def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> None:
-    """Whoever goes on elsewhere may not know the serial yet."""
+    """A controller that resumes the rollout elsewhere may not know the serial yet."""
 
     def status(name: NodeName, _: StatusRequest) -> NodeAnswer:
         other: dict[str, Json] = {"assignment": {"serial": 3, "rollout": ""}}

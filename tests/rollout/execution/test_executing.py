@@ -283,7 +283,7 @@ def test_a_second_stop_does_not_wait_for_checks_either() -> None:
 
 
 class Deaf(SimulatedNodes):
-    """Nodes whose news nobody hears, and a bus that is away at times."""
+    """Nodes whose reports do not arrive, on a bus that is unreachable at times."""
 
     async def ready(self, nodes: object) -> Problems:
         raise UnavailableError("away")

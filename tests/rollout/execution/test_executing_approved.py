@@ -59,7 +59,7 @@ async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Roll
 
 def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
     nodes, notes = site(), Notes()
-    nodes.foreseen[node(3)] = foretold()  # by now somebody else did that
+    nodes.foreseen[node(3)] = foretold()  # by now another person did that
     nodes.producers = {node(1)}
     first = replace(FIRST, needs=(ExportDependency(producers=(node(1),), consumers=(node(3),)),))
     state = run_simulated(carry_out(first, nodes, notes))
@@ -160,7 +160,7 @@ def test_a_node_whose_looks_are_always_too_old_fails_and_does_not_run() -> None:
 
 
 def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None:
-    """Whoever resumes it looks again: by then the node may differ no more."""
+    """A resumed rollout predicts again: by then the node may no longer differ."""
 
     async def work() -> None:
         nodes, notes, rollout, doing = await waiting()

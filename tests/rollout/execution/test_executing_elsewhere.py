@@ -1,4 +1,4 @@
-"""Rollouts that go on elsewhere, after a kill, with a head that lags behind the journal."""
+"""Rollouts that resume elsewhere after a kill, from a checkpoint that lags behind the journal."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ ENDS = {
 @pytest.mark.parametrize("lag", range(4))
 @pytest.mark.parametrize("name", FIRSTS)
 def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: int) -> None:
-    """Killed at each write; who goes on does not know of the last few."""
+    """Killed at each write; the controller that resumes does not know the last few events."""
     for kill_at in range(1, 100):
         nodes = nodes_of(name)
         notes = Notes(kill_at=kill_at, written=True)
@@ -83,7 +83,7 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
 
 
 def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
-    """Also of those who were on: what became of them is that one's to tell, until we go on."""
+    """Running nodes are not failures either: the other controller has their results."""
 
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})

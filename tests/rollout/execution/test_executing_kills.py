@@ -1,4 +1,4 @@
-"""Rollouts that are killed at a write of the journal, and go on."""
+"""Rollouts that are killed at a write of the journal, and resume."""
 
 import asyncio
 from functools import partial
@@ -54,7 +54,7 @@ FIRSTS = {
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("name", FIRSTS)
 def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
-    """Killed at each write of the journal, and then again at each of the one that goes on."""
+    """Killed at each write of the journal, and again at each write after it resumes."""
     first = FIRSTS[name]
     planned = {NodeRun(step, one) for step, group in enumerate(first.groups, 1) for one in group}
     deaths = 0

@@ -1,4 +1,4 @@
-"""Rollouts that wait for somebody's word, and what stays held after them."""
+"""Rollouts that wait for a command, and the holds that stay after them."""
 
 import asyncio
 

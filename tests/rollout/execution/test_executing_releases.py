@@ -79,7 +79,7 @@ def test_a_stop_while_it_is_brought_ends_it_before_anything_changed() -> None:
 
 
 def test_a_failure_takes_the_release_back_the_last_group_first() -> None:
-    """Whoever was not reached has nothing to take back."""
+    """Nodes that the rollout did not reach have nothing to roll back."""
 
     async def work() -> None:
         nodes = SimulatedNodes(bad={node(3)}, back=4)
@@ -141,7 +141,7 @@ def test_a_person_who_stops_it_takes_nothing_back() -> None:
 
 @pytest.mark.parametrize("written", [False, True])
 def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
-    """Whoever goes on takes it back to the end, and no node twice."""
+    """The controller that resumes completes the rollback, and rolls back no node twice."""
     first = began([1, 2], [3], [4], **BACK)
     for kill_at in range(1, 100):
         nodes, notes = (

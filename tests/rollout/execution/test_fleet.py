@@ -147,7 +147,7 @@ async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
     client.answer = replied({"step": over, "entry": others})
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
     assert asked.end is not None
-    assert asked.end.entry is None, "nobody speaks for another"
+    assert asked.end.entry is None, "a node does not report for another"
 
 
 TOLD: Json = {"release": "shop/tags/r7", "total": 0, "changes": []}

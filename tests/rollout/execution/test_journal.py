@@ -1,4 +1,4 @@
-"""The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
+"""The journal on disk: it has each event with its author, and tells each kind of event apart."""
 
 import json
 import sqlite3

@@ -46,7 +46,7 @@ def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_o
             running = journal
         else:
             journal.close()
-    (tmp_path / "rollouts" / "notes.sqlite").write_text("not ours")
+    (tmp_path / "rollouts" / "notes.sqlite").write_text("a file of another program")
     (tmp_path / "rollouts" / f"{ids[2]}.sqlite").write_bytes(b"x" * 5000)
     journals.forget(first + timedelta(days=89))
     assert len(journals.ids()) == 24

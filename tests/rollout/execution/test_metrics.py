@@ -1,4 +1,4 @@
-"""The textfile of rollouts: what it says while one goes on and afterwards, and what outlives it."""
+"""The textfile of rollouts: its values during a rollout and afterwards, and what outlives it."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -18,11 +18,11 @@ Holders = dict[NodeName, RolloutId]
 
 @dataclass
 class SharedNodes(SimulatedNodes):
-    """Nodes that another orchestrator may hold: the first one has a node, as on real ones.
+    """Nodes that another rollout controller may hold: the first one gets a node, as on real nodes.
 
     Attributes:
-        rollout: Who asks here.
-        holders: Who holds which node; of all orchestrators.
+        rollout: The rollout that asks here.
+        holders: The rollout that holds each node; shared by all controllers.
         pause: Seconds that a node takes to answer.
     """
 
@@ -71,7 +71,7 @@ def orchestrator(
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("later", [0.0, 0.5, 1.5, 3.2, 20.0])
 def test_a_node_runs_for_one_of_them(later: float, *, skip: bool) -> None:
-    """Nodes 3 and 4 are wanted by both; whoever does not get all of its own takes none of them."""
+    """Both rollouts need nodes 3 and 4; a rollout that does not get all of its nodes takes none."""
 
     async def work() -> None:
         holders: Holders = {}
@@ -81,11 +81,11 @@ def test_a_node_runs_for_one_of_them(later: float, *, skip: bool) -> None:
         await asyncio.sleep(later)
         over = await new(two, second, Notes()).run(resume=False)
         endings = [(await doing).ending, over.ending]
-        assert holders == {}, "both give back what they got"
+        assert holders == {}, "both release their holds"
         shared = {node(3), node(4)}
         ran = [{turn.node for turn in nodes.ran} & shared for nodes in (first, second)]
         if later < 10:
-            assert not ran[0] & ran[1], "a node that one holds runs for nobody else"
+            assert not ran[0] & ran[1], "a node that one holds does not run for the other"
             assert skip or RolloutEnding.NOT_READY in endings
         else:
             assert endings == [RolloutEnding.DONE, RolloutEnding.DONE]

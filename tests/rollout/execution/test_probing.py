@@ -188,4 +188,4 @@ def test_a_command_ends_when_whoever_rolls_out_is_killed(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, "-c", OPERATOR, *command], cwd=REPOSITORY) as operator:
         pid = int(wait_until(lambda: file.exists() and file.read_text(), lambda: "not started"))
         operator.kill()
-    wait_until(lambda: not running(pid), lambda: "the command outlives whoever rolled out")
+    wait_until(lambda: not running(pid), lambda: "the command outlives its controller")

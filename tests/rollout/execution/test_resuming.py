@@ -1,4 +1,4 @@
-"""What is believed of a head that another person wrote, or anybody, and what needs none."""
+"""Which checkpoints of other people or strangers count, and what needs no checkpoint."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) -> None:
-    """A right to go on in Alice's name is none to have her run commands, or a release of Bob's."""
+    """The right to resume in Alice's name does not let Bob choose her commands or her release."""
     site.begin(STARTED)
     site.may = {"bob"}
     evil = replace(FIRST, options=replace(FIRST.options, checks=(("/bin/evil",),)))
@@ -62,7 +62,7 @@ async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_larg
 async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resuming(
     site: Site, by_bob: bool
 ) -> None:
-    """Any member of a bus without rights could: the nodes say whether somebody goes on."""
+    """On a bus without permissions any member could: the nodes know whether a controller runs."""
     site.begin(STARTED)
     written = head(RolloutResumed(epoch=7), epoch=7)
     token = site.bob.signer.sign(written.to_payload(), MessageKind.CHECKPOINT) if by_bob else b"x"
@@ -73,11 +73,11 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
     assert site.here.open(ID).state().began == FIRST
     entry = site.store.get(KEY)
     assert entry is not None
-    assert entry.value == token, "who hides something there is seen by the others, too"
+    assert entry.value == token, "the others see the false checkpoint, too"
 
 
 async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Site) -> None:
-    """Its head has no events: it would be refused for ever, as what nobody has looked at."""
+    """Its checkpoint is too large for events: from another machine, only stop works."""
     await site.heads.write(RolloutCheckpoint(rollout=ID, epoch=1, events=()), None)
     for word in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
         with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):

@@ -1,4 +1,4 @@
-"""From plans to groups, and who needs whom."""
+"""From plans to groups, and which nodes need which others."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
 
 
 def test_many_who_need_many_are_few_needs() -> None:
-    """Not a million names for a thousand and a thousand, written anew with each head."""
+    """Each checkpoint is written in full: a thousand and a thousand must not be a million names."""
     names = [f"p{number}" for number in range(30)]
     makers = tuple(part(number, produces=name) for number, name in enumerate(names))
     users = tuple(part(number, consumes=" ".join(names)) for number in range(50, 80))

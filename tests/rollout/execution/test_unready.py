@@ -1,4 +1,4 @@
-"""What is said of nodes that are not ready."""
+"""The reasons that a rollout reports for nodes that are not ready."""
 
 from localpuppet.rollout.execution.state import RolloutState
 from localpuppet.rollout.execution.unready import why_not_ready

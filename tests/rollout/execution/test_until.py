@@ -95,7 +95,7 @@ def test_the_longest_of_the_last_runs_decides_and_what_is_unknown_does_not() -> 
     ],
 )
 def test_a_rollout_in_the_night_in_which_clocks_are_set_back(text: str, runs: int) -> None:
-    """Runs of one hour, one after the other; the rest is not reached, and resume goes on."""
+    """Runs of one hour, one after the other; the rest is not reached, and resume continues."""
 
     async def work() -> None:
         hour = 3600.0

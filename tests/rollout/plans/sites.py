@@ -22,7 +22,7 @@ drawn_sites = st.lists(
 
 
 def document(drawn: Drawn) -> dict[str, object]:
-    """Return the document of a site; what nobody produces is not consumed."""
+    """Return the document of a site; it consumes only what a component produces."""
     produced = {name for _, names, _ in drawn for name in names}
     applications: dict[str, dict[str, object]] = {"App[0]": {}, "App[1]": {}}
     for index, (node, produces, consumes) in enumerate(drawn):
@@ -40,7 +40,7 @@ def site(drawn: Drawn) -> EnvironmentSite:
 
 
 def edges(components: Iterable[SiteComponent]) -> list[tuple[SiteComponent, SiteComponent]]:
-    """Return who must come before whom: every pair of a producer and a consumer."""
+    """Return the order of components: every pair of a producer and its consumer."""
     found = list(components)
     return [
         (before, after)

@@ -8,8 +8,8 @@ import pytest
 from tests.rigs.node import Node
 from tests.test_bad_inputs import CASES, cases, content, judge, run_limited, tree
 
-# Choria's fixture of a cycle is none between components: both applications have a plan alone. It
-# was refused because choria orders whole nodes; here two nodes run twice, and that is said.
+# Choria's fixture of a cycle has no cycle between components: each application alone has a plan.
+# Choria refused it because it orders whole nodes; here two nodes run twice, and a note says so.
 ORDERED = "sp-cyclic"
 
 

@@ -66,7 +66,7 @@ def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
         node("web1", "web"),
         node("web2", "web"),
         node("lb", "lb", asks=(role("web"), collects)),
-        node("monitor", "monitor", asks=(role("lb"), role("nobody"))),
+        node("monitor", "monitor", asks=(role("lb"), role("absent"))),
     )
     assert groups(found) == [["db"], ["web1", "web2"], ["lb"], ["monitor"]]
     assert found.site.applications == ("role db", "role lb", "role monitor", "role web")
@@ -177,7 +177,7 @@ NAMES = ("a", "b", "c", "d")
 def test_relations_alone_never_make_a_plan_impossible(
     said: dict[int, tuple[str, set[str]]],
 ) -> None:
-    """Whoever asks about whom: each node runs once, after those that do not wait for it as well."""
+    """With any queries, each node runs once, after the nodes that do not wait for it as well."""
     found = of(
         *(
             node(f"n{number}", mine, asks=tuple(map(role, sorted(asked))))

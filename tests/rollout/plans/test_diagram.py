@@ -101,7 +101,7 @@ def test_a_node_that_runs_twice_is_two_boxes() -> None:
 @pytest.mark.parametrize(("width", "length"), [(500, 1), (1, 500), (40, 40)])
 def test_a_large_plan_is_bounded_and_its_longest_chain_is_kept(width: int, length: int) -> None:
     parts = {
-        # Each row is a chain of its own, so that no two nodes are equal.
+        # Each row is a separate chain, so that no two nodes are equal.
         f"a{row}_{group}": part(
             f"n{group}-{row}", gives=f"c{group}-{row}", needs=f"c{group - 1}-{row}" * (group > 0)
         )

@@ -101,7 +101,7 @@ def test_what_is_not_a_site_is_refused_with_its_place(raw: dict[str, Any], messa
         read(raw)
     assert str(refused.value).isprintable()
     assert str(refused.value).startswith("site.yaml: ")
-    json.dumps(raw)  # each of these can stand in a file
+    json.dumps(raw)  # each of these can be in a file
 
 
 def test_the_example_of_the_documentation_is_one() -> None:

@@ -1,4 +1,4 @@
-"""What differs from what was approved, and what stands for it."""
+"""How predicted changes differ from the approved ones, and the digest of an approval."""
 
 import pytest
 

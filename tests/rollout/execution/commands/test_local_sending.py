@@ -41,7 +41,7 @@ STOPPED = RolloutStopped(ending=RolloutEnding.STOPPED, reason="stopped by choria
 
 @pytest.fixture
 def journal(tmp_path: Path) -> JournalWriter:
-    """Return the journal of a rollout that waits, which this process goes on with."""
+    """Return the journal of a rollout that waits in this process."""
     found = Journals(tmp_path).begin(began([1], [2]), at=AT)
     found.append(PAUSED, at=AT)
     return found

@@ -1,4 +1,4 @@
-"""Words over a bus: who is believed, what is bound to what, and what is answered."""
+"""Rollout commands over a bus: trusted senders, what a command is bound to, and replies."""
 
 import asyncio
 from collections.abc import Callable
@@ -262,7 +262,7 @@ def test_after_an_outage_it_hears_again(site: Site) -> None:
 
 
 class Answerless(MemoryKeyValue):
-    """A store where nobody may answer Bob."""
+    """A store that refuses all replies to Bob."""
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -273,7 +273,7 @@ class Answerless(MemoryKeyValue):
 
 
 def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
-    """A roster's admin may say everything, and nobody may answer an admin."""
+    """A roster lets an admin send every command, and no member may reply to an admin."""
     site.ears = site.hearing(Answerless(site.store))
 
     async def work() -> None:

@@ -41,7 +41,7 @@ def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
     again = RolloutState.of(notes.events)
     assert awaited_by(again, NodeRun(3, node(1))) == (entry_of(NodeRun(2, node(3))),)
     assert awaited_by(again, NodeRun(again.step_back, node(1))) == (), (
-        "who goes back waits for nobody"
+        "a node that goes back waits for no other node"
     )
 
 

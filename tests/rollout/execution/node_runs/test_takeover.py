@@ -1,4 +1,4 @@
-"""A process that was overtaken: what it makes of a node's word on who goes on."""
+"""An overtaken controller: what it concludes from a node's reply that names the new controller."""
 
 from datetime import UTC, datetime
 
@@ -21,10 +21,10 @@ TAKEN = Enable(rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
 
 
 class Told:
-    """What was to be believed.
+    """Records the takeovers that it has to verify.
 
     Args:
-        believed: Whether it is.
+        believed: Whether it trusts them.
     """
 
     def __init__(self, *, believed: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The report as one HTML file: what stands in it, and that nothing gets out of its place."""
+"""The report as one HTML file: its contents, and that no value breaks out of its place."""
 
 from dataclasses import replace
 from html.parser import HTMLParser
