@@ -1,6 +1,6 @@
 """Releases that cut a node off by a real firewall, and a real server that hangs, dies and is back.
 
-The node is in a network of its own, as in `test_faults_network`. Needs root and nftables.
+The node is in a separate network, as in `test_faults_network`. Needs root and nftables.
 """
 
 import json
@@ -34,7 +34,7 @@ CLASS = (
 
 
 class Apart:
-    """Somebody who deploys, and a node in a network of its own."""
+    """An operator who deploys, and a node in a separate network."""
 
     def __init__(self, fleet: Fleet, far: Island) -> None:
         self.fleet, self.far = fleet, far
@@ -91,7 +91,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     b.wait_log("app/tags/r1: confirmed")
     assert not apart.asked.exists()
 
-    # The firewall drops everything. The agent is killed while it waits, and goes on.
+    # The firewall drops everything. The agent is killed while it waits, and resumes.
     options = ("--order", "none", "--nodes", b.name, "--release", "app/tags/r2", "--json")
     rolling = a.node.start("rollout", "run", *options)
     before = apart.until(lambda told: told.get("release") == "app/tags/r2")

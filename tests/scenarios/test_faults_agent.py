@@ -1,4 +1,4 @@
-"""Agents that are killed at every step, hang, or are away: what they accepted leads to a run."""
+"""Agents that are killed at every step, hang, or are offline: what they accepted leads to a run."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_killed_by_its_own_run(any_fleet: Fleet, when: str) -> None:
     b.killed()
     b.start()
     b.wait_log("1 causes that an earlier agent accepted wait for a run")
-    b.wait_log("history .*started", 2)  # to whoever looks before that, all is done
+    b.wait_log("history .*started", 2)  # before that, the node has nothing left to do
     events = fleet.settle()
     runs = [event["causes"] for event in events if event["what"] == "started"]
     assert runs == [(f"{a.name}/{uuid}",)] * 2

@@ -122,7 +122,7 @@ POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
         ),
         "the signature is a.example.com's, but the trigger says it is from b.example.com",
     ),
-    "for somebody else": (
+    "for another node": (
         lambda a, b: signer(a).sign(trigger(a, b, hosts=["z.example.com"]), MessageKind.TRIGGER),
         "not addressed to b.example.com",
     ),
@@ -154,7 +154,7 @@ def test_poison_is_one_line_each_and_stops_nothing(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("length", with_sample([2, 3, 4], 3))
 def test_a_circle_of_nodes_ends(any_fleet: Fleet, length: int) -> None:
-    """o -> a -> b -> ... -> a: each node runs once, and the last is told that the loop ends."""
+    """o -> a -> b -> ... -> a: each node runs once, and the last one logs that the loop ends."""
     fleet = any_fleet
     origin, *circle = fleet.add("o", *"abcd"[:length])
     for member, following in zip(circle, circle[1:] + circle[:1], strict=True):
@@ -183,7 +183,7 @@ def test_everybody_notifies_everybody(fleet: Fleet) -> None:
 
 
 def test_a_program_in_a_run_begins_no_new_chain(fleet: Fleet) -> None:
-    """Also `localpuppet trigger` itself: two nodes that call it would go on for ever."""
+    """Also `localpuppet trigger` itself: two nodes that call it would run without end."""
     a, b = fleet.add("a", "b")
     for member, other in ((a, b), (b, a)):
         member.behave(command=["trigger", other.name])

@@ -1,7 +1,7 @@
-"""An agent in a network of its own, which is cut off: for less and for more than the ttl.
+"""An agent in a separate network, which is cut off: for less and for more than the ttl.
 
-A network namespace, with a pair of virtual cards to the rest of the machine: the server hears
-nothing from the agent, and the agent nothing from it, and neither is told. Needs root.
+A network namespace, with a pair of virtual cards to the rest of the machine: server and agent
+receive nothing from each other, and no error either. Needs root.
 """
 
 import secrets
@@ -28,7 +28,7 @@ class Island:
 
     Attributes:
         name: Its name.
-        card: The card on our side.
+        card: The card on the machine's side.
         address: Where servers listen for it.
     """
 
@@ -51,7 +51,7 @@ class Island:
 
 @contextmanager
 def island() -> Iterator[Island]:
-    # A name of its own each time: the kernel takes its time with a card whose network is gone.
+    # A new name each time: the kernel takes its time with a card whose network is gone.
     name = f"lp{secrets.token_hex(4)}"
     made = Island(name, name, f"10.213.{secrets.randbelow(250)}.1")
     ip("netns", "add", made.name)
@@ -81,7 +81,7 @@ def apart(
 
 @pytest.mark.parametrize("ttl", [1, 180])
 def test_a_partition(apart: tuple[Fleet, Island], ttl: int) -> None:
-    """What was sent meanwhile is heard once it is over, or is too late; then all is as before."""
+    """What was sent meanwhile arrives once it is over, or is too late; then all is as before."""
     fleet, far = apart
     a, b, c = fleet.add("a", "b", "c")
     b.start(before=far.inside)
@@ -90,7 +90,7 @@ def test_a_partition(apart: tuple[Fleet, Island], ttl: int) -> None:
     fleet.accepted(b, before)
     far.cut()
     (meanwhile,) = fleet.send(c, b, a, ttl=ttl, late=ttl == 1)
-    fleet.accepted(a, meanwhile)  # the others go on
+    fleet.accepted(a, meanwhile)  # the others keep working
     b.wait_log("the bus is unreachable, periodic runs continue")
     if ttl == 1:
         fleet.until_expired(c, b)

@@ -10,7 +10,7 @@ def test_every_agent_receives_again_after_a_kill_of_the_server(served_fleet: Fle
     a, b, c, away = fleet.add("a", "b", "c", "away")
     fleet.start()
     away.stop()
-    # Whatever the server acknowledged is heard, also by who comes after its crash.
+    # Whatever the server acknowledged arrives, also at an agent that starts after its crash.
     before = fleet.send(a, b, c, away)
     fleet.bus.server.kill()
     for member in (a, b, c):

@@ -1,4 +1,4 @@
-"""A storm of triggers during a slow run: two runs at the most, bounded memory, a readable log."""
+"""A storm of triggers during a slow run: at most two runs, bounded memory, a readable log."""
 
 import os
 import sqlite3
@@ -50,7 +50,7 @@ def test_a_storm_during_a_slow_run(served_fleet: Fleet) -> None:
     sys.stdout.write(
         f"{fleet.bus.engine}: {STORM} triggers, {owed} causes,"
         f" {(after - before) / MEBIBYTE:.1f} MiB more memory,"
-        f" {(most - before) / MEBIBYTE:.1f} MiB at the most\n"
+        f" {(most - before) / MEBIBYTE:.1f} MiB at most\n"
     )
     assert b.stop() == 0
     assert b.count("started") == 2

@@ -1,4 +1,4 @@
-"""How much others may write where an agent listens: it stays small, and hears whom it should.
+"""How much others may write where an agent listens: it stays small, and still gets true messages.
 
 The agent is a process, and its peak of memory is the kernel's. Counts are those of the attacks that
 were found; of large values there are fewer: a quarter of a gigabyte is three times the bar already.
@@ -26,7 +26,7 @@ AT_ONCE = 8
 
 
 def write(fleet: Fleet, prefix: str, *, count: int, size: int, start: int = 0) -> None:
-    """Write so many values, each its own, below a prefix."""
+    """Write `count` different values below a prefix."""
 
     async def work() -> None:
         slots = asyncio.Semaphore(AT_ONCE)

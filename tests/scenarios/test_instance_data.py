@@ -1,6 +1,6 @@
-"""Instance data in real runs: a metadata service at its own address, in a network of its own.
+"""Instance data in real runs: a metadata service at its real address, in a separate network.
 
-Needs root, for the network namespace. What is asked for there, and by whom, the service wrote down.
+Needs root, for the network namespace. The service records each request and its client.
 """
 
 import json
@@ -137,7 +137,7 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
     assert (entry.roles, entry.facts["role"], entry.facts["kernel"]) == (("web",), "web", "Linux")
     assert not {"greeting", "instance_id"} & set(entry.facts)
 
-    # The boot goes on without the service; the line can be pasted, and names no value.
+    # The boot continues without the service; the line can be pasted, and names no value.
     cloud.stop()
     done = node.run("apply", "--noop")
     assert done.code == 0, done.err + done.out
@@ -209,7 +209,7 @@ def test_user_data_can_be_the_input(node: Node, cloud: Cloud) -> None:
 def test_an_input_of_user_data_is_as_strict_as_any(
     node: Node, tmp_path: Path, text: str, message: str
 ) -> None:
-    """Nothing of it is believed for where it came from: cloud-init's own files, here."""
+    """Its source earns it no trust, even if that is cloud-init's own files."""
     machine = CloudInit(tmp_path / "cloud-init")
     machine.root.mkdir()
     machine.boot(b"#localpuppet-input\n" + text.encode())
@@ -240,7 +240,7 @@ def test_facts_of_cloud_init_are_there_for_runs_lookups_and_catalogs(
     assert "8080" in found.out, found.err
     assert sorted(path.name for path in node.state.glob("diff-*")) == []
 
-    # Another boot, without user data: what was there is there no more.
+    # Another boot, without user data: the earlier values are gone.
     machine.boot(b"", instance_id="i-second")
     done = node.run("apply", "--noop")
     assert "role , Linux, , " in done.out

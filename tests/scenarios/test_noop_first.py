@@ -55,10 +55,10 @@ def waits(operator: Member, before: str = "") -> dict[str, Any]:
 
 
 def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
-    """A node for which more would change waits until somebody approves that.
+    """A node for which more would change waits until an operator approves that.
 
-    Here that is somebody on another machine. The second node also waits until it has heard of what
-    the first one's run left. What changes while it waits is not approved by that.
+    Here that is an operator on another machine. The second node also waits until it has received
+    the exports of the first one's run. What changes while it waits is not approved by that.
     """
     operator = fleet.add_one("a")
     db, web = fleet.add("db", "web", puppet=True)
@@ -70,7 +70,7 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     words = ("rollout", "run", "--site", site)
     report = looked_at(operator, web, *words)
     assert not (db.root / "f").exists()
-    # Meanwhile somebody has made one file of the first node, and another one of the second.
+    # Meanwhile a person has made one file on the first node, and another one on the second.
     (db.root / "g").write_text("always")
     (web.root / "f").write_text("by hand")
     process = operator.node.start(*words, "--approve", report["digest"][:16], "--json")

@@ -15,7 +15,7 @@ TIMEOUT = 1.5
 
 
 async def follow_again(store: KeyValue, follower: Follower) -> Follower:
-    """Return the follower that goes on where one ended, as soon as the server lets it."""
+    """Return a follower that continues where another ended, as soon as the server lets it."""
     while True:
         try:
             await store.list(follower.prefix)
@@ -27,7 +27,7 @@ async def follow_again(store: KeyValue, follower: Follower) -> Follower:
 
 
 async def refused(store: KeyValue, prefix: str) -> None:
-    """Every verb says that the server is away; none answers that there is nothing."""
+    """Check that every verb reports an unreachable server, and none an empty answer."""
     for call in (
         store.get(prefix + "a"),
         store.list(prefix),

@@ -115,9 +115,9 @@ def test_an_operator_pauses_on_any_machine_and_running_nodes_finish(shop: Shop) 
 
 
 def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None:
-    """Refused before anything changes as long as one node's policy does not say so.
+    """Refused before anything changes if one node's policy does not allow it.
 
-    The first one's machine lets nobody take over: its process hears of it from the nodes.
+    The first one's machine lets no person take over: its controller learns of it from the nodes.
     """
     bob = shop.fleet.add_one("bob")
     shop.db.behave(gate=True)

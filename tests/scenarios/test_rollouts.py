@@ -91,7 +91,7 @@ DONE = {"db": "succeeded", "web1": "succeeded", "web2": "succeeded"}
 def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     """Killed while the database runs; a trigger that comes meanwhile waits, whatever its ttl.
 
-    Then the bus is away while the web servers run; that is on another machine.
+    Then the bus is unreachable while the web servers run; that is on another machine.
     """
     shop.db.behave(gate=True)
     checked = shop.operator.node.root / "checked"
@@ -145,7 +145,7 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
 def test_another_machine_goes_on_with_what_a_kill_left(
     lent_fleet: Callable[[str], Fleet], bus: str, end: signal.Signals
 ) -> None:
-    """One that was frozen, and wakes up, is heard by nobody and ends."""
+    """A controller that was frozen and wakes up is ignored by all nodes, and ends."""
     shop = Shop(lent_fleet(bus))
     shop.db.behave(gate=True)
     process = shop.operator.node.start("rollout", "run", "--site", shop.site)

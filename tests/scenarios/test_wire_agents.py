@@ -221,7 +221,7 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
 
 
 async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
-    """Nobody runs web02's agent, so the admin answers in its name."""
+    """No agent of web02 is running, so the admin answers in its name."""
     clock = SystemClock()
     signer = site.signers[ALICE]
     request, token = messages.ask(signer, NodeName(WEB02), "status", NoArguments(), clock=clock)

@@ -33,7 +33,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdWire]:
 
 
 def connection(wire: EtcdWire, name: str) -> EtcdConnection:
-    """Return a connection below our store: it sends any message."""
+    """Return a connection below localpuppet's store: it sends any message."""
     own = wire.identity(name)
     return EtcdConnection(
         servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
@@ -68,7 +68,7 @@ def test_a_node_may_not(wire: EtcdWire, line: str) -> None:
 
 
 async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> None:
-    """Each value lives on a lease of its own, which its node alone may end."""
+    """Each value has its own lease, which only its node may end."""
     web02 = connection(wire, WEB02)
     lease = messages.read_lease(
         await web02.call(messages.GRANT, messages.grant_request(60), idempotent=False)
@@ -83,7 +83,7 @@ async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> N
 
 
 async def test_a_password_cannot_be_used_instead(wire: EtcdWire) -> None:
-    """Users have none, so nobody is somebody without that certificate."""
+    """Users have none: only a certificate proves who a client is."""
     with pytest.raises(UnavailableError, match=r"authentication|password"):
         await _authenticate(wire, WEB02, "")
 
@@ -104,7 +104,7 @@ async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
 
 
 async def test_a_node_is_no_member_of_the_cluster(wire: EtcdWire) -> None:
-    """Who may speak to other members needs no permissions: they have a CA of their own."""
+    """A peer of the cluster needs no permissions, so that peers have their own CA."""
     own = wire.identity(WEB01)
     context = ssl.create_default_context(cafile=wire.directory / "peers" / "ca.pem")
     context.load_cert_chain(own.certificate, own.key)
@@ -129,7 +129,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         await presence.announce(web01, NodeName(WEB01), b"1")
         await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=presence.PRESENCE_TTL)
         wire.permit(smaller)
-        # A connection that was there keeps working, with what is allowed now.
+        # An open connection keeps working, with the new permissions.
         await presence.announce(web01, NodeName(WEB01), b"2")
         with pytest.raises(UnavailableError, match="permission denied"):
             await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=presence.PRESENCE_TTL)
@@ -166,10 +166,10 @@ async def test_a_script_that_was_cut_off_leaves_no_half_of_a_role(tmp_path: Path
 
 
 async def test_debians_etcd_does_not_keep_nodes_apart_and_we_say_so(wire: EtcdWire) -> None:
-    """Before 3.5.33 and 3.6.14 a transaction in a transaction is not held against any role.
+    """Before 3.5.33 and 3.6.14 a transaction in a transaction is not checked against any role.
 
-    So here a node reads and writes what it may not. What it writes is dropped by its reader, since
-    it is not signed by who should have written it; that the store is such is told at each connect.
+    So here a node reads and writes what it may not. Its reader drops what it writes, because the
+    right node has not signed it. localpuppet warns about such a server at each connect.
     """
     admin = await wire.connect(wire.admin)
     await admin.put(OTHERS, b"secret", ttl=3600.0)

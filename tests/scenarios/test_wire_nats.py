@@ -134,7 +134,7 @@ async def test_a_write_cannot_remove_others(wire: NatsWire, header: dict[str, st
 
 
 async def provoke(client: RawNats, answer_to: str) -> None:
-    """Ask for all that a node may ask for, each answer to go to another subject than ours."""
+    """Send every request that a node may send, with a reply subject that is not its own."""
     ask, api = client.client, client.api
     await ask.publish(f"{api}.STREAM.INFO.{STREAM}", b"", reply=answer_to)
     await ask.publish(f"{api}.DIRECT.GET.{STREAM}.{MINE}", b"", reply=answer_to)
@@ -255,7 +255,7 @@ async def test_answers_to_others_are_not_heard(wire: NatsWire) -> None:
 
 
 async def test_what_a_node_still_learns(wire: NatsWire) -> None:
-    """Who has written to whom, and how much: names of keys. Said in the documentation."""
+    """Names of keys: which members have written to which, and how much. This is documented."""
     async with raw_nats(wire, WEB01) as client:
         answer = await client.call(f"STREAM.INFO.{STREAM}", {"subjects_filter": "lp.>"})
         assert answer is not None
@@ -263,7 +263,7 @@ async def test_what_a_node_still_learns(wire: NatsWire) -> None:
 
 
 async def test_without_the_other_account_there_is_no_stream(wire: NatsWire) -> None:
-    """A node whose settings lack `api` is told so, and nothing is made."""
+    """If the settings of a node lack `api`, it gets an error, and the server creates nothing."""
     own = wire.identity(WEB01)
     with pytest.raises(UnavailableError, match="permission"):
         await open_nats(
@@ -304,7 +304,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
 
 
 async def test_a_server_that_pretends_to_have_no_tls_is_told_nothing(tmp_path: Path) -> None:
-    """Its first line comes in clear text: somebody in between may have written it."""
+    """Its first line comes in clear text: an attacker on the path may have written it."""
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

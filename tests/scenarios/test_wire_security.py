@@ -1,7 +1,7 @@
 """Nodes kept apart by the documented set-ups: what they need works, and all else is refused.
 
-The refusals are asked for below our own stores, so that it is the server that refuses; and for each
-it is shown that the server would do it for the one who may.
+The refused requests go below localpuppet's own stores, so that it is the server that refuses. For
+each, a test shows that the server does it for the member that may.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def _visit(wire: Wire) -> None:
 
 @asynccontextmanager
 async def store(wire: Wire, name: str) -> AsyncGenerator[KeyValue, None]:
-    """Return the store as somebody uses it."""
+    """Return the store as a member uses it."""
     kv = await wire.connect(name)
     try:
         yield kv
@@ -115,7 +115,7 @@ async def test_triggers_reach_their_receiver_also_after_a_restart_of_the_server(
             again = Follower(lb01, prefix, follower.revision)
             await again.until(lambda: prefix + WEB02 in again.state)
             await again.stop()
-        async with store(wire, LB01) as lb01:  # an agent that was away
+        async with store(wire, LB01) as lb01:  # an agent that was offline
             fresh = Follower(lb01, prefix)
             await fresh.until(lambda: {prefix + WEB01, prefix + WEB02} <= set(fresh.state))
             assert {entry.key for entry in (await lb01.list(prefix)).entries} == set(fresh.state)
@@ -190,7 +190,7 @@ async def test_words_to_a_rollout_are_heard_by_whom_they_are_for(wire: Wire) -> 
         assert answer.value == b"yes"
 
 
-# Who, what, where. Each is possible, and is for the admin; see `test_the_admin_may`.
+# Member, verb, key. Each is possible, and is for the admin; see `test_the_admin_may`.
 REFUSED = [
     # other nodes' presence
     (WEB01, "write", f"/localpuppet/presence/{WEB02}"),
