@@ -1,4 +1,4 @@
-"""Who comes in with a certificate."""
+"""Access with a certificate."""
 
 import pytest
 

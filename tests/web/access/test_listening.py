@@ -77,7 +77,7 @@ def test_nobody_else_is_where_the_name_localhost_leads() -> None:
                 bound(ListenAddress(address=address, port=port)),
             ):
                 pass
-        # And the first one was given back.
+        # The first address was released.
         with bound(ListenAddress(address=address, port=port)):
             pass
 

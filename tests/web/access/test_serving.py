@@ -1,4 +1,4 @@
-"""Who connects, and does not ask."""
+"""Clients that connect and send no request."""
 
 import socket
 from contextlib import ExitStack, suppress

@@ -29,7 +29,7 @@ GONE = (ssl.SSLError, ConnectionError)
 
 
 class Secured(Site):
-    """A page for people with certificates, all of a CA of its own."""
+    """A dashboard for people with certificates, with its own CA."""
 
     patience = PATIENCE
 
@@ -106,7 +106,7 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     site.tell(status("web01", site.now() - 60))
     with Served(site):
         yield site
-        # Whoever has come has left, however that went.
+        # All connections are closed, however they ended.
         wait_until(lambda: not site.crowd.total, lambda: str(site.crowd.total))
 
 

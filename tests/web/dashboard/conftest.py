@@ -1,4 +1,4 @@
-"""A page over five nodes, and somebody who looks at it."""
+"""A dashboard of five nodes, and a visitor."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

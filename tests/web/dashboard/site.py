@@ -134,7 +134,7 @@ class PlayedActor:
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         self.words.append(f"{rollout} {word} {about}".rstrip())
-        return f"{rollout} was told"
+        return f"{rollout} has the command"
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
         self.words.append(f"plan {dict(selection)}")
@@ -148,7 +148,7 @@ class PlayedActor:
         self.words.append(f"{rollout} resume")
         if self.refuses:
             raise LocalpuppetError(self.refuses, where=str(rollout))
-        return f"a process goes on with {rollout}"
+        return f"a process continues {rollout}"
 
 
 class PlayedReleases:
@@ -236,7 +236,7 @@ class Site:
         self.fleet.take(KeyRemoval(key=PRESENCE + node, revision=self.revision))
 
     def listing(self, *statuses: Mapping[str, Any]) -> None:
-        """Have the bus list nodes, and nobody else."""
+        """Have the bus list these nodes, and no others."""
         self.revision += 1
         entries = tuple(
             KeyValueEntry(
@@ -318,7 +318,7 @@ class Site:
 
 
 class Served:
-    """A page that a browser reaches, served by a thread of its own.
+    """A dashboard that a browser reaches, served by a separate thread.
 
     Args:
         site: What is shown; while this serves, use it through `do`.

@@ -1,4 +1,4 @@
-"""Having nodes do something: confirmed once, on a page of ours, and in the log."""
+"""Actions on nodes: confirmed once, on a form of the dashboard, and logged."""
 
 import asyncio
 import re
@@ -139,7 +139,7 @@ def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedAc
     assert visitor.post(NOOP, data=large).status_code == 400
     assert visitor.post(NOOP, data=many).status_code == 400
     assert visitor.get("/nodes/do/reboot?node=web01").status_code == 400
-    assert visitor.get("/nodes/do/noop?node=nobody.example.com").status_code == 404
+    assert visitor.get("/nodes/do/noop?node=absent.example.com").status_code == 404
     assert actor.deeds == []
 
 
@@ -233,9 +233,9 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert "even if this dashboard ends" in text(visitor, resume)
     assert sent(visitor, resume, token=token(visitor, url)).startswith("403")
     assert actor.words == [f"{rollout} stop"]
-    assert "a process goes on with" in sent(visitor, resume, token=token(visitor, resume))
+    assert "a process continues" in sent(visitor, resume, token=token(visitor, resume))
     assert actor.words[1:] == [f"{rollout} resume"]
-    assert f"rollout {rollout}: resume: a process goes on" in site.log.lines[-1][1]
+    assert f"rollout {rollout}: resume: a process continues" in site.log.lines[-1][1]
     assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
     assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
 

@@ -106,7 +106,7 @@ def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
     file = a.node.state / "web" / "fleet.sqlite"
     wait_until(lambda: b"migration" in file.with_name(f"{file.name}-wal").read_bytes(), str)
     assert file.stat().st_mode & 0o777 == 0o600
-    # Another user of this machine reaches the port, and no more.
+    # Another user of this machine reaches the port, and nothing else.
     with socket.create_connection(("127.0.0.1", page.port)) as other:
         other.sendall(f"GET /nodes HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
         assert other.recv(12) == b"HTTP/1.1 403"

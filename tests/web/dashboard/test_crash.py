@@ -1,7 +1,7 @@
-"""The page is killed at one system call of its memory after another.
+"""A test kills the dashboard at one system call of its memory after another.
 
-What it had written down is there when it starts again, and what it had not comes from the bus once
-more and is counted once. A bounded sample runs with the tests; `scripts/crash` tries every call
+After a restart it has what it had written; what it had not written comes from the bus again, and
+is counted once. A bounded sample runs with the tests; `scripts/crash` tries every call
 (CRASH_FULL=1).
 """
 
@@ -25,7 +25,7 @@ def attempt(directory: Path, trace: Path, *strace: str) -> tuple[list[str], int]
 
 
 def check(directory: Path, told: list[str]) -> None:
-    """See that a page that starts again has what it had, and goes on."""
+    """Check that a restarted dashboard has what it had, and continues."""
     seconds = [int(word) for word in told if word != "pruned"]
     memory = memory_of(directory)
     memory.begin()

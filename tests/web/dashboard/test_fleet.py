@@ -114,7 +114,7 @@ def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
 
 def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
     site = Site(tmp_path, limits=FleetLimits(nodes=2))
-    eve = {"state": "not trusted", "reason": "nobody knows her"}
+    eve = {"state": "not trusted", "reason": "unknown key"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
     site.tell(status("web01", site.now()), {"node": "a9", **eve})
     assert rows(site) == {"a1": "not trusted", "web01": "idle"}
@@ -125,7 +125,7 @@ def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
 
 
 def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
-    site.tell({"node": "eve", "state": "not trusted", "reason": "nobody knows her"})
+    site.tell({"node": "eve", "state": "not trusted", "reason": "unknown key"})
     site.leave("eve")
     assert rows(site) == {}
     site.remember()

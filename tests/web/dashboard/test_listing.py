@@ -37,7 +37,7 @@ def test_what_could_not_be_asked_is_not_empty(site: Site, visitor: TestClient) -
     site.clock.advance(MAX_STALE + 1)
     assert "cannot answer the query" in text(visitor, "/nodes?q=role%3Dweb")
     assert "cannot answer the query" in text(visitor, "/nodes.csv?q=role%3Dweb", 503)
-    assert len(listed(text(visitor, "/nodes"))) == 5  # what was heard is still there
+    assert len(listed(text(visitor, "/nodes"))) == 5  # the last known state is still shown
     assert "cannot answer the query" in text(visitor, "/kicks")
     node = text(visitor, "/nodes/db01")
     assert "cannot answer the query" in node
@@ -159,7 +159,7 @@ def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> N
     site.clock.advance(2)
     page = text(visitor, "/rollouts")
     assert listed(page) == [ROLLOUT]
-    assert "interrupted" in page  # no process goes on with it
+    assert "interrupted" in page  # no process runs it
     page = text(visitor, f"/rollouts/{ROLLOUT}")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
     assert "Group 1 running 1 failed 1 running" in words

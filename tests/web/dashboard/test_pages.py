@@ -281,7 +281,7 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         ("/nodes?sort=password", 400),
         ("/nodes/UPPER", 400),
         ("/nodes/..%2f..%2fetc%2fpasswd", 404),
-        ("/nodes/nobody.example.com", 404),
+        ("/nodes/absent.example.com", 404),
         ("/nodes/web01/runs/20261120T140000.000000Z-ffff", 404),
         ("/nodes/web01/runs/x", 400),
         ("/nodes/web01?before=x", 400),

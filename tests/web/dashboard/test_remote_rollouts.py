@@ -1,4 +1,4 @@
-"""Rollouts that went on on other machines, as the page hears of them on the bus."""
+"""Rollouts that other machines have run or resumed, as the dashboard learns of them on the bus."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -72,7 +72,7 @@ class Bus:
 
     async def connect(self) -> KeyValue:
         if self.store.away:
-            raise UnavailableError("is away", where="bus")
+            raise UnavailableError("is unreachable", where="bus")
         return MemoryKeyValue(self.store)
 
     async def heard(self) -> None:

@@ -156,6 +156,6 @@ def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: An
     assert site.memory.reported_rollouts()[0].held == 1
     site.leave("b")
     site.clock.advance(KEPT + 1)
-    site.fleet.listed({}, all_=())  # what was not heard for so long is forgotten
+    site.fleet.listed({}, all_=())  # what no message confirmed for that time is forgotten
     site.remember()
     assert site.memory.reported_rollouts()[0].held == 0

@@ -13,7 +13,7 @@ from tests.web.dashboard.site import Site
 
 
 class Views:
-    """A view that counts, and waits for who lets it go on."""
+    """A view that counts its calls, and waits until the test lets it continue."""
 
     def __init__(self, site: Site) -> None:
         self.together = SharedAnswers(site.fleet.changes, site.clock)

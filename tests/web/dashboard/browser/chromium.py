@@ -13,7 +13,7 @@ PATIENCE = 300
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
 ARGUMENTS = (
     "--headless=new",
-    # Tests run as root, whom Chromium's sandbox refuses; and nothing but our own page is loaded.
+    # Tests run as root, which Chromium's sandbox refuses; and it loads only the dashboard.
     "--no-sandbox",
     "--disable-dev-shm-usage",
     "--disable-gpu",

@@ -279,7 +279,7 @@ def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, si
 
 
 class Neighbour(ThreadingHTTPServer):
-    """What another user of this machine serves on a port of his own: it keeps the cookies."""
+    """Another user's server on another port of this machine: it keeps the cookies."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Listener)

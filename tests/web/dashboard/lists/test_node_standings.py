@@ -1,4 +1,4 @@
-"""What is kept of all nodes is what one would count anew, and a change looks at no other node."""
+"""The totals over all nodes are correct after each change, which looks at no other node."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -163,7 +163,9 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
     counted.looks = Counter()
     found.rows = counted
     assert found.put(replace(rows[5], outcome=Kind.UNCHANGED))
-    assert not found.put(replace(counted["n5"], received_at=NOW)), "that it was heard again"
+    assert not found.put(replace(counted["n5"], received_at=NOW)), (
+        "only the time of the message is new"
+    )
     assert overview(found, names=None, now=NOW).total == 2001
     assert len(failures(found, ListQuery.parse({}, FAILURES), names=None, seen={})) == 1
     ground = ReleaseListContext(names=None, staged=())

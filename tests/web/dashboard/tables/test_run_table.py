@@ -42,7 +42,7 @@ def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.C
     assert all(writing.add(one) for one in [*all_, ended(NOW, "b"), ended(NOW - 9 * DAY, "c")])
     found = run_queries.of_node(table, "a", limit=5)
     assert found == all_[:5]
-    # From one that nobody knows, too.
+    # Also from a run that the table does not have.
     for before in (found[-1].run, run_id(NOW - 4 * DAY / 3 - 0.5)):
         older = run_queries.of_node(table, "a", limit=99, before=RunId(before))
         assert older == all_[5:]
@@ -73,7 +73,7 @@ def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
     writing.add(ended(NOW + 30, why="why 1"))
     found = [(one.at - NOW, one.reason) for one in run_queries.of_node(table, "a", limit=9)]
     assert found == [(30, "why 1"), (29, ""), (28, "")]
-    # A word of a day before, which goes with that day, is none of this one.
+    # A text of the day before is removed with that day, also for this one.
     writing.add(ended(NOW - DAY, why="yesterday"))
     writing.add(ended(NOW + 31, why="yesterday"))
     run_table.take_away(table, until=day_of(NOW), most=9)
