@@ -1,4 +1,4 @@
-"""Records of localpuppet's own: each value comes back, and each other form is refused by place."""
+"""Records: each value is restored, and each other form is refused with its place."""
 
 import json
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ LARGE = Sample(
 
 
 @pytest.mark.parametrize("value", [SMALL, LARGE])
-def test_a_value_comes_back_from_json(value: Sample) -> None:
+def test_a_value_is_restored_from_json(value: Sample) -> None:
     raw = json.loads(json.dumps(to_record(value)))
     copy = from_record(Sample, raw)
     assert copy == value

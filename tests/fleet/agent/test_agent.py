@@ -103,7 +103,7 @@ class Rig:
         return self.sender.signer.sign(trigger.to_payload(), MessageKind.TRIGGER)
 
     def ids(self) -> list[str]:
-        """Return what the disk says is owed."""
+        """Return the ids of the stored causes."""
         return [cause.id for cause in self.inbox.causes()]
 
     @asynccontextmanager
@@ -152,7 +152,7 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
     assert Rig(directory, sender=rig.sender).agent.outcomes == rig.agent.outcomes
 
 
-async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> None:
+async def test_triggers_during_a_run_lead_to_a_single_run_after_it(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
         rig.agent.receive_triggers([rig.token(1)])
@@ -167,7 +167,9 @@ async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> Non
     assert rig.runner.orders.empty()
 
 
-async def test_a_duplicate_is_dropped_in_silence_also_after_a_restart(directory: Path) -> None:
+async def test_a_duplicate_is_dropped_without_a_warning_also_after_a_restart(
+    directory: Path,
+) -> None:
     rig = Rig(directory)
     token = rig.token(1)
     rig.agent.receive_triggers([token, token])
@@ -229,7 +231,7 @@ async def test_a_hold_that_cannot_be_read_is_a_hold(directory: Path) -> None:
         assert rig.runner.orders.empty()
 
 
-async def test_a_hold_that_begins_is_told_at_once(directory: Path) -> None:
+async def test_the_agent_notifies_subscribers_when_a_hold_begins(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
         changed = rig.agent.subscribe()
@@ -239,7 +241,7 @@ async def test_a_hold_that_begins_is_told_at_once(directory: Path) -> None:
         await changed.wait()
 
 
-async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
+async def test_many_drops_with_the_same_reason_share_a_line(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
         rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
@@ -306,7 +308,7 @@ async def test_triggers_that_were_decided_are_recorded(directory: Path) -> None:
     ]
 
 
-async def test_what_a_message_says_raises_nothing(directory: Path) -> None:
+async def test_no_message_makes_the_agent_fail(directory: Path) -> None:
     rig = Rig(directory)
     good = rig.token(1)
     rig.agent.receive_triggers(
@@ -319,7 +321,7 @@ async def test_what_a_message_says_raises_nothing(directory: Path) -> None:
     assert kinds == ["debug"]
 
 
-async def test_causes_of_our_own(directory: Path) -> None:
+async def test_timer_and_request_causes_lead_to_runs(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
         assert rig.agent.request_run(CauseKind.TIMER, good_for=60) is None

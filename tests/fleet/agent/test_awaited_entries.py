@@ -1,4 +1,4 @@
-"""What a step that waits is compared with: a real view, and what is held of exports."""
+"""What a waiting step is compared with: a real view, and stored exports."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
     assert entries.lacking(step) == ""
 
 
-def test_one_that_says_the_same_will_do(view: View, held: HeldExports) -> None:
+def test_an_equal_entry_of_an_earlier_time_is_sufficient(view: View, held: HeldExports) -> None:
     take(view, replace(NEW, at=100.0))
     assert awaited_of(view, held).lacking(waiting(NEW)) == ""
 
@@ -90,12 +90,12 @@ def test_an_entry_that_is_too_old_is_unpacked_once(
     assert "damaged" in awaited_of(view, held).lacking(step)
 
 
-def test_it_is_told_why_an_entry_does_not_count(view: View, held: HeldExports) -> None:
+def test_the_reason_for_a_distrusted_entry_is_shown(view: View, held: HeldExports) -> None:
     view.distrust(NAME, "its key was revoked")
     assert awaited_of(view, held).lacking(waiting(NEW)) == f"{NAME} (its key was revoked)"
 
 
-def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) -> None:
+def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExports) -> None:
     exporting = entry(NAME, at=200.0, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     entries, step = awaited_of(view, held), waiting(exporting)
     view.take(
@@ -117,12 +117,14 @@ def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) 
     assert entries.lacking(step) == ""
 
 
-def test_who_may_not_read_the_inventory_does_not_wait_for_it(view: View, held: HeldExports) -> None:
-    """Its view is never current: each consumer would fail after minutes, of what it never asks."""
+def test_a_node_without_the_right_to_read_the_inventory_does_not_wait_for_it(
+    view: View, held: HeldExports
+) -> None:
+    """Its view is never current: otherwise each step would fail after minutes of waiting."""
     clock = FakeClock()
     entries = awaited_of(view, held, clock=clock)
     assert not entries.come()
     view.note(current=clock.now().timestamp())
     assert entries.come()
     clock.advance(901)
-    assert not entries.come(), "the right to read was taken from it"
+    assert not entries.come(), "it lost the right to read"

@@ -102,7 +102,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_it_hears_what_is_there_and_what_comes(directory: Path) -> None:
+async def test_a_session_receives_stored_and_new_triggers(directory: Path) -> None:
     site = Site(directory)
     site.put(site.rig.token(1))
     async with site.running():
@@ -161,7 +161,7 @@ async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
     site.rig.inbox.close()
 
 
-async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
+async def test_a_session_reconnects_with_growing_pauses(directory: Path) -> None:
     site = Site(directory)
     site.away(True)
     tries: list[float] = []
@@ -184,7 +184,7 @@ async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
 
 @pytest.mark.parametrize("odd", ["ends", "cancels"])
 async def test_a_watch_that_ends_or_is_cancelled_is_an_outage(directory: Path, odd: str) -> None:
-    """A library that ends a watch in silence must not leave the agent deaf."""
+    """If a library ends a watch without an error, the agent must still receive changes."""
     site = Site(directory)
     site.odd = odd
     async with site.running():
@@ -237,7 +237,9 @@ async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None
         assert entry.value == b"re: question"
 
 
-async def test_a_name_that_no_reply_can_be_sent_to_stops_nothing(directory: Path) -> None:
+async def test_a_caller_without_a_valid_reply_key_does_not_stop_the_session(
+    directory: Path,
+) -> None:
     site = Site(directory)
     site.caller = "x" * 500
     async with site.running():
@@ -250,7 +252,7 @@ async def test_a_name_that_no_reply_can_be_sent_to_stops_nothing(directory: Path
             await asyncio.sleep(0.001)
 
 
-async def test_a_change_is_told_at_once_and_the_last_one_before_it_leaves(
+async def test_a_session_publishes_changes_at_once_and_a_last_status_before_it_ends(
     directory: Path,
 ) -> None:
     site = Site(directory)
@@ -278,7 +280,7 @@ async def test_a_full_disk_ends_it(directory: Path) -> None:
     assert caught.group_contains(StateError)
 
 
-async def test_warnings_are_said_once(directory: Path) -> None:
+async def test_warnings_of_the_store_are_logged_once(directory: Path) -> None:
     site = Site(directory)
     site.store.warnings = ("the server is old",)
     async with site.running():
@@ -290,7 +292,7 @@ async def test_warnings_are_said_once(directory: Path) -> None:
     assert site.rig.log.text.count("the server is old") == 1
 
 
-def test_the_listing_is_what_is_heard_first() -> None:
+def test_an_empty_listing_has_no_entries_and_triggers_have_their_prefix() -> None:
     empty = KeyListing(entries=(), revision=1)
     assert list(key_value.entries(empty)) == []
     assert layout.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"

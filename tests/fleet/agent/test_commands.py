@@ -82,7 +82,7 @@ def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> N
     assert done.json["uuid"] != later
 
 
-def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
+def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> None:
     a, _ = two
     done = a.run("trigger", "absent.example.com", "--wait", "--wait-timeout", "0.2")
     assert (done.code, done.out) == (
@@ -92,14 +92,14 @@ def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
     assert done.err == "# the agent of absent.example.com is offline; it has 3m to connect\n"
 
 
-def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member]) -> None:
+def test_trigger_that_is_dropped_names_the_log_with_the_reason(two: Sequence[Member]) -> None:
     a, b = two
     assert b.run("disable", "-m", "migration").code == 0
     done = a.run("trigger", b.name, "--ttl", "1s", "--wait")
     assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
 
 
-def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
+def test_trigger_that_no_node_accepts_is_not_waited_for(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     allow(b, "policy default deny\n")
     fleet.start()
@@ -113,7 +113,7 @@ def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
     ]
 
 
-def test_trigger_of_a_node_that_is_not_believed(fleet: Fleet) -> None:
+def test_trigger_of_an_untrusted_node_warns_that_its_outcome_will_be_rejected(fleet: Fleet) -> None:
     (a,) = fleet.add("a")
     (eve,) = fleet.add("eve", trusted=False)
     fleet.start()
@@ -156,7 +156,7 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
         ["agent", "extra"],
     ],
 )
-def test_what_is_refused_is_one_line(fleet: Fleet, words: list[str]) -> None:
+def test_misuse_is_a_single_line(fleet: Fleet, words: list[str]) -> None:
     (a,) = fleet.add("a")
     done = a.run(*words)
     assert (done.code, done.out) == (2, "")
@@ -212,7 +212,7 @@ def test_nodes_watched(two: Sequence[Member]) -> None:
     assert a.node.finish(watching).code == 130
 
 
-def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> None:
+def test_an_unreachable_bus_is_an_error_and_never_an_empty_answer(served_fleet: Fleet) -> None:
     (a,) = served_fleet.add("a")
     served_fleet.bus.server.kill()
     asked = [
@@ -278,7 +278,7 @@ def test_disable_and_enable_another(two: Sequence[Member]) -> None:
     b.wait_log("history .*ended")
 
 
-def test_a_policy_decides_who_may_trigger(fleet: Fleet) -> None:
+def test_a_policy_decides_which_members_may_trigger(fleet: Fleet) -> None:
     a, b, c = fleet.add("a", "b", "c")
     allow(b, "policy default deny\nallow\tchoria=c.example.com\ttrigger\t*\t*\n")
     fleet.start()
@@ -289,7 +289,7 @@ def test_a_policy_decides_who_may_trigger(fleet: Fleet) -> None:
     fleet.settle()
 
 
-def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) -> None:
+def test_a_lease_has_a_single_holder_at_a_time(two: Sequence[Member], tmp_path: Path) -> None:
     a, b = two
     os.mkfifo(tmp_path / "gate")
     held = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate; exit 7")
@@ -305,7 +305,7 @@ def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) 
     assert (done.code, done.out) == (0, "at last\n"), done.err
 
 
-def test_a_command_that_a_signal_ends_gives_its_lease_back(two: Sequence[Member]) -> None:
+def test_a_command_that_a_signal_ends_releases_its_lease(two: Sequence[Member]) -> None:
     a, b = two
     held = a.node.start("lease", "db", "--", "sh", "-c", "echo mine; sleep 600 & wait")
     read_line(held)
@@ -325,7 +325,7 @@ TRIGGER: dict[str, object] = {
 }
 
 
-def test_call_where_no_agent_listens(two: Sequence[Member]) -> None:
+def test_call_works_without_an_agent(two: Sequence[Member]) -> None:
     a, b = two
     a.stop()
     answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": [b.name, a.name]})

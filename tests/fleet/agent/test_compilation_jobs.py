@@ -1,4 +1,4 @@
-"""Catalogs that are compiled for a caller: one at a time, told when asked again."""
+"""Catalogs that a node compiles for a caller: one at a time, returned to a repeated request."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ def compile_of(number: int) -> Compile:
     return Compile(release=ReleasePath(f"app/tags/r{number}"))
 
 
-async def test_they_are_compiled_one_after_the_other_and_told() -> None:
+async def test_jobs_are_compiled_one_after_the_other_and_return_their_results() -> None:
     runner = FakeCompiling()
     candidates = CompilationJobs(runner, log=FakeLog())
     for number in range(EACH):

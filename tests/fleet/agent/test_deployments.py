@@ -1,4 +1,4 @@
-"""Deployments on a node: one at a time, told when asked again, never beside a rollout's hold."""
+"""Deployments on a node: one at a time, with a result for repeated requests, respecting holds."""
 
 import asyncio
 from dataclasses import replace
@@ -45,7 +45,7 @@ class FakeDeploying:
 
 
 class Site:
-    """An agent that is asked for deployments."""
+    """An agent that gets requests for deployments."""
 
     def __init__(self, directory: Path) -> None:
         self.rig = Rig(directory)
@@ -81,7 +81,9 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site: Site) -> None:
+async def test_a_deployment_is_done_once_and_a_repeated_request_returns_its_result(
+    site: Site,
+) -> None:
     assert [site.ask(), site.ask()] == [WORKING, WORKING]
     site.runner.ends.put_nowait(OVER)
     assert await site.until_told() == DONE
@@ -91,7 +93,7 @@ async def test_it_is_done_once_and_told_when_asked_again_and_a_run_follows(site:
     assert "done: apply foo/tags/r2 for choria=alice" in site.rig.log.text
 
 
-async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(site: Site) -> None:
+async def test_a_refusal_is_returned_once_and_a_repeated_request_tries_again(site: Site) -> None:
     for _ in range(2):
         site.runner.ends.put_nowait(
             RunCompletion(result=RequestedRunResult.IMPOSSIBLE, reason="no such class")
@@ -107,7 +109,7 @@ async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
     assert await site.until_told() == DONE
 
 
-async def test_one_at_a_time_and_not_without_end(site: Site) -> None:
+async def test_deployments_are_done_one_at_a_time_and_their_number_is_limited(site: Site) -> None:
     callers = [f"choria=c{number}" for number in range(MOST // EACH)]
     for caller in callers:
         for serial in range(1, EACH + 1):
@@ -143,7 +145,7 @@ async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(sit
         site.ask(OURS)
 
 
-async def test_a_person_who_holds_a_node_stops_its_runs_and_not_its_release(site: Site) -> None:
+async def test_a_hold_of_a_person_does_not_stop_a_deployment(site: Site) -> None:
     site.hold("choria=bob")
     site.runner.ends.put_nowait(OVER)
     assert site.ask() == WORKING
@@ -161,8 +163,10 @@ async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
     assert [order.args.action for order in site.runner.orders] == [DeployAction.STAGE]
 
 
-async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(site: Site) -> None:
-    """Which is what it has to be called when the release is taken back."""
+async def test_a_controller_that_took_over_assigns_in_the_name_of_the_first_caller(
+    site: Site,
+) -> None:
+    """A rollback of the release has to use that name."""
     site.hold(OWNER)
     taken = replace(R2, rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
     assert site.ask(taken, "choria=bob") == WORKING
@@ -178,7 +182,7 @@ async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(sit
     assert site.ask(taken, "choria=bob") == DONE
 
 
-async def test_an_earlier_epoch_is_not_heard_and_a_later_one_goes_on(site: Site) -> None:
+async def test_an_earlier_epoch_is_refused_and_a_later_one_continues(site: Site) -> None:
     site.hold(OWNER)
     assert site.ask(OURS) == WORKING
     later = replace(R2, rollout=RolloutReference(id=ID, epoch=2))

@@ -8,7 +8,7 @@ from tests.rigs.node import Node
 from tests.rigs.warm.node import WarmNode
 
 
-def test_a_warm_run_has_them_too(node: Node, tmp_path: Path) -> None:
+def test_a_warm_run_has_the_values_of_the_environment_too(node: Node, tmp_path: Path) -> None:
     control = tag_control(node, Forge(tmp_path / "forge"))
     sources = {"control": {"git": f"file://{control}"}}
     assert node.run("stage").code == 0

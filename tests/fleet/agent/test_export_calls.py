@@ -1,4 +1,4 @@
-"""The verbs `export` and `collect`: refused while a catalog compiles, written down before given."""
+"""The verbs `export` and `collect`: refusals while a catalog compiles, and records of answers."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -27,7 +27,7 @@ A, B = "a.example.com", "b.example.com"
 
 
 class Rig:
-    """A node whose run is on."""
+    """A node with a running run."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
@@ -69,7 +69,7 @@ def left(title: str, **more: Any) -> dict[str, Any]:
     return {**raw, **more}
 
 
-async def test_what_the_catalog_left_is_written_down(rig: Rig) -> None:
+async def test_exports_of_the_catalog_are_recorded(rig: Rig) -> None:
     rig.leave(left("x"), left("y", parameters={"ip": "10.0.0.1"}))
     assert await rig.calls.export(str(rig.run.id)) == {"ok": True, "count": 2}
     first, second = read_exports(rig.run)
@@ -85,7 +85,7 @@ async def test_what_the_catalog_left_is_written_down(rig: Rig) -> None:
         ([{}] * (MAX_RESOURCES + 1), "elements"),
     ],
 )
-async def test_what_nobody_would_take_is_refused_at_once(
+async def test_resources_that_no_node_would_collect_are_refused_at_once(
     rig: Rig, listed: list[Any], reason: str
 ) -> None:
     rig.leave(*listed)
@@ -94,16 +94,16 @@ async def test_what_nobody_would_take_is_refused_at_once(
     assert read_exports(rig.run) == ()
 
 
-async def test_a_run_that_is_not_on_exports_nothing(rig: Rig) -> None:
+async def test_only_a_running_run_can_export(rig: Rig) -> None:
     with pytest.raises(InvalidInputError, match="no such run"):
         await rig.calls.export(None)
     with pytest.raises(InvalidInputError, match="no such run"):
         await rig.calls.export("20201120T140000.000000Z-00aa")
     with pytest.raises(StateError):
-        await rig.calls.export(str(rig.run.id))  # nothing lies there
+        await rig.calls.export(str(rig.run.id))  # it left no exports
 
 
-async def test_what_a_collector_got_is_written_down_with_what_it_did_not(rig: Rig) -> None:
+async def test_the_record_has_what_a_collector_took_and_left_out(rig: Rig) -> None:
     rig.policy.write_text(f"{A}\tHost\t*\n")
     rig.held.hold(A, "1", [resource("Host", "x", "web", ip="10.0.0.1", target="/etc/x")])
     rig.held.hold(B, "1", [resource("Host", "y", "web")])
@@ -132,7 +132,7 @@ async def test_what_a_collector_got_is_written_down_with_what_it_did_not(rig: Ri
     assert (server.text, server.resources, server.reason) == ("Server <<| |>>", (), "")
 
 
-async def test_the_digest_is_over_what_was_taken(rig: Rig) -> None:
+async def test_the_digest_covers_what_a_collector_took(rig: Rig) -> None:
     rig.policy.write_text(f"{A}\tHost\t*\n")
     digests = []
     for ip in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
@@ -151,7 +151,7 @@ async def test_a_view_that_is_too_old_is_no_empty_answer(rig: Rig, age: float) -
     assert (asked.digest, "could not ask" in asked.reason) == (None, True)
 
 
-async def test_the_policy_stops_the_run_and_the_record_says_so(rig: Rig) -> None:
+async def test_a_refusing_policy_stops_the_run_and_is_recorded(rig: Rig) -> None:
     rig.held.hold(A, "1", [resource("Host", "x")])
     with pytest.raises(
         InvalidInputError, match=r"Host <<\| \|>>: Host\[x\]: a\.example\.com exports"

@@ -16,7 +16,7 @@ PROCESSES = SystemProcesses()
 
 
 class Busy:
-    """As much of an agent as the warming looks at."""
+    """The part of an agent that the keeper reads."""
 
     def __init__(self) -> None:
         self.running = False
@@ -64,7 +64,7 @@ async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> Fak
     return log
 
 
-async def test_a_server_that_recycled_itself_is_followed_by_another_without_a_word() -> None:
+async def test_a_server_that_recycled_itself_is_replaced_without_a_log_line() -> None:
     log = await kept(Servers("exit 10", "exec sleep 600"), Busy(), lambda: None)
     assert log.lines == []
 
@@ -77,7 +77,7 @@ async def test_a_server_that_recycled_itself_is_followed_by_another_without_a_wo
         ("kill -9 $$", "the fork server ended (signal 9)"),
     ],
 )
-async def test_a_server_that_failed_is_told_of_and_tried_again(first: str, said: str) -> None:
+async def test_a_failed_server_is_logged_and_replaced(first: str, said: str) -> None:
     log = await kept(Servers(first, "exec sleep 600"), Busy(), lambda: None)
     assert said in log.text
 
@@ -102,7 +102,7 @@ async def test_no_server_is_started_while_a_run_is_on() -> None:
     await keeping
 
 
-async def test_a_server_hears_when_the_agent_is_gone() -> None:
+async def test_a_server_ends_when_its_agent_is_gone() -> None:
     server = start_kept(["/bin/sh", "-c", "read x"], env={})
     os.close(server._pipe)
     server._pipe = -1

@@ -1,4 +1,4 @@
-"""What Puppet code asks about nodes: an answer that is written down, or an error."""
+"""Queries of Puppet code about nodes: a recorded answer, or an error."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -51,7 +51,7 @@ class Rig:
         yield self.inventory
 
     def begin(self, name: str) -> RunDirectory:
-        """Make a run that is on."""
+        """Start a run."""
         run = RunDirectory(self.records.directory / name)
         run.path.mkdir(parents=True)
         (run.path / ".reserve").touch()
@@ -68,7 +68,7 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path / "runs")
 
 
-async def test_an_answer_is_written_down_with_what_it_depends_on(rig: Rig) -> None:
+async def test_an_answer_is_recorded_with_its_dependencies(rig: Rig) -> None:
     run = rig.begin(FIRST)
     answer = await rig.ask("query_nodes", "role=web", "ipaddress", run=FIRST)
     assert answer == {"ok": True, "answer": ["10.0.0.1", "10.0.0.2"], "warnings": []}
@@ -81,7 +81,7 @@ async def test_an_answer_is_written_down_with_what_it_depends_on(rig: Rig) -> No
     assert run.queries.stat().st_mode & 0o777 == 0o600
 
 
-async def test_the_same_question_stands_once_with_its_newest_answer(rig: Rig) -> None:
+async def test_a_repeated_query_is_recorded_once_with_its_newest_answer(rig: Rig) -> None:
     run = rig.begin(FIRST)
     await rig.ask("query_nodes", "role=web", run=FIRST)
     await rig.ask("query_nodes", "role=lb", run=FIRST)
@@ -135,7 +135,7 @@ class Broken(MemoryInventory):
         raise StateError("the disk is gone")
 
 
-async def test_what_is_refused_is_not_an_answer(rig: Rig) -> None:
+async def test_a_refused_query_is_not_recorded(rig: Rig) -> None:
     run = rig.begin(FIRST)
     with pytest.raises(InvalidInputError, match=r"\(0; must be >= 1\)"):
         await rig.ask("servers_with_role", run=FIRST)
@@ -146,7 +146,7 @@ async def test_what_is_refused_is_not_an_answer(rig: Rig) -> None:
     assert read_queries(run) == []
 
 
-async def test_without_a_run_nothing_is_written(rig: Rig) -> None:
+async def test_queries_without_a_run_are_not_recorded(rig: Rig) -> None:
     run = rig.begin(FIRST)
     (run.path / ".reserve").unlink()
     assert (await rig.ask("query_nodes", "lb"))["answer"] == [str(LB.node)]
@@ -163,7 +163,7 @@ async def test_an_answer_that_cannot_be_written_down_is_not_given(rig: Rig) -> N
         await rig.ask("query_nodes", "lb", run=FIRST)
 
 
-def test_a_run_asks_so_many_questions_at_the_most(rig: Rig) -> None:
+def test_the_number_of_different_queries_of_a_run_is_limited(rig: Rig) -> None:
     run = rig.begin(FIRST)
 
     def query(number: int) -> RecordedQuery:
@@ -177,7 +177,7 @@ def test_a_run_asks_so_many_questions_at_the_most(rig: Rig) -> None:
         note_query(run, query(MAX_QUERIES))
 
 
-def test_what_explains_answers_is_kept_of_so_many_nodes(rig: Rig) -> None:
+def test_the_number_of_recorded_parts_is_limited(rig: Rig) -> None:
     run = rig.begin(FIRST)
     half = {f"n{number}.example.com": {"": "1f3a"} for number in range(MAX_PARTS // 2)}
     for number in range(3):
@@ -189,7 +189,7 @@ def test_what_explains_answers_is_kept_of_so_many_nodes(rig: Rig) -> None:
     assert {one.names for one in read_queries(run)} == {tuple(half)}
 
 
-def test_a_damaged_record_is_said_to_be_damaged(rig: Rig) -> None:
+def test_a_damaged_record_is_an_error_that_names_the_file(rig: Rig) -> None:
     run = rig.begin(FIRST)
     run.queries.write_text('{"schema": 1, "queries": [{"text": "x"}]}')
     with pytest.raises(StateError, match=r"queries\.json: is damaged"):

@@ -19,7 +19,9 @@ def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys) == ["<4>no\\x1b[31m\\x0aroom", "<6>accepted", "<7>seen"]
 
 
-def test_a_flood_hides_nothing_else_and_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flood_is_counted_and_hides_no_line_of_another_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = FakeClock()
     log = AgentLog(clock, debug=False)
     for number in range(MOST + 7):
@@ -58,7 +60,7 @@ def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LineKind if kind is not LineKind.STRANGER])
-def test_what_strangers_send_hides_no_line_of_another_kind(
+def test_messages_of_strangers_hide_no_line_of_another_kind(
     kind: LineKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = AgentLog(FakeClock(), debug=False)

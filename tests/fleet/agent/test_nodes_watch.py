@@ -15,7 +15,7 @@ from tests.rigs.waiting import wait_until
 
 
 class Watch:
-    """A `nodes --watch` that runs, and what it has said so far."""
+    """A running `nodes --watch`, and its output so far."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -60,7 +60,7 @@ def _read(stream: TextIO, lines: list[str]) -> None:
 
 @pytest.fixture
 def watched(served_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member, Watch]]:
-    """Two agents, and who watches them, on each bus with a server."""
+    """Two agents, and a watch over them, on each bus with a server."""
     a, b = served_fleet.add("a", "b")
     served_fleet.start()
     watch = Watch(a)
@@ -79,7 +79,7 @@ def test_a_node_that_left_is_gone_on_every_bus(
     assert watch.rows().count([b.name, "gone"]) == 1
 
 
-def test_an_outage_is_said_once_and_waited_for(
+def test_the_watch_reports_an_outage_once_and_reconnects(
     watched: tuple[Fleet, Member, Member, Watch],
 ) -> None:
     fleet, a, b, watch = watched
@@ -95,7 +95,7 @@ def test_an_outage_is_said_once_and_waited_for(
     assert len([line for line in watch.err if "the bus is" in line]) == 2
 
 
-def test_rows_stand_under_their_heads(watched: tuple[Fleet, Member, Member, Watch]) -> None:
+def test_rows_are_aligned_with_their_headings(watched: tuple[Fleet, Member, Member, Watch]) -> None:
     _, a, _, watch = watched
     head, first = watch.out[:2]
     assert head.split("  ")[0] == "TIME (UTC)"

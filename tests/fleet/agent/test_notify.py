@@ -1,4 +1,4 @@
-"""What the service manager hears of an agent: a real socket takes its place."""
+"""What an agent sends to the service manager; here a real socket receives it."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ class Manager:
         path.chmod(0o666)
 
     def hear(self) -> str:
-        """Return the next thing said."""
+        """Return the next message."""
         return self._socket.recv(4096).decode()
 
     def hear_until(self, text: str) -> list[str]:
@@ -80,7 +80,9 @@ def managed(split: Split) -> Iterator[Manager]:
     made.close()
 
 
-def test_each_form_says_that_it_is_ready_alive_and_stopping(split: Split, managed: Manager) -> None:
+def test_each_form_of_the_agent_notifies_ready_alive_and_stopping(
+    split: Split, managed: Manager
+) -> None:
     env = {"NOTIFY_SOCKET": str(managed.path), "WATCHDOG_USEC": str(int(WATCHDOG * 1e6))}
     run_side = None
     for side, user in (("both", None), ("run", None), ("network", NETWORK)):
@@ -109,7 +111,7 @@ def test_the_watchdog_is_not_for_children_nor_for_others(manager: Manager) -> No
 
 
 class Stuck:
-    """Looks whether the node is held, and may never come back from that."""
+    """Reads the holds of the node, and may hang in that."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

@@ -1,4 +1,4 @@
-"""What Puppet code may ask, line by line: whatever it holds, the answer is one line of JSON."""
+"""Calls of Puppet code, line by line: the answer to any line is a single line of JSON."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -188,7 +188,7 @@ async def test_the_line_that_the_program_itself_writes() -> None:
         {"verb": "reboot\x1b[31m"},
     ],
 )
-async def test_a_bad_trigger_is_one_line_and_sends_nothing(change: dict[str, Any]) -> None:
+async def test_a_bad_trigger_is_an_error_and_sends_nothing(change: dict[str, Any]) -> None:
     rig = Rig()
     found = await rig.ask({**TRIGGER, **change})
     assert found["ok"] is False
@@ -213,11 +213,11 @@ async def test_a_bad_trigger_is_one_line_and_sends_nothing(change: dict[str, Any
         b'{"verb":"' + b"x" * MAX_LINE + b'"}',
     ],
 )
-async def test_what_is_no_question_is_one_line(line: bytes) -> None:
+async def test_a_malformed_call_is_an_error(line: bytes) -> None:
     assert (await Rig().ask(line))["ok"] is False
 
 
-async def test_an_outage_is_one_line() -> None:
+async def test_an_outage_is_an_error_of_the_call() -> None:
     rig = Rig()
     rig.store.away = True
     for question in (TRIGGER, LEADER, LOCK):
@@ -240,20 +240,20 @@ async def test_leader_lock_unlock() -> None:
     assert await rig.ask({**UNLOCK, "name": "migrate"}) == {"ok": True}
 
 
-async def test_a_lock_is_for_who_asks() -> None:
+async def test_a_lock_is_only_for_an_active_run_or_process() -> None:
     rig = Rig()
     refused = await rig.ask(LOCK, GONE)
     assert refused["ok"] is False
     assert "no active run or process uses the lock db" in refused["error"]
     assert rig.store.kept == {}
     assert (await rig.ask(LOCK, HERE))["ok"] is True
-    assert await rig.ask(UNLOCK, GONE) == {"ok": True}, "it never had it"
+    assert await rig.ask(UNLOCK, GONE) == {"ok": True}, "that run never had the lock"
     assert len(rig.store.kept) == 1
     assert await rig.ask(UNLOCK, HERE) == {"ok": True}
     assert rig.store.kept == {}
 
 
-async def test_a_lock_that_was_lost_is_said_to_be() -> None:
+async def test_releasing_a_lost_lock_is_an_error() -> None:
     rig = Rig()
     await rig.ask(LOCK)
     rig.store.kept.clear()
@@ -276,20 +276,20 @@ async def test_a_lock_that_was_lost_is_said_to_be() -> None:
         {**UNLOCK, "name": None},
     ],
 )
-async def test_a_bad_lease_is_one_line(question: dict[str, Any]) -> None:
+async def test_a_bad_lease_is_an_error_of_the_call(question: dict[str, Any]) -> None:
     rig = Rig()
     assert (await rig.ask(question))["ok"] is False
     assert rig.store.kept == {}
 
 
 @pytest.mark.parametrize("question", [LEADER, LOCK, UNLOCK])
-async def test_leases_need_somebody_who_stays(question: dict[str, Any]) -> None:
+async def test_leases_need_a_running_agent(question: dict[str, Any]) -> None:
     found = await Rig(agent=False).ask(question)
     assert found["error"].endswith("(start 'localpuppet agent')")
 
 
 @pytest.mark.parametrize("agent", [True, False])
-async def test_a_question_about_nodes_needs_nobody_who_stays(agent: bool) -> None:
+async def test_a_query_needs_no_running_agent(agent: bool) -> None:
     question = {"verb": "query", "function": "query_nodes", "arguments": ["role=lb"], "run": None}
     answer = await Rig(agent=agent).ask(question)
     assert answer == {"ok": True, "answer": ["lb01.example.com"], "warnings": []}

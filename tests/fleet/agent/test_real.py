@@ -1,4 +1,4 @@
-"""What agents do, as real processes on each bus: what breaks them is in the scenarios."""
+"""Agents as real processes on each bus; faults are in the scenarios."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
     ]
 
 
-def test_puppets_own_hold_counts_where_nobody_has_asked_puppet_yet(fleet: Fleet) -> None:
+def test_puppets_own_disable_counts_before_localpuppet_knows_puppets_settings(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     (b.root / "var" / "cache" / "puppet.json").unlink()
     hold = b.node.write("puppet/var/state/agent_disabled.lock", '{"disabled_message": "by hand"}')
@@ -31,7 +31,7 @@ def test_puppets_own_hold_counts_where_nobody_has_asked_puppet_yet(fleet: Fleet)
     assert [run["causes"] for run in runs] == [(f"{a.name}/{uuid}",)]
 
 
-def test_an_agent_that_signs_in_another_name_says_so(fleet: Fleet) -> None:
+def test_an_agent_that_signs_with_another_name_logs_a_warning(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     settings = json.loads((b.root / "localpuppet.yaml").read_text())
     b.node.write("localpuppet.yaml", json.dumps({**settings, "identity": {"name": "alice"}}))

@@ -41,7 +41,7 @@ def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(
     assert (end.result, end.run, end.outcome) == (RequestedRunResult.OVER, run.id, "interrupted")
 
 
-def test_without_a_record_nothing_is_known(tmp_path: Path) -> None:
+def test_a_step_without_a_record_was_interrupted(tmp_path: Path) -> None:
     site = Recorded(tmp_path)
     site.begin()
     steps = RestoredSteps(lambda cause: recorded_end(site.records, cause))

@@ -83,8 +83,8 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_a_step_runs_alone_through_its_own_hold_and_once(site: Site) -> None:
-    """A trigger that waits is not settled by it, nor does its ttl run meanwhile."""
+async def test_a_step_runs_once_and_alone_despite_the_hold_of_its_rollout(site: Site) -> None:
+    """A waiting trigger stays due, and its ttl does not run meanwhile."""
     rig = site.rig
     site.hold()
     async with rig.working():
@@ -124,11 +124,11 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
         site.steps.check_hold(OTHER)
 
 
-async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> None:
-    """What is not taken is not remembered; what was taken is not taken again."""
+async def test_a_step_requires_a_recent_prediction(site: Site) -> None:
+    """A refused step is not remembered; an accepted step is not accepted again."""
     rig, stale = site.rig, {"accepted": False, "repeat_noop": True}
     site.hold()
-    assert site.told(1, looked=7) == stale, "there was no such look"
+    assert site.told(1, looked=7) == stale, "there was no such prediction"
     async with rig.working():
         site.ask(7, noop=True)
         assert site.told(1, looked=7) == stale, "it is not over"
@@ -147,7 +147,7 @@ async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> N
         assert site.told(1, looked=7)["accepted"], "it is known by now"
 
 
-async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
+async def test_a_request_of_an_earlier_epoch_is_refused(site: Site) -> None:
     site.steps.hear(ALICE, RolloutReference(id=ID, epoch=2))
     site.hold()
     with pytest.raises(BusyError, match="was resumed since"):
@@ -157,7 +157,7 @@ async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
     assert site.ask(epoch=2)["state"] == "waiting"
 
 
-async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_epoch(
+async def test_a_controller_that_takes_over_gets_the_steps_and_is_alone_in_its_epoch(
     site: Site,
 ) -> None:
     site.hold()
@@ -253,7 +253,7 @@ async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_pat
     assert again.rig.runner.orders.empty()
 
 
-async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site: Site) -> None:
+async def test_a_step_waits_for_entries_of_other_nodes_and_returns_its_own(site: Site) -> None:
     """No other run starts meanwhile; a killed agent resumes waiting."""
     rig = site.rig
     site.hold()
@@ -273,7 +273,7 @@ async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site
         rig.runner.ends.put_nowait(OVER)
         await rig.until("run 1 changed")
         assert site.told(after=(DB,))["entry"] == ENTRY.to_dict()
-        assert "entry" not in site.told(noop=True), "what changed nothing leaves nothing"
+        assert "entry" not in site.told(noop=True), "a noop step has no entry"
 
 
 async def test_a_step_that_waits_too_long_fails_and_names_the_node(site: Site) -> None:

@@ -36,7 +36,7 @@ def test_a_trace_is_seen_once(state: Path, name: str) -> None:
     assert [traces.changed(), traces.changed()] == [True, False]
 
 
-def test_what_was_there_before_is_no_news(state: Path) -> None:
+def test_existing_traces_are_no_change(state: Path) -> None:
     CHANGES["a hold"](state)
     assert not RunTraces(state).changed()
 
@@ -50,7 +50,7 @@ def test_a_node_on_which_nothing_ever_ran_has_no_traces_until_something_does(
     assert [traces.changed(), traces.changed()] == [True, False]
 
 
-def test_what_is_none_of_it_is_not_seen(state: Path) -> None:
+def test_files_that_are_no_traces_are_ignored(state: Path) -> None:
     traces = RunTraces(state)
     (state / "metrics.prom").touch()
     (state / "cache").mkdir()
@@ -74,37 +74,37 @@ class CallCounter:
             self._news.clear()
 
 
-async def test_whoever_waits_is_told_at_once_when_there_is_a_reason_to_look(state: Path) -> None:
-    told, changed = CallCounter(), asyncio.Event()
-    task = asyncio.create_task(notice(RunTraces(state), changed, told))
+async def test_a_signal_makes_the_watch_report_a_change_at_once(state: Path) -> None:
+    calls, changed = CallCounter(), asyncio.Event()
+    task = asyncio.create_task(notice(RunTraces(state), changed, calls))
     await asyncio.sleep(0)
     CHANGES["a hold"](state)
     changed.set()
-    await told.until(1)
+    await calls.until(1)
     assert not changed.is_set(), "so that the agent notices the next change, too"
     CHANGES["a record"](state)
     changed.set()
-    await told.until(2)
+    await calls.until(2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert told.count == 2
+    assert calls.count == 2
 
 
-async def test_a_reason_to_look_without_a_trace_is_told_to_nobody(state: Path) -> None:
-    told, changed = CallCounter(), asyncio.Event()
-    task = asyncio.create_task(notice(RunTraces(state), changed, told))
+async def test_a_signal_without_a_change_is_not_reported(state: Path) -> None:
+    calls, changed = CallCounter(), asyncio.Event()
+    task = asyncio.create_task(notice(RunTraces(state), changed, calls))
     changed.set()
     while changed.is_set():
         await asyncio.sleep(0)
     CHANGES["a hold"](state)
     changed.set()
-    await told.until(1)
+    await calls.until(1)
     task.cancel()
-    assert told.count == 1
+    assert calls.count == 1
 
 
-async def test_a_cancellation_that_comes_with_a_reason_to_look_is_not_forgotten(
+async def test_a_cancellation_that_arrives_with_a_signal_ends_the_watch(
     state: Path,
 ) -> None:
     changed = asyncio.Event()

@@ -27,11 +27,11 @@ class Bench(ABC):
             os.mkfifo(directory / name)
 
     async def begun(self) -> str:
-        """Wait until a run is on; return the text of its order."""
+        """Wait until a run has started; return the text of its order."""
         return (await asyncio.to_thread((self.directory / "begun").read_text)).strip()
 
     async def finish(self) -> None:
-        """Let the run that is on end."""
+        """Let the active run end."""
         await asyncio.to_thread((self.directory / "gate").write_text, "")
 
     @abstractmethod
@@ -117,16 +117,14 @@ class TestRunner:
         assert end.result is RequestedRunResult.OVER
         assert end.outcome in ("changed", "ended")
 
-    async def test_one_run_comes_after_the_other(self, bench: Bench) -> None:
+    async def test_runs_can_follow_one_after_the_other(self, bench: Bench) -> None:
         for _ in range(3):
             run = asyncio.create_task(bench.runner.run(ORDER))
             await bench.begun()
             await bench.finish()
             assert (await run).result is RequestedRunResult.OVER
 
-    async def test_a_run_that_is_asked_to_end_is_over_and_says_that_it_was_not_whole(
-        self, bench: Bench
-    ) -> None:
+    async def test_a_run_that_is_asked_to_end_has_no_good_outcome(self, bench: Bench) -> None:
         run = asyncio.create_task(bench.runner.run(ORDER))
         await bench.begun()
         bench.runner.end()
@@ -135,9 +133,7 @@ class TestRunner:
         assert end.outcome not in ("changed", "unchanged", "ended")
         assert end.reason
 
-    async def test_asking_for_the_end_of_nothing_does_not_end_the_next_run(
-        self, bench: Bench
-    ) -> None:
+    async def test_an_end_without_a_run_does_not_end_the_next_run(self, bench: Bench) -> None:
         bench.runner.end()
         run = asyncio.create_task(bench.runner.run(ORDER))
         await bench.begun()
@@ -145,12 +141,14 @@ class TestRunner:
         assert (await run).outcome in ("changed", "ended")
         bench.runner.end()
 
-    async def test_a_run_that_cannot_start_is_not_over_and_says_why(self, bench: Bench) -> None:
+    async def test_a_run_that_cannot_start_is_impossible_and_has_a_reason(
+        self, bench: Bench
+    ) -> None:
         end = await bench.broken().run(ORDER)
         assert (end.result, end.outcome) == (RequestedRunResult.IMPOSSIBLE, "")
         assert end.reason
 
-    async def test_the_agent_goes_on_while_a_run_does(self, bench: Bench) -> None:
+    async def test_the_agent_keeps_working_during_a_run(self, bench: Bench) -> None:
         run = asyncio.create_task(bench.runner.run(ORDER))
         await bench.begun()
         beats = 0

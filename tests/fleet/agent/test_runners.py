@@ -96,13 +96,13 @@ def says_too_much(_order: RunOrder, begun: Begun) -> RunCompletion:
         ),
     ],
 )
-async def test_what_becomes_of_a_child(
+async def test_the_result_of_a_child_is_returned(
     work: Callable[[RunOrder, Begun], RunCompletion], end: RunCompletion
 ) -> None:
     runner = ForkRunner(work)
     assert await runner.run(ORDER) == end
     assert await runner.run(ORDER) == end, "and again"
-    runner.end()  # nothing is on
+    runner.end()  # no run is active
 
 
 def gets_no_thread(_order: RunOrder, _begun: Begun) -> RunCompletion:
@@ -116,8 +116,8 @@ async def test_a_child_that_gets_no_thread_is_not_called_a_bug(
     assert capfd.readouterr().err.startswith("localpuppet: cannot start a thread: ")
 
 
-async def test_a_child_has_nothing_of_its_parent(tmp_path: Path) -> None:
-    """No descriptor but the three, no handler, no wake-up descriptor: and Puppet has none."""
+async def test_a_child_inherits_no_descriptor_and_no_signal_handler(tmp_path: Path) -> None:
+    """Only the three standard descriptors, no handler, no wake-up descriptor; nor has Puppet."""
 
     def look(_order: RunOrder, begun: Begun) -> RunCompletion:
         begun()
@@ -193,13 +193,13 @@ def command(directory: Path, *words: str, timeout: float = 60, grace: float = 60
         ),
     ],
 )
-async def test_what_becomes_of_a_command(
+async def test_the_result_of_a_command_is_returned(
     tmp_path: Path, words: tuple[str, ...], end: RunCompletion
 ) -> None:
     runner = command(tmp_path, *words)
     assert await runner.run(ORDER) == end
     assert await runner.run(ORDER) == end, "the lock is free again"
-    runner.end()  # nothing is on
+    runner.end()  # no run is active
 
 
 async def test_a_command_learns_its_cause(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path
     assert (await second.run(ORDER)).outcome == "ended"
 
 
-async def test_too_few_descriptors_put_a_run_off(tmp_path: Path) -> None:
+async def test_too_few_descriptors_postpone_a_run(tmp_path: Path) -> None:
     runners = (ForkRunner(fine), command(tmp_path, "true"))
     (tmp_path / "agent").mkdir()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -279,7 +279,7 @@ asyncio.run(agent())
 """
 
 
-async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) -> None:
+async def test_the_command_of_a_failed_agent_keeps_running(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gate")
     script = f"touch {tmp_path}/here; cat {tmp_path}/gate; touch {tmp_path}/done"
     agent = await asyncio.create_subprocess_exec(
@@ -295,7 +295,7 @@ async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) 
     assert (tmp_path / "done").exists()
 
 
-def test_the_service_manager_is_told(tmp_path: Path) -> None:
+def test_the_service_manager_is_notified(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         environment = {
@@ -317,7 +317,7 @@ def test_the_service_manager_is_told(tmp_path: Path) -> None:
     found.ready("no manager listens any more: no error")
 
 
-def test_a_service_manager_that_missed_one_sign_of_life_hears_the_next(tmp_path: Path) -> None:
+def test_a_service_manager_that_missed_a_keep_alive_gets_the_next(tmp_path: Path) -> None:
     address = tmp_path / "notify"
     found = ServiceManager.from_environment(
         {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "1", "WATCHDOG_PID": str(os.getpid())}

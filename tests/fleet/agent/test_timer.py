@@ -11,7 +11,7 @@ NODES = [NodeName.parse(f"web{number:03}.example.com") for number in range(400)]
 
 
 class Site:
-    """A timer, and how often a run was asked for."""
+    """A timer, and the number of runs that it requested."""
 
     def __init__(self, *, phase: float, now: float, every: float = PERIOD) -> None:
         self.runs = 0
@@ -21,7 +21,7 @@ class Site:
         self.runs += 1
 
     def sleep_until(self, now: float, end: float) -> list[float]:
-        """Sleep as the timer says, up to `end`; return when runs were asked for."""
+        """Sleep as the timer requires, up to `end`; return when it requested runs."""
         asked = []
         while now <= end:
             before = self.runs
@@ -50,7 +50,7 @@ def test_a_fleet_is_spread_over_the_whole_period() -> None:
 
 @pytest.mark.parametrize("phase", [0.0, 0.5, 17.25, 1799.5])
 @pytest.mark.parametrize("start", [0.0, 17.25, 1_795_000_000.0])
-def test_a_run_is_asked_for_once_a_period_at_the_nodes_own_second(
+def test_the_timer_requests_a_run_once_a_period_at_the_nodes_own_second(
     phase: float, start: float
 ) -> None:
     site = Site(phase=phase, now=start)
@@ -75,9 +75,7 @@ def test_a_timer_looks_at_the_clock_at_least_once_a_minute_and_never_spins() -> 
     assert site.runs == 1
 
 
-def test_a_clock_that_was_set_back_does_not_keep_the_node_waiting_for_longer_than_a_period() -> (
-    None
-):
+def test_if_the_clock_is_set_back_the_next_run_comes_within_a_period() -> None:
     now = 1_795_000_000.0
     site = Site(phase=10.0, now=now)
     back = now - 365 * 86400

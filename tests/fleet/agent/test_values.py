@@ -1,4 +1,4 @@
-"""What a node tells others of a run holds no value of its node document."""
+"""What a node publishes about a run has no value of its node document."""
 
 import json
 
@@ -8,8 +8,8 @@ from tests.rigs.fleet import Fleet
 CANARY = "canary-5c8f1e"
 
 
-def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
-    """A value that does not fit its type comes back in Puppet's error."""
+def test_puppets_error_texts_stay_on_the_node(fleet: Fleet) -> None:
+    """Puppet's error repeats a value that does not fit its type."""
     (a,) = fleet.add("a")
     (b,) = fleet.add("b", puppet=True)
     b.node.write("modules/app/trunk/manifest.yaml", "modulepath: []\n")

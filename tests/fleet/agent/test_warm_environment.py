@@ -187,7 +187,7 @@ def used_environment(release: ReleaseNode, before: int) -> bool:
     return release.ready() == before
 
 
-def test_a_run_from_a_read_environment_is_a_cold_one(
+def test_a_run_from_a_loaded_environment_has_the_result_of_a_cold_run(
     release: ReleaseNode, tmp_path: Path, puppet_probe: str
 ) -> None:
     cold = ReleaseNode(tmp_path / "n", puppet_probe, warm=False)
@@ -323,7 +323,7 @@ def test_an_environment_server_that_still_reads_delays_no_run(release: ReleaseNo
             os.kill(reading, signal.SIGCONT)
 
 
-def test_a_killed_environment_server_hides_nothing_of_its_run(release: ReleaseNode) -> None:
+def test_a_run_whose_environment_server_is_killed_has_its_full_result(release: ReleaseNode) -> None:
     go, change = release.node.root / "go", release.node.root / "change"
     go.write_text("")
     release.module(waiting(release))

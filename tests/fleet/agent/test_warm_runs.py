@@ -93,7 +93,7 @@ def was_warm(one: WarmNode, status: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("case", with_sample(CASES, "changed", "failed", "escapes"))
-def test_a_warm_run_is_a_cold_one(forms: dict[str, WarmNode], case: str) -> None:
+def test_a_warm_run_has_the_result_of_a_cold_run(forms: dict[str, WarmNode], case: str) -> None:
     told = []
     for form, one in forms.items():
         one.node.app(CASES[case].replace("@ROOT@", str(one.node.root)))
@@ -124,7 +124,7 @@ def test_a_warm_run_has_the_certname_of_the_node(forms: dict[str, WarmNode]) -> 
         one.settings()
 
 
-def test_its_process_is_as_a_cold_one_is(forms: dict[str, WarmNode]) -> None:
+def test_the_process_of_a_warm_run_equals_that_of_a_cold_run(forms: dict[str, WarmNode]) -> None:
     told = []
     for one in forms.values():
         file = one.node.root / "self.json"
@@ -143,7 +143,7 @@ def test_its_process_is_as_a_cold_one_is(forms: dict[str, WarmNode]) -> None:
     assert told[0] == told[1]
 
 
-def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
+def test_a_run_leaves_nothing_for_the_next_run(warm: WarmNode) -> None:
     node = warm.node
     tells = "app::plant()\nwarning(\"the fact is '${facts['planted']}', ${length('abc')}\")"
     node.app(tells)
@@ -219,7 +219,7 @@ def test_facter_is_configured_by_the_node(own: Node) -> None:
         assert (done.code, "facter.conf: is writable by others" in done.err) == (2, True), done.err
 
 
-def test_a_server_knows_one_facter_conf(own: Node) -> None:
+def test_a_run_with_another_facter_conf_than_the_servers_is_cold(own: Node) -> None:
     one = WarmNode(own, warm=True, facter_conf="facter.conf")
 
     def says(words: str) -> dict[str, Any]:
@@ -284,14 +284,14 @@ def test_a_killed_puppet_is_a_failed_run(warm: WarmNode) -> None:
     assert status["reason"] == "signal 9 killed Puppet"
 
 
-def test_a_killed_server_does_not_end_the_run_and_hides_nothing_of_it(warm: WarmNode) -> None:
+def test_a_run_whose_server_is_killed_has_its_full_result(warm: WarmNode) -> None:
     go, _ = begin_waiting(warm)
     kill(warm.server.process().pid)
     go.touch()
     status = warm.over()
     assert was_warm(warm, status)
     assert (status["outcome"], status["exit_code"]) == ("changed", 2), (
-        "its own word, and its report"
+        "the exit code that Puppet wrote, and its report"
     )
     warm.node.app("warning('as it is')")
     after = warm.run("alone")
@@ -299,7 +299,9 @@ def test_a_killed_server_does_not_end_the_run_and_hides_nothing_of_it(warm: Warm
     assert after["cold_reason"] == "the fork server: is not running"
 
 
-def test_where_server_and_puppet_are_killed_nobody_knows_how_it_ended(warm: WarmNode) -> None:
+def test_if_server_and_puppet_are_killed_the_run_has_failed_with_an_unknown_exit_code(
+    warm: WarmNode,
+) -> None:
     warm.node.app(FOREVER)
     warm.begin()
     puppet = warm.node.wait_running()["puppet"]["pid"]

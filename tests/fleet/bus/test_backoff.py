@@ -6,7 +6,7 @@ from localpuppet.fleet.bus.backoff import FIRST, LONGEST, Backoff
 
 
 @pytest.mark.parametrize(("chance", "part"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
-def test_pauses_double_to_the_longest_and_begin_anew(chance: float, part: float) -> None:
+def test_pauses_double_up_to_the_longest_and_can_be_reset(chance: float, part: float) -> None:
     backoff = Backoff(lambda: chance)
     pauses = [backoff.pause() for _ in range(5)]
     assert pauses == pytest.approx([part * s for s in (FIRST, 0.2, 0.4, LONGEST, LONGEST)])
@@ -14,6 +14,6 @@ def test_pauses_double_to_the_longest_and_begin_anew(chance: float, part: float)
     assert backoff.pause() == pytest.approx(part * FIRST)
 
 
-def test_two_fleets_of_one_do_not_pause_alike() -> None:
+def test_two_clients_have_different_pauses() -> None:
     one, other = Backoff(), Backoff()
     assert [one.pause() for _ in range(8)] != [other.pause() for _ in range(8)]

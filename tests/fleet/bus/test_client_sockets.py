@@ -49,13 +49,13 @@ async def test_a_transport_reads_little_and_all(tmp_path: Path, tls: bool) -> No
         writer.close()
 
 
-def test_what_has_no_buffer_is_left_alone() -> None:
+def test_a_transport_without_a_socket_is_left_alone() -> None:
     read_little(None)
     read_little(asyncio.BaseTransport())
 
 
 @pytest.mark.parametrize("served", ["nats"], indirect=True)
-async def test_our_client_of_nats_reads_little(served: ServerEngine) -> None:
+async def test_localpuppets_client_of_nats_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, NatsServer)
     link = NatsLink(where="", timeout=60.0, must_be_tls=False)
     await link.connect(served.server.url, {}, inbox="_INBOX")
@@ -64,7 +64,7 @@ async def test_our_client_of_nats_reads_little(served: ServerEngine) -> None:
 
 
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
-async def test_our_client_of_etcd_reads_little(served: ServerEngine) -> None:
+async def test_localpuppets_client_of_etcd_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, EtcdServer)
     connection = EtcdConnection(servers_at(served.server.url), timeout=60.0)
     channel, _ = await connection.ready()

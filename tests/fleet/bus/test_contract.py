@@ -71,7 +71,7 @@ class TestKeyValue:
             assert (await reader.list(prefix)).entries == (entry,)
 
     @pytest.mark.parametrize("ttl", [0.0, -1.0, MAX_VALUE_TTL * 1.1, math.inf, math.nan])
-    async def test_what_is_no_ttl_is_refused(self, engine: Engine, ttl: float) -> None:
+    async def test_an_invalid_ttl_is_refused(self, engine: Engine, ttl: float) -> None:
         key = engine.prefix() + "a"
         async with engine.open() as store:
             for call in (
@@ -109,7 +109,7 @@ class TestKeyValue:
     @pytest.mark.parametrize(
         "key", ["", "/", "a", "/a/", "//a", "/a b", "/a*", "/a/.b", "/a\n", "/~"]
     )
-    async def test_what_is_no_key_is_refused(self, engine: Engine, key: str) -> None:
+    async def test_an_invalid_key_is_refused(self, engine: Engine, key: str) -> None:
         async with engine.open() as store:
             for refused in (
                 store.get(key),
@@ -160,7 +160,7 @@ class TestKeyValue:
             async with following(store, prefix) as follower:
                 assert await follower.listed() == listing
 
-    async def test_only_one_adds_a_new_key(self, engine: Engine) -> None:
+    async def test_only_a_single_client_adds_a_new_key(self, engine: Engine) -> None:
         async with engine.open() as one, engine.open() as other:
             key = engine.prefix() + "lease"
             for _ in range(3):  # a removed key is as new as one that never was
@@ -231,7 +231,7 @@ class TestKeyValue:
             assert not await store.remove_if_revision(key, revision)
             assert await store.add_if_new(key, b"new") is not None
 
-    async def test_each_write_sets_the_ttl_anew(self, engine: Engine) -> None:
+    async def test_each_write_resets_the_ttl(self, engine: Engine) -> None:
         async with engine.open() as store:
             key = engine.prefix() + "key"
             await store.put(key, b"short", ttl=1.0)
@@ -249,7 +249,7 @@ class TestKeyValue:
                 assert entry.revision == first
             assert await store.get(key + "-for-ever") is not None
 
-    async def test_expiry_is_never_told_as_a_write(self, engine: Engine) -> None:
+    async def test_an_expiry_is_never_published_as_a_write(self, engine: Engine) -> None:
         async with engine.open() as store, engine.open() as other:
             prefix = engine.prefix()
             async with following(other, prefix) as follower:
@@ -291,7 +291,7 @@ class TestKeyValue:
                 assert isinstance(gone, KeyRemoval)
                 assert (gone.key, gone.revision > two) == (prefix + "one", True)
 
-    async def test_a_watch_goes_on_after_a_revision(self, engine: Engine) -> None:
+    async def test_a_watch_resumes_after_a_revision(self, engine: Engine) -> None:
         async with engine.open() as store, engine.open() as other:
             prefix = engine.prefix()
             await store.put(prefix + "a", b"1")
@@ -309,7 +309,7 @@ class TestKeyValue:
                 assert [put.entry.key for put in late.puts] == [prefix + "c"]
                 assert [gone.key for gone in late.gone] == [prefix + "b"]
 
-    async def test_a_new_client_goes_on_where_another_was(self, engine: Engine) -> None:
+    async def test_a_new_client_resumes_where_another_ended(self, engine: Engine) -> None:
         prefix = engine.prefix()
         async with engine.open() as store:
             removed = await store.put(prefix + "a", b"1")

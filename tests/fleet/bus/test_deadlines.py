@@ -137,7 +137,7 @@ async def test_a_call_without_time_does_not_end_the_connection(served: ServerEng
         await follower.stop()
 
 
-async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may() -> None:
+async def test_a_call_that_waits_for_another_calls_connection_keeps_its_own_deadline() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -156,11 +156,11 @@ async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may
 
 
 class Store:
-    """What has calls.
+    """A store with calls.
 
     Args:
-        timeout: Seconds that each may take.
-        other: Another one, whose call is a step of this one's.
+        timeout: Seconds for each call.
+        other: Another store, whose call is a step of this store's call.
     """
 
     def __init__(self, timeout: float, other: "Store | None" = None) -> None:
@@ -184,7 +184,7 @@ async def step() -> float:
     return end_of_step(1000.0)
 
 
-async def test_what_is_nested_has_no_more_time() -> None:
+async def test_a_nested_call_has_no_later_deadline() -> None:
     assert len(set(await Store(10.0, Store(100.0)).call())) == 1
     own, *nested, again = await Store(100.0, Store(10.0)).call()
     assert own == again

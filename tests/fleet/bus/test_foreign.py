@@ -1,4 +1,4 @@
-"""What others put into a store with clients of their own: it must not harm who reads there."""
+"""Values that others put into a store with other clients must not harm its readers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
     await store.close()
 
 
-async def test_a_key_whose_message_has_a_foreign_ttl_can_be_had_again(nats: NatsServer) -> None:
+async def test_a_key_whose_message_has_a_foreign_ttl_can_be_added_again(nats: NatsServer) -> None:
     store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
     await publish(nats, *FOREIGN["a ttl that is a word"])
     assert await store.get("/a/x") is None

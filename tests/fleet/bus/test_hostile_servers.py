@@ -1,4 +1,4 @@
-"""What listens where NATS should, and is something else: every answer is "away", in time."""
+"""Another program at the address of NATS: each call fails as "unreachable", in time."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ STREAM = b'"config": {"allow_direct": true, "republish": true}'
     ],
     ids=["nothing", "a list", "a size that is a word", "no line", "half a line", "nested"],
 )
-async def test_a_first_line_that_is_none(first: bytes) -> None:
+async def test_an_invalid_first_line_is_an_error(first: bytes) -> None:
     async with listening(answering(b"{}", first=first)) as url:
         with pytest.raises(UnavailableError):
             await open_nats(servers_at(url), timeout=TIMEOUT)
@@ -48,7 +48,7 @@ async def test_a_first_line_that_is_none(first: bytes) -> None:
     ],
     ids=lambda answer: answer.decode("latin-1")[-40:],
 )
-async def test_answers_that_are_none(answer: bytes) -> None:
+async def test_invalid_answers_are_errors(answer: bytes) -> None:
     async with listening(answering(answer)) as url:
         with pytest.raises(UnavailableError):
             store = await open_nats(servers_at(url), timeout=TIMEOUT)
@@ -59,7 +59,7 @@ async def test_answers_that_are_none(answer: bytes) -> None:
                 await store.close()
 
 
-async def test_who_hangs_up_on_several_calls_at_once() -> None:
+async def test_all_calls_fail_if_the_server_hangs_up() -> None:
     """A proxy in front of a dead etcd does that: each call fails, whatever step it has reached."""
 
     async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

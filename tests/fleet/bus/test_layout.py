@@ -1,4 +1,4 @@
-"""Where things lie on the bus, and which names they may have there."""
+"""The keys on the bus, and the names that they may have."""
 
 import pytest
 

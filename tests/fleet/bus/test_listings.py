@@ -1,4 +1,4 @@
-"""What bounds a listing: values that are of no use, parts, and the whole that is too large."""
+"""Limits of a listing: useless values, parts, and a total that is too large."""
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_values_that_are_too_large_are_passed_over(engine: Engine) -> None
         await changes.aclose()
 
 
-async def test_a_listing_in_parts_has_everything_and_then_the_watch_goes_on(engine: Engine) -> None:
+async def test_a_listing_in_parts_has_all_keys_and_then_the_watch_continues(engine: Engine) -> None:
     prefix = engine.prefix()
     keys = {f"{prefix}{number:03}" for number in range(COUNT)}
     async with engine.open() as store:

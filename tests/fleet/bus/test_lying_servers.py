@@ -56,6 +56,6 @@ async def peak(url: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_server_that_sends_too_much_is_left(lie: str) -> None:
+async def test_a_client_stays_small_if_a_server_sends_too_much(lie: str) -> None:
     async with LIES[lie]() as url:
         assert await peak(url) < BAR

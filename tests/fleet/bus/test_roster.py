@@ -35,7 +35,7 @@ def rights(roster: Roster, name: str) -> dict[str, bool]:
     return found
 
 
-def test_the_documentation_says_what_web01_may() -> None:
+def test_the_documentation_has_the_rights_of_web01() -> None:
     section = REFERENCE.partition("## Rights of a node")[2].partition("\n## ")[0]
     told = dict(re.findall(r"^\| (.*?) \| `(/.*?)` \|$", section, re.MULTILINE))
     found = rights(read(EXAMPLE), WEB01)
@@ -59,7 +59,7 @@ def test_the_documentation_names_the_calls_of_nats() -> None:
         assert call.removesuffix(".") in REFERENCE
 
 
-def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
+def test_a_node_without_rights_has_only_its_own_keys() -> None:
     roster = read(b"nodes: {a.b: {}}")
     assert rights(roster, "a.b") == {
         "/localpuppet/presence/": False,
@@ -74,7 +74,7 @@ def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
     }
 
 
-def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
+def test_reading_the_inventory_and_forgetting_nodes_are_rights_of_the_roster() -> None:
     roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {forgets: true}}}")
     reader, alice = rights(roster, "a.b"), rights(roster, "alice")
     for prefix in (
@@ -145,7 +145,7 @@ def test_keyprefix_and_stream() -> None:
         ("people: {a: {}}", "nodes"),
     ],
 )
-def test_what_is_refused(text: str, reason: str) -> None:
+def test_a_bad_roster_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason) as caught:
         read(text.encode())
     assert "\n" not in str(caught.value)
@@ -173,8 +173,8 @@ def rosters(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(rosters())
-def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
-    """Of all keys with two names in them, a node writes those with its own name and a given one."""
+def test_no_member_gets_a_right_that_the_file_does_not_give(raw: dict[str, Any]) -> None:
+    """Of the keys with two names, a node writes those with its own and another name of the file."""
     roster = Roster.from_dict(raw, where="roster")
     for name, body in raw["nodes"].items():
         found = rights(roster, name)
@@ -222,6 +222,6 @@ def test_a_role_is_named_by_what_it_allows() -> None:
     assert role("nodes: {a: {}, b: {}}") != first
 
 
-def test_a_grant_knows_prefixes() -> None:
+def test_a_grant_is_a_prefix_if_its_key_ends_with_a_slash() -> None:
     assert Grant(key="/a/", write=False).prefix
     assert not Grant(key="/a", write=False).prefix

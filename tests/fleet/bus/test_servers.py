@@ -48,7 +48,7 @@ def test_a_server(engine: str, url: str, host: str, port: int, tls: bool) -> Non
         ("nats", "tls://"),
     ],
 )
-def test_what_is_not_a_server_is_refused_with_its_place(engine: str, url: str) -> None:
+def test_an_invalid_server_is_refused_with_its_place(engine: str, url: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         servers(engine, servers=[f"{'https' if engine == 'etcd' else 'tls'}://a", url])
     assert "buses.x.servers[1]" in str(caught.value)
@@ -62,7 +62,7 @@ def test_half_of_a_pair_is_refused(half: str) -> None:
         servers("nats", servers=["tls://a"], **{half: "x"})
 
 
-def test_what_the_settings_say_and_what_they_leave_out() -> None:
+def test_settings_become_servers_with_defaults() -> None:
     found = servers("nats", servers=["tls://a"], ca="ca.pem", replicas=3, api="$JS.bus.API")
     assert found == Servers(
         endpoints=(Endpoint.parse("tls://a", engine="nats"),),

@@ -11,7 +11,7 @@ from tests.fleet.captures.test_collecting import LAX, WEB, answering, kept
 
 
 def main(directory: Path, step: str, number: int) -> None:
-    """Let the node have a run whose fact `number` is this, or collect its capture."""
+    """Give the node a run with this fact `number`, or collect its capture."""
     if step == "keep":
         kept(directory, {"number": number})
         return

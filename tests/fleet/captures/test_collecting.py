@@ -91,7 +91,7 @@ def sending(capture: bytes, **header: Any) -> Callable[[dict[str, Any]], Any]:
     }
 
 
-async def test_a_large_capture_comes_in_chunks_and_a_run_between_begins_again(
+async def test_a_large_capture_comes_in_chunks_and_restarts_after_a_new_run(
     tmp_path: Path,
 ) -> None:
     keeper = kept(tmp_path, {"text": random_text(3 * REPLY_CHUNK, 1)})
@@ -171,7 +171,7 @@ async def test_a_hostile_node_is_refused_and_the_others_are_not(
     ]
 
 
-async def test_what_a_node_sends_is_written_in_one_form_and_escaped(tmp_path: Path) -> None:
+async def test_captures_are_escaped_and_shortened_before_they_are_written(tmp_path: Path) -> None:
     raw = {"facts": {"a": "\x1b[2J</details>"}, "release": "r\x1b[2J\n" + "x" * 5000}
     nodes = answering({WEB: kept(tmp_path, {})})
     nodes.change = sending(json.dumps(raw).encode())
@@ -195,7 +195,7 @@ async def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert (directory / f"{WEB}.json").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_disk_that_refuses_a_file_leaves_the_earlier_one(
+async def test_a_failed_write_leaves_the_earlier_capture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = answering({WEB: kept(tmp_path / "w", {"a": 1}), DB: kept(tmp_path / "d", {"a": 1}, DB)})

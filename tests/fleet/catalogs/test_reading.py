@@ -77,7 +77,7 @@ async def test_a_published_catalog_is_fetched_once(site: Site) -> None:
         await site.reader.read(naming(LARGE))
 
 
-async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
+async def test_a_catalog_that_the_entry_does_not_name_is_refused(site: Site) -> None:
     await site.publish(SMALL)
     with pytest.raises(UnavailableError, match=f"{WEB}: the bus does not hold"):
         await site.reader.read(naming(LARGE))
@@ -88,7 +88,7 @@ async def test_what_the_entry_does_not_name_is_refused(site: Site) -> None:
         await site.reader.read(entry_of_me)
 
 
-async def test_memory_holds_what_was_read_last(site: Site) -> None:
+async def test_memory_holds_the_catalogs_that_were_read_last(site: Site) -> None:
     catalogs = [made(NodeName(f"n{number}.example.com"), motd={}) for number in range(3)]
     site.reader.most = 2 * len(catalogs[0].packed)
     for one in catalogs:
@@ -100,7 +100,9 @@ async def test_memory_holds_what_was_read_last(site: Site) -> None:
         await site.reader.read(naming(catalogs[0]))
 
 
-async def test_a_node_that_publishes_none_is_asked_and_not_twice_at_once(site: Site) -> None:
+async def test_a_node_without_a_published_catalog_is_asked_again_if_its_answer_is_old(
+    site: Site,
+) -> None:
     keeper = keep(site.directory / "other", LARGE)
     site.nodes.keeper = lambda _: keeper
     assert (await site.reader.read_all([entry(WEB, at=1)]))[0].header == LARGE.header

@@ -129,7 +129,7 @@ def test_a_catalog_is_kept_published_and_sent_without_its_secrets(fleet: Fleet) 
     assert "CANARY" not in a.log + b.log
 
 
-def test_equal_catalogs_cost_nothing_and_a_noop_run_keeps_none(fleet: Fleet) -> None:
+def test_equal_catalogs_are_not_published_again_and_noop_runs_keep_none(fleet: Fleet) -> None:
     (a,) = fleet.add("a", puppet=True, inventory={"catalogs": True})
     a.node.app("notify { 'same': }")
     applied(a)

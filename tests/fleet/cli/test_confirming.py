@@ -20,7 +20,7 @@ def pinned(node: Node) -> bool:
     return "alice" in node.run("keys", "list").out
 
 
-def test_without_a_terminal_nothing_changes_unless_yes_is_given(alice: Node) -> None:
+def test_without_a_terminal_the_command_requires_yes(alice: Node) -> None:
     refused = alice.run("keys", "revoke", "alice")
     assert (refused.code, refused.out) == (2, "")
     assert "cannot remove the pinned key of alice without a confirmation: pass --yes" in refused.err
@@ -39,7 +39,7 @@ def test_on_a_terminal_the_answer_decides(alice: Node) -> None:
     assert not pinned(alice)
 
 
-def test_a_dry_run_says_what_would_change(alice: Node) -> None:
+def test_a_dry_run_shows_what_would_change(alice: Node) -> None:
     shown = alice.run("keys", "revoke", "alice", "--dry-run")
     assert (shown.code, shown.out) == (0, "would remove the pinned key of alice\n")
     assert pinned(alice)

@@ -45,7 +45,7 @@ def fed(node: Node, text: str, *arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_node_gets_to_know_another(web: Node, lb: Node) -> None:
+def test_the_key_of_another_node_is_pinned_listed_and_revoked(web: Node, lb: Node) -> None:
     made = web.run("keys", "init")
     assert made.code == 0, made.err
     found = re.match(rf"made the key of web01\.example\.com: ({PRINT})\n", made.out)
@@ -88,7 +88,7 @@ def test_every_verb_speaks_json(web: Node, lb: Node) -> None:
     assert revoked == {"schema": 1, "name": "web01.example.com", "certificates": False}
 
 
-def test_who_may_read_what(web: Node) -> None:
+def test_private_keys_are_private_and_pinned_keys_are_public(web: Node) -> None:
     web.run("keys", "init")
     public = web.write("public.pem", web.run("keys", "show").out)
     web.run("keys", "trust", "alice", str(public))
@@ -107,7 +107,7 @@ def test_who_may_read_what(web: Node) -> None:
         assert "PRIVATE" not in done.out + done.err
 
 
-def test_a_key_is_not_replaced_unless_somebody_says_so(web: Node, lb: Node) -> None:
+def test_a_key_is_replaced_only_with_the_option_replace(web: Node, lb: Node) -> None:
     web.run("keys", "init")
     first = web.run("keys", "show").out
     refused = web.run("keys", "init")
@@ -129,7 +129,7 @@ def test_a_key_is_not_replaced_unless_somebody_says_so(web: Node, lb: Node) -> N
     assert lb.run("keys", "list").out.split()[-1] == re.findall(PRINT, second)[0]
 
 
-def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None:
+def test_a_given_fingerprint_is_compared_with_the_file(web: Node) -> None:
     made = web.run("keys", "init", "--json").json["fingerprint"]
     public = str(web.write("public.pem", web.run("keys", "show").out))
     wrong = web.run("keys", "trust", "alice", public, "--fingerprint", made[:-1] + "!")
@@ -160,7 +160,7 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
         (["init", "extra"], "extra"),
     ],
 )
-def test_refusals_are_one_line_and_leave_nothing(
+def test_refusals_are_a_single_line_and_change_no_file(
     web: Node, arguments: list[str], message: str
 ) -> None:
     web.write("node.pem", pem(rsa_key()).decode())
@@ -262,7 +262,7 @@ class TestCertificate:
         found = certified.run("keys", "show", "--json").json
         assert (found["kind"], found["issuer"]) == ("certificate", "CN=Puppet CA: ca.example.com")
 
-    def test_it_is_not_pinned_and_no_key_is_made_beside_it(self, certified: Node) -> None:
+    def test_a_certificate_cannot_be_pinned_and_excludes_an_own_key(self, certified: Node) -> None:
         made = certified.run("keys", "init")
         assert made.code == 2
         assert "signs with its certificate" in made.err
@@ -295,7 +295,7 @@ class TestCertificate:
         assert done.code == 2
         assert "private key that others can read" in done.err
 
-    def test_revoking_a_pin_says_that_the_certificate_stays(self, certified: Node) -> None:
+    def test_revoking_a_pinned_key_warns_that_the_certificate_stays(self, certified: Node) -> None:
         certified.settings(identity={"ca": "ca.pem", "name": "web01"})
         certified.run("keys", "init")
         public = certified.write("public.pem", certified.run("keys", "show").out)
@@ -306,7 +306,7 @@ class TestCertificate:
         assert "revoke it at the CA" in done.err
 
 
-def test_what_needs_no_signature_loads_no_cryptography(node: Node) -> None:
+def test_commands_without_signatures_load_no_cryptography(node: Node) -> None:
     code = (
         "import sys\nfrom localpuppet.main import main\n"
         "assert main(sys.argv[1:]) == 0\n"

@@ -23,7 +23,7 @@ def asking(node: Node) -> Node:
     return node
 
 
-def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
+def test_a_run_records_its_queries_and_their_answers(asking: Node) -> None:
     none = asking.run("query", "")
     assert none.code == 0, none.err
     assert none.out == "no node of the inventory matches\n"
@@ -62,7 +62,7 @@ def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
     assert bolt["targets"][0]["facts"] == {"kernel": "Linux"}
 
 
-def test_a_bus_that_is_away_makes_no_catalog(asking: Node) -> None:
+def test_a_query_without_a_bus_fails_the_catalog(asking: Node) -> None:
     assert asking.run("apply").code == 0
     asking.settings(
         bus="nats",

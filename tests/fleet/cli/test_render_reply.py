@@ -1,4 +1,4 @@
-"""What people see of replies."""
+"""How commands show replies."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -36,7 +36,7 @@ STATE: dict[str, Any] = {
 }
 
 
-def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
+def test_the_status_of_a_rolled_back_node_shows_the_release_of_its_input() -> None:
     decision = {
         "input_release": "web/tags/r3",
         "release": "web/tags/r2",
@@ -51,14 +51,14 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
     assert "not applied yet" not in shown_reply("status", applied, NOW)[1]
 
 
-def test_a_node_that_was_given_its_release_says_by_whom() -> None:
+def test_the_status_shows_the_member_that_assigned_the_release() -> None:
     given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
     said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
     _, lines = shown_reply("status", said, NOW)
     assert "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)" in lines
 
 
-def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
+def test_the_status_shows_the_stage_of_a_confirmation() -> None:
     waits = {
         "release": "web/tags/r3",
         "stage": "pending",
@@ -107,7 +107,9 @@ def test_a_node_says_where_the_confirmation_of_its_release_is() -> None:
         ),
     ],
 )
-def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: list[str]) -> None:
+def test_each_reply_has_its_summary_and_lines(
+    action: str, result: dict[str, Any], word: str, lines: list[str]
+) -> None:
     shown, below = shown_reply(action, result, NOW)
     assert (click.unstyle(shown), click.unstyle(below).splitlines()) == (word, lines)
 
@@ -125,14 +127,14 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
         ("report", {"run": {}, "failed": [{"resource": "File[/x]"}]}),
     ],
 )
-def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
+def test_a_reply_of_another_version_is_shown_unchanged(action: str, result: dict[str, Any]) -> None:
     shown, below = shown_reply(action, result, NOW)
     assert click.unstyle(shown) == "ok"
     for key in result:
         assert f"{key}: " in below or f"{key}:\n" in below
 
 
-def test_what_others_tell_does_nothing_to_a_terminal() -> None:
+def test_replies_cannot_control_the_terminal() -> None:
     evil = STATE | {"version": "\x1b[2J", "last_run": LAST | {"release": "a\x1b]0;x\x07"}}
     shown, below = shown_reply("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
@@ -148,7 +150,7 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
     assert "\x1b]" not in below
 
 
-def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
+def test_the_title_of_a_resource_fits_its_line() -> None:
     resource = ReportedResource(
         resource=f"File[/srv/{'x' * 80}]",
         result=ResourceResult.FAILED,

@@ -69,7 +69,7 @@ def test_systemd_understands_every_unit(units: Path) -> None:
         ("localpuppet-puppetdb.service", 2),
     ],
 )
-def test_what_talks_to_the_network_is_as_exposed_as_it_must_be_and_no_more(
+def test_units_with_network_access_have_exactly_the_expected_exposure(
     units: Path, unit: str, more: int
 ) -> None:
     words = ("security", "--offline=true", "--no-pager")
@@ -88,7 +88,7 @@ def test_the_verb_prints_them(node: Node) -> None:
         assert node.run("units", name).out.rstrip("\n") == text.rstrip("\n")
 
 
-def test_they_start_what_is_there(node: Node) -> None:
+def test_units_start_existing_commands(node: Node) -> None:
     for name in (*AGENT, *SPLIT, *WEB):
         for line in settings(name).get("ExecStart", []):
             words = shlex.split(line)
@@ -126,7 +126,7 @@ def calls_of(name: str) -> set[str]:
     return found
 
 
-def test_the_network_side_can_live_with_what_it_may_call(split: Split) -> None:
+def test_the_network_side_works_with_its_system_call_filter(split: Split) -> None:
     """From its start to its end, with a trigger and a lock in between, under strace."""
     allowed: set[str] = set()
     for value in settings("localpuppet-agent-net.service")["SystemCallFilter"]:

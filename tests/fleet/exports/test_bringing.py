@@ -94,7 +94,7 @@ class Rig:
         self.view.take([ReceivedEntry(node=NAME, token=token, found=said)])
 
     async def join(self, number: int, *, said: int = 1) -> None:
-        """Have another node export a host; `said` is how many its entry says."""
+        """Have another node export a host; `said` is the number in its entry."""
         name = NodeName(f"n{number}.example.com")
         packed = pack([resource("Host", f"h{number}")])
         await self.kv.put(f"{exports_of(name)}a/0", packed.digest.encode() + b"\n" + packed.data)
@@ -120,19 +120,21 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-async def test_what_is_published_is_held_and_unchanged_costs_nothing(rig: Rig) -> None:
+async def test_published_exports_are_stored_and_unchanged_ones_are_not_sent_again(rig: Rig) -> None:
     await rig.publish(NEW)
     assert len(await rig.read()) == 30
     before = rig.store.revision
     said = rig.entry_for(pack(NEW))
-    await publish(rig.kv, said.to_payload(), rig.voice())  # hourly, say: only the entry is news
+    await publish(
+        rig.kv, said.to_payload(), rig.voice()
+    )  # as an hourly publication: only the entry is new
     assert rig.store.revision == before + 1
     held = rig.held.digests()
     rig.arrive(said)
     assert (await rig.read(), rig.held.digests()) == (sorted(one.title for one in NEW), held)
 
 
-async def test_a_node_that_exports_nothing_any_more_has_nothing_held(rig: Rig) -> None:
+async def test_exports_of_a_node_that_stops_exporting_are_dropped(rig: Rig) -> None:
     await rig.publish(OLD)
     assert await rig.read() == ["old"]
     await rig.publish([])
@@ -153,7 +155,7 @@ class Dying(MemoryKeyValue):
         return await super().put(key, value, ttl=ttl)
 
 
-async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path) -> None:
+async def test_a_reader_gets_old_or_new_exports_wherever_the_writer_dies(tmp_path: Path) -> None:
     writes = 0
     while True:
         rig = Rig(tmp_path / str(writes))
@@ -177,7 +179,7 @@ async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path
         return
 
 
-async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -> None:
+async def test_a_writer_without_the_right_to_read_keeps_the_chunks_of_the_entry(rig: Rig) -> None:
     class Blind(MemoryKeyValue):
         async def get(self, key: str) -> KeyValueEntry | None:
             raise UnavailableError("permission denied", where="bus")
@@ -194,7 +196,7 @@ async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -
 
 
 @pytest.mark.parametrize("damage", ["missing", "other", "replaced"])
-async def test_what_does_not_fit_the_entry_changes_nothing(rig: Rig, damage: str) -> None:
+async def test_chunks_that_do_not_match_the_entry_change_nothing(rig: Rig, damage: str) -> None:
     await rig.publish(OLD)
     assert await rig.read() == ["old"]
     await rig.publish(NEW)
@@ -237,7 +239,7 @@ async def test_an_entry_that_names_too_much_or_rubbish_is_refused(rig: Rig) -> N
         assert reason in rig.held.refused()[NAME].reason
 
 
-async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
+async def test_a_bus_that_refuses_a_read_is_asked_again(rig: Rig) -> None:
     await rig.publish(OLD)
 
     class Away(MemoryKeyValue):
@@ -275,7 +277,7 @@ async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, restarted: bool
         assert await rig.read() == []
     for key, value in there.items():
         await rig.kv.put(key, value)
-    assert await rig.read() == []  # enough is enough, for now
+    assert await rig.read() == []  # the limit of tries is reached, for now
     if restarted:
         rig.follower = follow()
     else:
@@ -283,17 +285,17 @@ async def test_a_bus_that_is_whole_again_is_noticed(rig: Rig, *, restarted: bool
     assert await rig.read() == ["old"]
 
 
-async def test_who_is_out_of_the_view_has_nothing_held_and_does_not_come_back(rig: Rig) -> None:
+async def test_exports_of_a_forgotten_node_are_dropped_and_stay_away(rig: Rig) -> None:
     await rig.publish(OLD)
     assert await rig.read() == ["old"]
     rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
     assert await rig.read() == []
-    # A newer entry whose chunks are not there does not bring back what was forgotten.
+    # A newer entry without its chunks does not restore the forgotten exports.
     rig.arrive(rig.entry_for(pack(NEW)))
     assert await rig.read() == []
 
 
-async def test_who_is_out_while_exports_are_on_their_way_has_nothing_held(rig: Rig) -> None:
+async def test_exports_of_a_node_that_is_forgotten_during_the_read_are_dropped(rig: Rig) -> None:
     await rig.publish(OLD)
 
     class Slow(MemoryKeyValue):
@@ -305,7 +307,7 @@ async def test_who_is_out_while_exports_are_on_their_way_has_nothing_held(rig: R
     assert await rig.read(Slow(rig.store)) == []
 
 
-async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
+async def test_a_damaged_copy_is_fetched_again(rig: Rig) -> None:
     await rig.publish(OLD)
     assert await rig.read() == ["old"]
     rig.held.close()
@@ -314,7 +316,7 @@ async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
     assert await rig.read() == ["old"]
 
 
-async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig) -> None:
+async def test_a_rebuilt_copy_gives_no_answer_before_it_is_whole(rig: Rig) -> None:
     await rig.publish(OLD)
     rig.view.note(current=rig.at)
     asked: list[str] = []
@@ -332,7 +334,7 @@ async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig)
     assert await rig.read(Watched(rig.store)) == ["old"]
 
 
-async def test_where_nobody_has_an_answer_the_others_wait_and_are_not_none(rig: Rig) -> None:
+async def test_after_failed_reads_the_other_nodes_wait_and_the_answer_is_an_error(rig: Rig) -> None:
     for number in range(9):
         await rig.join(number)
     asked: set[str] = set()
@@ -356,8 +358,8 @@ async def test_updates_do_not_overlap(rig: Rig) -> None:
     assert len(rig.titles()) == 30
 
 
-async def test_many_nodes_are_held_together(rig: Rig) -> None:
-    """Also where one of them offers rubbish, and where there is no room for another."""
+async def test_exports_of_many_nodes_are_stored_in_few_transactions(rig: Rig) -> None:
+    """Also if a node offers rubbish, and if there is no room for another."""
     wrote: list[int] = []
 
     class Counted(HeldExports):
@@ -385,7 +387,7 @@ async def test_chunks_that_no_entry_names_any_more_are_removed(rig: Rig) -> None
     assert rig.outbox.landed() is None
 
 
-def test_the_outbox_keeps_what_it_is_told(tmp_path: Path) -> None:
+def test_the_outbox_keeps_the_named_packs(tmp_path: Path) -> None:
     outbox = ChunkOutbox(tmp_path / "exports")
     assert outbox.landed() is None
     old, new = pack(OLD), pack(NEW)

@@ -1,11 +1,11 @@
-"""What `check`, a run and `exports` say of the policy, before anything is collected."""
+"""What `check`, a run and `exports` report about the policy before a collection."""
 
 import json
 
 from tests.rigs.node import Node
 
 
-def test_check_reads_the_policy_and_warns_of_what_gives_root(node: Node) -> None:
+def test_check_reads_the_policy_and_warns_of_lines_that_give_root(node: Node) -> None:
     node.settings(exports={"policy": "policies/mine.policy"})
     node.app("")
     assert not any("mine.policy" in one for one in node.run("check", "--json").json["warnings"])
@@ -23,7 +23,7 @@ def test_check_reads_the_policy_and_warns_of_what_gives_root(node: Node) -> None
     assert node.run("check").code == 2
 
 
-def test_without_a_bus_nothing_is_exported_and_puppet_is_called_as_ever(node: Node) -> None:
+def test_without_a_bus_puppet_runs_without_storeconfigs(node: Node) -> None:
     node.app('@@notify { "x": }')
     done = node.run("apply", "--noop")
     assert done.code == 0, done.err
@@ -34,7 +34,7 @@ def test_without_a_bus_nothing_is_exported_and_puppet_is_called_as_ever(node: No
     assert not (node.state / "runs" / run / "exports.json").exists()
 
 
-def test_an_inventory_that_cannot_be_asked_is_no_empty_list(node: Node) -> None:
+def test_an_unreachable_inventory_is_an_error_and_not_an_empty_list(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)
     for words in ([], ["--json"], ["--policy"]):
@@ -43,7 +43,7 @@ def test_an_inventory_that_cannot_be_asked_is_no_empty_list(node: Node) -> None:
     assert node.run("inventory", "exports", "--type", "/etc").code == 2
 
 
-def test_without_a_bus_other_nodes_cannot_be_asked(node: Node) -> None:
+def test_without_a_bus_queries_of_other_nodes_are_errors(node: Node) -> None:
     node.app("")
     for words in (
         ["query", "role=web"],

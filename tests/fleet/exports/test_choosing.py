@@ -1,4 +1,4 @@
-"""What a collector gets of what nodes offer, also where one of them was taken over."""
+"""What a collector takes from the exports of nodes, also of a compromised node."""
 
 from dataclasses import replace
 from typing import Any
@@ -112,7 +112,7 @@ def test_guarded_parameters_do_not_count() -> None:
         ("/etc/shadow", ["target", "!=", "/etc/motd"], False),
     ],
 )
-def test_a_guarded_target_counts_where_the_collector_asks_for_its_very_value(
+def test_guarded_takes_a_target_only_if_the_collector_asks_for_its_exact_value(
     target: Any, search: Any, *, counts: bool
 ) -> None:
     lines = "*\tConcat::Fragment\t*"
@@ -122,8 +122,8 @@ def test_a_guarded_target_counts_where_the_collector_asks_for_its_very_value(
 
 
 @pytest.mark.parametrize("name", ["path", "name", "tag", "alias", "command"])
-def test_nothing_else_counts_because_a_collector_asks_for_it(name: str) -> None:
-    """A line about titles below /srv would be about /etc/motd with that path."""
+def test_guarded_drops_other_parameters_even_if_the_collector_asks_for_them(name: str) -> None:
+    """Otherwise a line for titles below /srv would allow /etc/motd as their path."""
     evil = offer(EVIL, "File", "/srv/x", "web", **{name: "web"})
     search = [["tag", "==", "web"], "and", [name, "==", "web"]]
     (taken,) = chosen(evil, kind="File", lines="*\tFile\t/srv/*", search=search).taken
@@ -215,7 +215,7 @@ def test_guarded_content_may_end_in_one_newline(content: Any, *, counts: bool) -
     assert chosen(other, kind="Host", lines="*\tHost\t*").taken == ()
 
 
-def test_what_another_type_calls_so_counts() -> None:
+def test_guarded_takes_parameters_that_are_dangerous_only_for_other_types() -> None:
     service = offer("web01", "Nagios_service", "x", status="1", environment="a")
     (taken,) = chosen(service, kind="Nagios_service", lines="*\tNagios_service\t*").taken
     assert taken.dropped == ()
@@ -242,7 +242,7 @@ def test_not_guarded(name: str) -> None:
     assert not is_guarded(name)
 
 
-def test_who_has_no_line_fills_nothing() -> None:
+def test_nodes_without_a_line_fill_only_a_limited_list() -> None:
     many = [offer(EVIL, "Host", f"h{n}") for n in range(MAX_LEFT_OUT + 2)]
     choice = chosen(*many, kind="Host", lines="a.example.com\tHost\t*\n")
     assert (choice.taken, len(choice.left_out), choice.more_left_out) == ((), MAX_LEFT_OUT, 2)
@@ -251,7 +251,7 @@ def test_who_has_no_line_fills_nothing() -> None:
     assert f"and {MAX_LEFT_OUT + 2 - SHOWN} more are left out" in "\n".join(collectors([noted]))
 
 
-def test_too_much_is_not_taken_and_whose_it_is_is_said() -> None:
+def test_too_large_exports_are_an_error_that_names_the_largest_node() -> None:
     half = MAX_TAKEN // 2
     small, *large = (
         replace(offer(node, "Host", title), size=size)

@@ -110,7 +110,7 @@ def _summary(packed: PackedResources) -> ExportsSummary:
     return ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
 
 
-def test_whoever_dies_while_publishing_leaves_old_or_new(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_kill_while_publishing_leaves_old_or_new_exports(fleet: Fleet, tmp_path: Path) -> None:
     (member,) = fleet.add("a")
     rig = Publishing(fleet, member, tmp_path / "reader")
     rig.offer()

@@ -23,7 +23,7 @@ from tests.fleet.exports.offers import random_text, resource
 ONE, TWO = resource("File", "/a", content="x"), resource("Host", "b", ip="10.0.0.1")
 
 
-def test_what_is_packed_is_unpacked_whatever_the_order() -> None:
+def test_packed_resources_are_unpacked_in_a_fixed_order() -> None:
     packed = pack([TWO, ONE])
     assert packed == pack([ONE, TWO])
     assert unpack(packed.data) == (ONE, TWO)
@@ -98,8 +98,8 @@ def test_small_values_of_json_are_not_many_large_ones_in_memory() -> None:
         unpack(zlib.compress(body.replace('"@"', empty).encode()))
 
 
-def test_letters_are_escaped_and_come_back() -> None:
-    """One letter beyond ASCII makes all of a text of Python's up to four times as large."""
+def test_letters_beyond_ascii_are_escaped_and_restored() -> None:
+    """In Python one letter beyond ASCII makes a whole text up to four times as large."""
     emoji = resource("Host", "x", comment="☃ 😀")
     packed = pack([emoji])
     assert zlib.decompress(packed.data).isascii()

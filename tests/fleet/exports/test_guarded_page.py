@@ -13,7 +13,7 @@ from tests.rigs.guarded_page import PAGE, core_types, page
 RUBY = Path(rigs.__file__).with_name("core_types.rb")
 
 
-def test_the_page_is_what_the_guard_does() -> None:
+def test_the_page_describes_what_the_guard_does() -> None:
     assert PAGE.read_text("utf-8") == page(), "run scripts/guarded"
 
 
@@ -26,9 +26,9 @@ def test_the_page_has_every_parameter_of_the_installed_puppets_types() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(OF_TYPES))
-def test_what_is_guarded_of_a_type_is_a_parameter_of_it(kind: str) -> None:
+def test_guarded_parameters_of_a_type_exist(kind: str) -> None:
     assert OF_TYPES[kind] <= set(core_types()[kind])
 
 
-def test_a_type_adds_nothing_that_is_guarded_of_all_types() -> None:
+def test_a_type_lists_no_parameter_that_is_guarded_for_all_types() -> None:
     assert [name for names in OF_TYPES.values() for name in names if is_guarded(name)] == []

@@ -1,4 +1,4 @@
-"""What is held of other nodes: whole or not at all, found by type, tag and node."""
+"""Stored exports of other nodes: whole or not at all, found by type, tag and node."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_it_is_found_by_type_tag_and_node(held: HeldExports) -> None:
     assert held.digests() == {A: "1", B: "2"}
 
 
-def test_what_is_held_is_replaced_and_dropped_whole(held: HeldExports) -> None:
+def test_stored_exports_are_replaced_and_dropped_as_a_whole(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x", "web"), resource("Host", "y")])
     held.hold(A, "2", [resource("Host", "z")])
     assert titles(held) == ["a:z"]
@@ -47,7 +47,7 @@ def test_what_is_held_is_replaced_and_dropped_whole(held: HeldExports) -> None:
     assert (titles(held), held.digests()) == ([], {})
 
 
-def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
+def test_a_refusal_is_recorded_and_changes_no_export(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x")])
     held.refuse(A, "2", "rubbish", tried=True)
     held.refuse(A, "2", "the bus is unreachable", tried=False)
@@ -60,7 +60,7 @@ def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
     assert held.refused() == {}
 
 
-def test_what_is_held_or_refused_has_come(held: HeldExports) -> None:
+def test_stored_or_refused_exports_are_not_missing(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x")])
     held.refuse(B, "2", "rubbish", tried=True)
     held.refuse(C, "3", "the bus is unreachable", tried=False)
@@ -80,7 +80,7 @@ def test_there_is_room_for_so_much(tmp_path: Path) -> None:
     held.hold(B, "1", [resource("Host", "x" * 100)])
 
 
-def test_many_nodes_are_held_at_once_and_who_has_no_room_spoils_nothing(tmp_path: Path) -> None:
+def test_many_nodes_are_stored_at_once_and_too_large_ones_do_not_disturb(tmp_path: Path) -> None:
     held = HeldExports(tmp_path / "small.sqlite", most=600)
     held.hold(A, "1", [resource("Host", "old", "web")])
     large = [NodeExports.of(name, "2", [resource("Host", "x" * 500, "web")]) for name in (A, C)]
@@ -90,7 +90,7 @@ def test_many_nodes_are_held_at_once_and_who_has_no_room_spoils_nothing(tmp_path
     assert held.digests() == {A: "1", B: "2"}
 
 
-def test_a_reader_sees_one_moment(held: HeldExports) -> None:
+def test_a_reader_sees_a_consistent_state(held: HeldExports) -> None:
     held.hold(A, "1", [resource("Host", "x"), resource("Host", "y")])
     reading = held.find()
     first = next(reading)

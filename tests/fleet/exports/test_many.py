@@ -13,7 +13,7 @@ Integer[1, {MANY}].each |$n| {{
 """
 
 
-def test_thousands_of_resources_of_one_node(fleet: Fleet) -> None:
+def test_thousands_of_resources_of_a_node_are_exported_and_collected(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
     for member, code in ((a, EXPORTING), (b, "App::Known <<| tag == 'first' |>> { on => 'b' }")):
         member.node.app(code)

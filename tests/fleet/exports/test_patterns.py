@@ -1,4 +1,4 @@
-"""What people do with exported resources, with a real Puppet: nodes a and b, one run each.
+"""Common uses of exported resources with a real Puppet: nodes a and b, one run each.
 
 Core types that own a file and are purged (as `nagios_host` and its like), a file of fragments from
 many nodes (as concat), virtual and exported resources side by side.

@@ -79,7 +79,7 @@ def test_a_line_that_is_not_understood_refuses_the_file(line: str, reason: str) 
     assert "collect.policy: line 2" in str(caught.value)
 
 
-def test_the_line_that_is_proposed_is_one_that_is_understood() -> None:
+def test_a_proposed_line_can_be_parsed() -> None:
     rules = policy(line_for(["a.example.com", "b.example.com"], "Concat::Fragment"))
     assert rules.decide("b.example.com", "Concat::Fragment", "x") is CollectMode.GUARDED
 

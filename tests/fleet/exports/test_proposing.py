@@ -14,7 +14,7 @@ OFFERS = [
 ]
 
 
-def test_what_is_lacking_is_proposed_and_what_is_dangerous_is_marked() -> None:
+def test_missing_lines_are_proposed_and_dangerous_ones_are_marked() -> None:
     lines = proposed(OFFERS, me="me.example.com", policy=DEFAULT)
     assert lines == [
         "# read before you allow it: each File is code or a right on this node",
@@ -24,13 +24,13 @@ def test_what_is_lacking_is_proposed_and_what_is_dangerous_is_marked() -> None:
     ]
 
 
-def test_with_these_lines_nothing_is_lacking_but_what_has_none() -> None:
+def test_with_the_proposed_lines_only_resources_without_a_line_are_missing() -> None:
     lines = proposed(OFFERS, me="me.example.com", policy=DEFAULT)
     policy = CollectPolicy.parse("\n".join([*lines, "*\tServer\t*"]).encode(), where="p")
     assert proposed(OFFERS[:-1], me="me.example.com", policy=policy) == []
 
 
-def test_what_guarded_drops_and_leaves_out_stands_beside_the_line() -> None:
+def test_a_proposal_lists_what_guarded_drops_and_leaves_out() -> None:
     offers = [
         offer("a", "Vhost", "one", "web", port=80, config_file="/x", tag="web"),
         offer("b", "Vhost", "two", text="a\nb", owner="root"),

@@ -22,7 +22,7 @@ def parse(**changed: Any) -> ExportedResource:
     return ExportedResource.parse(Fields(raw, where="resource"))
 
 
-def test_a_resource_is_what_it_says() -> None:
+def test_a_resource_is_encoded_and_parsed() -> None:
     first = resource("Concat::Fragment", "größe", "b", "a", order=[1, {"x": None}], data=BINARY)
     assert ExportedResource.parse(Fields(first.to_dict(), where="")) == first
     assert (first.ref, first.place) == (
@@ -60,7 +60,7 @@ def test_a_resource_is_what_it_says() -> None:
         ({"certname": "x"}, "unknown key"),
     ],
 )
-def test_what_is_not_a_resource_is_refused(changed: dict[str, Any], reason: str) -> None:
+def test_an_invalid_resource_is_refused(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason) as caught:
         parse(**changed)
     assert str(caught.value).isprintable()

@@ -71,7 +71,7 @@ def test_the_pasted_command_of_another_root_collects_and_purges_nothing(fleet: F
         assert (directory / "x").exists()
 
 
-def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: Fleet) -> None:
+def test_a_good_complete_run_publishes_exports_that_others_collect_by_policy(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
     code = '@@app::known { "host a": key => "ssh-ed25519 AAAA", path => "/etc/shadow" }'
     exporting(a, code)
@@ -126,7 +126,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     assert b.run("inventory", "exports").out == "no node exports that\n"
 
 
-def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:
+def test_a_forgotten_node_exports_nothing_any_more(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
     b.node.write(
         "policies/puppet.policy", f"policy default deny\nallow\tchoria={a.name}\tforget\t*\t*\n"
@@ -139,7 +139,7 @@ def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:
     assert b.run("inventory", "exports", str(a.name)).code == 2
 
 
-def test_a_key_that_is_revoked_takes_exports_away(fleet: Fleet) -> None:
+def test_revoking_a_key_removes_the_exports_of_its_node(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
     exporting(a, '@@server { "web": ipaddress => "10.0.0.1", ports => 8080 }')
     applied(a)

@@ -1,4 +1,4 @@
-"""What stands between the bars of a collector, and what matches it."""
+"""Search expressions of collectors, and the resources that match."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_a_tag_that_every_match_has(condition: Any, tag: str | None) -> None:
         [["tag", "==", "x"], "and", None],
     ],
 )
-def test_what_is_no_condition_is_refused(condition: Any) -> None:
+def test_an_invalid_condition_is_refused(condition: Any) -> None:
     with pytest.raises(InvalidInputError):
         Search.parse(condition)
 
@@ -105,7 +105,7 @@ def test_a_condition_has_an_end() -> None:
         Search.parse(deep)
 
 
-def test_a_condition_reads_as_one_writes_it() -> None:
+def test_a_condition_is_shown_as_puppet_code() -> None:
     assert show([["tag", "==", "a"], "and", ["mode", "!=", None]]) == (
         "(tag == 'a') and (mode != undef)"
     )

@@ -1,4 +1,4 @@
-"""Servers among what a node exports, and who finds them by their role."""
+"""Exported servers, and the queries that find them by their role."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_exported_servers_come_behind_the_nodes_of_a_role_the_oldest_first() -> 
     assert [one["fqdn"][0] for one in both] == ["c", "e", "b", "b", "d", "a"]
 
 
-def test_one_server_is_the_first_of_them() -> None:
+def test_a_single_server_is_the_first_one() -> None:
     assert asked("server_with_role", "web").result["fqdn"] == "c.example.com"
     alone = asked("server_with_role", "web", "x")
     assert alone.names == ("c.example.com",)
@@ -115,7 +115,7 @@ def test_an_entry_needs_the_list_of_servers() -> None:
         ({"since": "x"}, "a number"),
     ],
 )
-def test_what_is_not_a_server_is_refused(changed: dict[str, Any], reason: str) -> None:
+def test_an_invalid_server_is_refused(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
         ExportedServer.parse(Fields({**server().to_dict(), **changed}, where="server"))
 

@@ -1,4 +1,4 @@
-"""A node was taken over: what it can make another node take, through the bus, and what it cannot.
+"""A compromised node: what it can and cannot make another node take, through the bus.
 
 It has its own key, writes what it likes below its own keys, and signs an entry that names it.
 """
@@ -58,18 +58,22 @@ class TakenOver(Rig):
     ],
     ids=["escape", "newline", "10 MB", "deferred", "another's", "type"],
 )
-async def test_what_is_no_resource_changes_nothing(tmp_path: Path, said: dict[str, Any]) -> None:
+async def test_invalid_resources_of_an_attacker_change_nothing(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
     evil = TakenOver(tmp_path)
     await evil.publish(OLD)
     await evil.read()
     await evil.offer(said)
     assert await evil.read() == ["old"]
     assert list(evil.held.refused()) == [NAME]
-    (taken,) = evil.collect("Host").taken  # what it said while it was sound
+    (taken,) = evil.collect("Host").taken  # what it published before the attack
     assert taken.resource.title == "old"
 
 
-async def test_what_is_a_resource_is_held_against_the_lines(tmp_path: Path) -> None:
+async def test_valid_resources_of_an_attacker_are_checked_against_the_policy(
+    tmp_path: Path,
+) -> None:
     evil = TakenOver(tmp_path)
     guarded = {"alias": "sshd", "require": "File[/x]", "notify": "Exec[x]", "provider": "evil"}
     await evil.offer(

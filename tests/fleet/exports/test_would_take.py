@@ -10,7 +10,7 @@ RUN = "20261120T140000.000000Z-00aa"
 A, B = "a.example.com", "b.example.com"
 
 
-def test_what_the_collectors_of_the_newest_run_would_get(fleet: Fleet) -> None:
+def test_check_shows_what_the_collectors_of_the_newest_run_would_take(fleet: Fleet) -> None:
     (me,) = fleet.add("me", puppet=True)
     me.node.app("")
     me.node.write("policies/collect.policy", f"{A}\tHost\t*\n")

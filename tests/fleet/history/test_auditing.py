@@ -76,7 +76,7 @@ def test_a_flood_of_refusals_is_few_records_and_few_writes() -> None:
     assert book.shown()[-1] == "eve runonce refused 1"
 
 
-def test_a_caller_who_may_do_much_leaves_room_for_others() -> None:
+def test_a_caller_with_many_requests_leaves_room_for_others() -> None:
     book = Book()
     for number in range(500):
         book.ask("ci", "deploy", f"apply r{number}")

@@ -55,7 +55,7 @@ def test_other_keys_do_not_wait(key: str) -> None:
     assert backlog.days == 0
 
 
-def test_only_so_many_keys_wait() -> None:
+def test_the_number_of_waiting_keys_is_limited() -> None:
     backlog = HistoryBacklog(most=2)
     assert [backlog.add(_key(age)) for age in (0, 1, 2)] == [True, True, False]
     backlog.discard(_key(0))

@@ -104,7 +104,7 @@ def _large(random: Random, minute: int) -> Any:
         (zlib.compress(b'{"records": [' + b"0," * 40_000 + b"0]}"), "more than 40000 values"),
     ],
 )
-def test_bytes_that_are_no_day_are_an_error_in_one_line(payload: bytes, problem: str) -> None:
+def test_invalid_bytes_are_an_error_in_a_single_line(payload: bytes, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem) as refused:
         parse_day(payload, RUNS)
     assert "\n" not in str(refused.value)

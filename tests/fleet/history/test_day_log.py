@@ -37,7 +37,7 @@ def test_each_record_is_in_the_file_of_its_day_which_only_root_reads(
     assert stat.S_IMODE(log.directory.stat().st_mode) == 0o700
 
 
-def test_a_record_that_comes_again_is_replaced(log: DayLog[RunSummary]) -> None:
+def test_a_repeated_record_is_replaced(log: DayLog[RunSummary]) -> None:
     log.append(NODE, a_summary(noon()))
     log.append(NODE, a_summary(noon(), times=2))
 

@@ -113,7 +113,7 @@ async def _following(
         await asyncio.wait([task])
 
 
-async def test_a_board_has_what_was_and_what_comes_also_after_a_restart(
+async def test_a_follower_has_old_and_new_records_also_after_a_restart(
     engine: Engine, tmp_path: Path
 ) -> None:
     async with engine.open() as kv:

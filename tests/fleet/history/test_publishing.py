@@ -1,4 +1,4 @@
-"""What a node publishes of its history: changed days only, and nothing that others wrote."""
+"""What a node publishes of its history: only changed days, and no records of others."""
 
 import asyncio
 from pathlib import Path

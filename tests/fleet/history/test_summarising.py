@@ -144,7 +144,7 @@ def _refused(**fields: Any) -> Attempt:
     return Attempt(**{**plain, **fields})
 
 
-def test_equal_refusals_in_a_row_are_one_record_without_the_reason_that_users_read() -> None:
+def test_equal_refusals_in_a_row_share_a_record_without_the_users_reason() -> None:
     first = summarise_attempt(_refused(at="2026-11-20T14:00:00.000000Z", times=1))
     last = summarise_attempt(_refused())
 

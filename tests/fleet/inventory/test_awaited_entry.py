@@ -14,7 +14,7 @@ DB, WEB = NodeName("db01.example.com"), NodeName("web01.example.com")
 ONE = AwaitedEntry(node=DB, digest="a" * 64, at=100.0)
 
 
-def test_what_was_written_is_read() -> None:
+def test_an_awaited_entry_is_encoded_and_parsed() -> None:
     assert AwaitedEntry.from_dict(ONE.to_dict()) == ONE
     said = entry(DB, at=100.0)
     assert awaited(said) == AwaitedEntry(node=DB, digest=said.digest, at=100.0)
@@ -24,7 +24,7 @@ def test_what_was_written_is_read() -> None:
 @pytest.mark.parametrize(
     "changes", [{"digest": "a" * 63}, {"digest": "A" * 64}, {"at": True}, {"node": "*"}, {"x": 1}]
 )
-def test_what_is_not_one_is_refused(changes: dict[str, Any]) -> None:
+def test_an_invalid_awaited_entry_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="awaited entry"):
         AwaitedEntry.from_dict(ONE.to_dict() | changes)
 
@@ -40,11 +40,13 @@ def test_what_is_not_one_is_refused(changes: dict[str, Any]) -> None:
         ({WEB: ViewedNode(digest="a" * 64, at=101.0)}, DB),
     ],
 )
-def test_a_view_has_it_or_a_newer_one(seen: dict[NodeName, ViewedNode], missing: str) -> None:
+def test_the_awaited_entry_or_a_newer_entry_is_sufficient(
+    seen: dict[NodeName, ViewedNode], missing: str
+) -> None:
     assert lacking((ONE,), seen, {}) == missing
 
 
-def test_it_is_said_which_nodes_are_missing_and_why_if_that_is_known() -> None:
+def test_the_missing_nodes_are_named_with_their_known_reasons() -> None:
     other = AwaitedEntry(node=WEB, digest="b" * 64, at=1.0)
     found = lacking((ONE, other), {}, {WEB: "its key is not pinned"})
     assert found == f"{DB}, {WEB} (its key is not pinned)"

@@ -1,4 +1,4 @@
-"""What a node that was taken over can make others believe of it."""
+"""What a compromised node can claim."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,16 +40,16 @@ def _refusal(policy: ClaimPolicy | None = None, *, signer: str = WEB, **more: An
     ],
     ids=str,
 )
-def test_nobody_says_that_it_is_another(facts: dict[str, Any]) -> None:
+def test_an_entry_with_the_name_of_another_node_is_refused(facts: dict[str, Any]) -> None:
     assert "is not the name of its signer" in (_refusal(facts=facts) or "")
 
 
-def test_nobody_signs_for_another() -> None:
+def test_an_entry_that_another_node_signed_is_refused() -> None:
     assert _refusal(signer="db01.example.com") == f"signed by db01.example.com, claims to be {WEB}"
 
 
 @pytest.mark.parametrize("role", ["db", ["web", "db"], [f"r{n}" for n in range(1000)], {"a": 1}])
-def test_the_fact_role_claims_no_more_than_the_roles(role: Any) -> None:
+def test_the_fact_role_must_be_among_the_roles(role: Any) -> None:
     assert _refusal(facts={"role": role}, roles=("web",)) == "its fact role is not among its roles"
     assert _refusal(facts={"role": ["web"]}, roles=("web",)) is None
 
@@ -62,7 +62,9 @@ def test_without_a_policy_roles_and_addresses_are_taken() -> None:
     ("roles", "allowed"),
     [(("web",), True), (("web", "extra"), True), (("db",), False), (("web", "db"), False)],
 )
-def test_a_policy_says_who_claims_which_roles(roles: tuple[str, ...], allowed: bool) -> None:
+def test_a_policy_decides_which_nodes_claim_which_roles(
+    roles: tuple[str, ...], allowed: bool
+) -> None:
     assert (_refusal(POLICY, roles=roles) is None) == allowed
 
 
@@ -88,7 +90,7 @@ def test_a_policy_says_who_claims_which_roles(roles: tuple[str, ...], allowed: b
     ],
     ids=str,
 )
-def test_a_policy_says_who_claims_which_addresses(
+def test_a_policy_decides_which_nodes_claim_which_addresses(
     facts: dict[str, Any], address: str | None
 ) -> None:
     expected = None if address is None else f"{WEB} may not claim the address {address}"
@@ -136,7 +138,7 @@ def test_a_suffix_is_not_the_name_itself() -> None:
     ],
     ids=["ip", "binding", "flat"],
 )
-def test_what_others_may_read_as_an_address_is_claimed_as_one(
+def test_a_value_that_others_may_read_as_an_address_is_a_claim(
     said: Any, place: Callable[[Any], dict[str, Any]], named: str
 ) -> None:
     facts = place(said)
@@ -145,7 +147,7 @@ def test_what_others_may_read_as_an_address_is_claimed_as_one(
     assert _refusal(everywhere, facts=facts) is None
 
 
-def test_what_says_no_address_claims_none() -> None:
+def test_empty_addresses_claim_nothing() -> None:
     facts = {"ipaddress": None, "ipaddress6": "", "networking": {"ip": None, "mac": "x"}}
     assert _refusal(POLICY, facts=facts) is None
 
@@ -164,6 +166,6 @@ def test_what_says_no_address_claims_none() -> None:
         (b"\xff\tweb\t*", "not UTF-8"),
     ],
 )
-def test_one_bad_line_refuses_the_file(line: bytes, said: str) -> None:
+def test_a_single_bad_line_refuses_the_file(line: bytes, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         ClaimPolicy.parse(b"*\t*\t*\n" + line + b"\n", where="inventory.policy")

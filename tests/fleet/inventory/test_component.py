@@ -1,4 +1,4 @@
-"""Components of entries: what a node's own notes and the entries of others come to."""
+"""Components from the records of the node and the entries of others."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def fields(**more: Any) -> Fields:
     return Fields({**MYSQL, **more}, where="components")
 
 
-def test_what_was_noted_is_read_and_sorted() -> None:
+def test_recorded_components_are_read_and_sorted() -> None:
     web = fields(name="Lamp::Web[app1-1]", application="Lamp[app1]", consumes=["Sql[app1]"])
     found = read_components([web, fields()])
     assert [(one.application, one.name) for one in found] == [
@@ -59,12 +59,12 @@ def test_the_application_of_a_reference(name: str, application: str) -> None:
         ({"consumes": ["\u202e"]}, r"consumes\[0\]: the name has a control character"),
     ],
 )
-def test_what_is_not_a_component(more: dict[str, Any], message: str) -> None:
+def test_an_invalid_component_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         NodeComponent.parse(fields(**more))
 
 
-def test_a_catalog_with_more_than_others_hear_of_is_an_error() -> None:
+def test_a_catalog_with_too_many_components_is_an_error() -> None:
     assert len(read_components([fields()] * MAX_COMPONENTS)) == MAX_COMPONENTS
     with pytest.raises(InvalidInputError, match="has 257 components; a node publishes at most 256"):
         read_components([fields()] * (MAX_COMPONENTS + 1))

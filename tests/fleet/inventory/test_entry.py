@@ -44,7 +44,7 @@ ENTRY = InventoryEntry(
 ).digested()
 
 
-def test_an_entry_comes_back_as_it_was() -> None:
+def test_an_entry_is_encoded_and_parsed() -> None:
     assert InventoryEntry.parse(ENTRY.to_payload()) == ENTRY
 
 
@@ -73,7 +73,7 @@ def test_the_digest_is_not_over_when_and_why(change: dict[str, Any]) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_the_digest_is_over_all_that_it_says(change: dict[str, Any]) -> None:
+def test_the_digest_covers_all_fields(change: dict[str, Any]) -> None:
     assert replace(ENTRY, **change).digested().digest != ENTRY.digest
 
 
@@ -135,7 +135,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:
         (zlib.compress(b'{"a":1,"a":2}'), "duplicate key"),
     ],
 )
-def test_what_is_not_an_entry_is_refused(payload: bytes, said: str) -> None:
+def test_an_invalid_entry_is_refused(payload: bytes, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         InventoryEntry.parse(payload)
 
@@ -145,7 +145,7 @@ def test_a_bomb_of_exactly_the_limit_passes_the_unpacking() -> None:
     assert inflate(zlib.compress(data)) == data
 
 
-def test_a_node_is_told_when_its_facts_are_too_large() -> None:
+def test_the_error_for_too_large_facts_names_the_setting_hide() -> None:
     large = replace(ENTRY, facts={"blob": "x" * MAX_INFLATED})
     with pytest.raises(InvalidInputError, match="hide"):
         large.to_payload()
@@ -165,12 +165,12 @@ def test_an_entry_of_countless_values_is_refused_before_it_takes_memory(unit: by
         tracemalloc.stop()
 
 
-def test_what_stands_in_a_text_is_not_counted() -> None:
+def test_brackets_in_texts_do_not_count_as_values() -> None:
     facts: dict[str, Any] = {"text": '[{",' * (MAX_VALUES // 2)}
     said = replace(ENTRY, facts=facts).digested()
     assert InventoryEntry.parse(said.to_payload()) == said
 
 
-def test_a_release_is_one_plain_line() -> None:
+def test_a_release_with_a_control_character_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="release: the release has a control character"):
         InventoryEntry.from_dict({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})

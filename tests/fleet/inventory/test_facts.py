@@ -46,7 +46,7 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_what_changes_with_every_run_stays_at_home() -> None:
+def test_facts_that_change_with_each_run_are_not_published() -> None:
     found = FactSelection().of(FACTS)
     assert found["memory"] == {"system": {"total": "4 GiB"}}
     assert found["mountpoints"] == {"/": {"size": "9 GiB"}}
@@ -73,7 +73,7 @@ def test_what_changes_with_every_run_stays_at_home() -> None:
     ids=lambda secret: next(iter(secret)),
 )
 @pytest.mark.parametrize("facts", [(), ("*",)], ids=["all", "selected"])
-def test_a_secret_never_leaves_the_node_wherever_it_stands(
+def test_a_secret_is_never_published_wherever_it_is(
     secret: dict[str, Any], facts: tuple[str, ...]
 ) -> None:
     found = FactSelection(facts=facts).of({**FACTS, **secret})
@@ -91,7 +91,7 @@ def test_a_site_selects_and_hides() -> None:
     assert "networking" not in FactSelection(hide=("net*",)).of(FACTS)
 
 
-def test_facts_of_the_cloud_leave_only_where_a_site_selects_them() -> None:
+def test_facts_of_the_cloud_are_published_only_if_the_settings_select_them() -> None:
     facts = {"os": "Debian", "tier": "front", "greeting": CANARY}
     found = ("tier", "greeting")
     assert FactSelection().of(facts, withheld=found) == {"os": "Debian"}
@@ -133,18 +133,18 @@ def test_a_role_is_the_parameter_or_else_the_fact(
 
 
 @pytest.mark.parametrize("role", [7, ["web", 7], [f"r{n}" for n in range(65)], {"a": "b"}, ""])
-def test_what_is_not_a_role_is_refused(role: Any) -> None:
+def test_an_invalid_role_is_refused(role: Any) -> None:
     with pytest.raises(InvalidInputError):
         roles_of({"role": role}, {})
 
 
-def test_the_fact_role_says_what_the_node_is_for() -> None:
+def test_the_fact_role_has_the_roles_of_the_node() -> None:
     assert with_roles({"role": "db"}, ("web",)) == {"role": "web"}
     assert with_roles({"role": "db"}, ("a", "b")) == {"role": ["a", "b"]}
     assert with_roles({"role": "db", "x": 1}, ()) == {"x": 1}
 
 
-def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
+def test_other_nodes_accept_the_entry_of_a_run() -> None:
     draft = InventoryEntry(
         node=NODE,
         at=1.0,

@@ -1,4 +1,4 @@
-"""Nodes that know each other: real agents on each bus, and an agent of two sides."""
+"""Nodes that know each other's entries: real agents on each bus, and an agent with two sides."""
 
 import json
 import time
@@ -39,7 +39,7 @@ def wait_known(node: Node, role: str, *names: NodeName) -> None:
     wait_until(look, lambda: f"not {names}, but {seen[0]}")
 
 
-def test_what_a_node_tells_is_known_to_others_and_forgotten_by_who_allows_it(
+def test_other_nodes_know_a_published_entry_and_forget_it_if_their_policy_allows(
     any_fleet: Fleet,
 ) -> None:
     a, b = any_fleet.add("a", "b")
@@ -62,7 +62,7 @@ def test_what_a_node_tells_is_known_to_others_and_forgotten_by_who_allows_it(
     wait_known(a.node, "db", b.name)
 
 
-def test_a_key_that_is_revoked_takes_its_node_away(fleet: Fleet) -> None:
+def test_revoking_a_key_removes_its_node(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
     tell(b.root, b.name, "web")
@@ -81,7 +81,7 @@ def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
     assert known(a.node, "db") == []
 
 
-def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
+def test_facts_of_a_hostile_node_cannot_control_terminals_or_redirect_others(
     fleet: Fleet,
 ) -> None:
     a, b = fleet.add("a", "b")
@@ -116,7 +116,7 @@ def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -
         assert (done.code, done.out) == (69, ""), done
 
 
-def test_a_view_that_is_too_old_is_not_asked(nats_fleet: Fleet) -> None:
+def test_a_view_that_is_too_old_answers_no_query(nats_fleet: Fleet) -> None:
     (a,) = nats_fleet.add("a", inventory={"max_stale": 0.001})
     nats_fleet.start()
     wait_until(lambda: _says(a, "last current"), lambda: a.log)
@@ -128,7 +128,7 @@ def _says(member: Member, text: str) -> bool:
     return text in done.err
 
 
-def test_an_agent_of_two_sides_tells_and_knows(split: Split) -> None:
+def test_an_agent_with_two_sides_publishes_and_receives_entries(split: Split) -> None:
     split.run_side()
     split.network_side()
     tell(split.node.root, "a.example.com", "db")

@@ -118,7 +118,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.view.close()
 
 
-async def test_whoever_waits_for_changes_hears_of_each(node: Node) -> None:
+async def test_each_change_of_the_view_is_signalled(node: Node) -> None:
     async with node.following():
         await node.until(lambda: node.view.current_until() is not None)
         node.changed.clear()
@@ -130,7 +130,7 @@ async def test_whoever_waits_for_changes_hears_of_each(node: Node) -> None:
         await node.changed.wait()
 
 
-async def test_what_is_there_and_what_comes_is_in_the_view(node: Node) -> None:
+async def test_stored_and_new_entries_are_in_the_view(node: Node) -> None:
     await node.says(WEB)
     async with node.following():
         await node.until(lambda: node.nodes() == [WEB.name])
@@ -140,13 +140,13 @@ async def test_what_is_there_and_what_comes_is_in_the_view(node: Node) -> None:
     assert node.view.revision == 2
 
 
-async def test_nobody_there_is_known_to_be_current(node: Node) -> None:
+async def test_an_empty_bus_makes_an_empty_view_that_is_current(node: Node) -> None:
     async with node.following():
         await node.until(lambda: node.view.current_until() is not None)
     assert node.nodes() == []
 
 
-async def test_a_bus_that_is_away_ages_the_view_and_empties_nothing(node: Node) -> None:
+async def test_an_outage_ages_the_view_and_removes_nothing(node: Node) -> None:
     await node.says(WEB)
     async with node.following():
         await node.until(lambda: node.view.current_until() is not None)
@@ -176,7 +176,7 @@ async def test_a_key_that_vanishes_removes_nothing(node: Node) -> None:
     assert node.nodes() == [DB.name, WEB.name]
 
 
-async def test_what_is_known_is_not_verified_again(node: Node) -> None:
+async def test_known_entries_are_not_verified_again(node: Node) -> None:
     await node.says(WEB)
     await node.says(DB)
     await node.follower().list_once()
@@ -208,7 +208,7 @@ async def test_what_is_known_is_not_verified_again(node: Node) -> None:
     ],
     ids=["another's", "forged", "rubbish", "bomb", "unpacked", "kind", "future", "name"],
 )
-async def test_what_does_not_verify_changes_nothing_and_is_named(
+async def test_an_entry_that_does_not_verify_is_refused_with_the_reason(
     node: Node, token: bytes, said: str
 ) -> None:
     await node.says(WEB, roles=("web",))
@@ -231,7 +231,7 @@ async def test_claims_that_no_line_allows_are_refused(node: Node) -> None:
     assert "may not claim the role 'db'" in node.view.refused()[0].reason
 
 
-async def test_revocation_removes_at_once_and_trust_brings_back(node: Node) -> None:
+async def test_revoking_a_key_removes_an_entry_at_once_and_pinning_restores_it(node: Node) -> None:
     await node.says(WEB)
     async with node.following():
         await node.until(node.nodes)
@@ -245,7 +245,7 @@ async def test_revocation_removes_at_once_and_trust_brings_back(node: Node) -> N
     assert node.view.refused() == []
 
 
-async def test_a_key_that_was_replaced_takes_the_entry_of_the_old_one(node: Node) -> None:
+async def test_replacing_a_key_removes_the_entry_of_the_old_key(node: Node) -> None:
     await node.says(WEB)
     await node.follower().list_once()
     other = person(str(WEB.name))
@@ -255,7 +255,7 @@ async def test_a_key_that_was_replaced_takes_the_entry_of_the_old_one(node: Node
     assert node.nodes() == []
 
 
-async def test_a_revocation_while_nobody_followed_counts_too(node: Node) -> None:
+async def test_a_revocation_while_no_agent_was_running_counts_too(node: Node) -> None:
     await node.says(WEB)
     await node.follower().list_once()
     (node.directory / "trusted" / f"{WEB.name}.pem").unlink()
@@ -268,7 +268,7 @@ async def test_a_revocation_while_nobody_followed_counts_too(node: Node) -> None
     assert node.nodes() == []
 
 
-async def test_a_policy_that_cannot_be_read_takes_nobody_away(node: Node) -> None:
+async def test_an_unreadable_policy_removes_no_node(node: Node) -> None:
     await node.says(WEB)
     await node.follower().list_once()
     node.claims.write_text("not a policy\n")
@@ -283,7 +283,7 @@ async def _bury(node: Node, by: Person, *, about: str | None = None) -> None:
     await node.kv.put(f"{TOMBSTONES}{WEB.name}", token)
 
 
-async def test_who_may_has_a_node_forgotten(node: Node) -> None:
+async def test_a_member_with_the_right_can_forget_a_node(node: Node) -> None:
     await node.says(WEB, age=1)
     async with node.following():
         await node.until(node.nodes)
@@ -307,7 +307,7 @@ async def test_who_may_has_a_node_forgotten(node: Node) -> None:
     ],
     ids=["not allowed", "a star is not forget", "another node", "forged", "no file"],
 )
-async def test_who_may_not_has_nobody_forgotten(
+async def test_a_member_without_the_right_cannot_forget_a_node(
     node: Node, by: Person, about: str | None, policy: str | None, said: str
 ) -> None:
     if policy is None:
@@ -321,7 +321,7 @@ async def test_who_may_not_has_nobody_forgotten(
     assert any(said in text for _, text in node.log.lines), node.log.lines
 
 
-async def test_a_damaged_view_is_made_anew(node: Node) -> None:
+async def test_a_damaged_view_is_rebuilt(node: Node) -> None:
     await node.says(WEB)
     await node.follower().list_once()
     (node.directory / "view.sqlite").write_bytes(b"rubbish" * 999)
@@ -330,7 +330,7 @@ async def test_a_damaged_view_is_made_anew(node: Node) -> None:
         await node.until(lambda: node.nodes() == [WEB.name])
 
 
-async def test_a_disk_that_refuses_ends_nothing(node: Node) -> None:
+async def test_a_full_disk_does_not_end_the_follower(node: Node) -> None:
     full = [True, True, True]
 
     class Full(View):
@@ -349,7 +349,9 @@ async def test_a_disk_that_refuses_ends_nothing(node: Node) -> None:
     assert any("No space left" in text for _, text in node.log.lines)
 
 
-async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None:
+async def test_a_node_without_the_right_to_read_logs_that_once_and_retries_seldom(
+    node: Node,
+) -> None:
     follower = node.follower()
     refused = RefusedError("permission denied", where="bus etcd")
     assert [follower._pause(refused) for _ in range(3)] == [PAUSES.not_allowed] * 3
@@ -364,7 +366,7 @@ async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None
     ],
     ids=["a date has passed", "revoked"],
 )
-def test_a_date_that_has_passed_takes_nobodys_trust_away(
+def test_an_expired_certificate_or_list_removes_no_entry(
     tmp_path: Path, problem: IntegrityError, believed: bool
 ) -> None:
     """Entries from before a certificate or list expired stay trusted; new entries are rejected."""

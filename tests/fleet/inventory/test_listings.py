@@ -1,4 +1,4 @@
-"""Listings and what comes behind them: when the view is current, and what came later."""
+"""Listings and later changes: when the view is current, and what came after."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -28,7 +28,7 @@ async def test_a_change_right_behind_the_listing_leaves_it_listed(tmp_path: Path
     assert node.nodes() == [WEB.name]
 
 
-async def test_a_bus_that_was_set_up_anew_counts_from_the_beginning(tmp_path: Path) -> None:
+async def test_a_new_bus_restarts_the_revisions_of_the_view(tmp_path: Path) -> None:
     node = Node(tmp_path)
     for _ in range(5):
         await node.says(DB)
@@ -42,7 +42,7 @@ async def test_a_bus_that_was_set_up_anew_counts_from_the_beginning(tmp_path: Pa
     await node.kv.put(key_of(WEB.name), kept.value)
     await node.follower().list_once()
     assert node.view.revision == 1
-    assert node.view.since(1) == set(), "what is known came with that listing, or before"
+    assert node.view.since(1) == set(), "the listing had nothing new"
     await node.says(DB, age=-1)
     await node.follower().list_once()
     assert node.view.since(1) == {DB.name}

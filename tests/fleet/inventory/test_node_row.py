@@ -20,7 +20,7 @@ def row(**more: Any) -> NodeRow:
     return NodeRow.of_presence("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
 
 
-def test_a_row_is_what_the_node_says() -> None:
+def test_a_row_has_the_values_that_the_node_publishes() -> None:
     found = row(state="applying", cause="timer")
     assert (found.state, found.cause, found.outcome) == ("applying", "timer", Kind.UNCHANGED)
     assert (found.release, found.run, found.finished_at) == (
@@ -35,7 +35,7 @@ def test_a_row_is_what_the_node_says() -> None:
     ("assignment", "by"),
     [({"by": "choria=alice", "serial": 3}, "choria=alice"), (None, ""), ("x", ""), ({"by": 1}, "")],
 )
-def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: str) -> None:
+def test_a_row_names_the_member_that_assigned_the_release(assignment: Json, by: str) -> None:
     assert row(assignment=assignment).assigned_by == by
 
 
@@ -48,7 +48,7 @@ def test_no_text_is_long_or_moves_others() -> None:
     assert found.run == ""
 
 
-def test_holds_are_few_and_a_bad_deadline_is_none() -> None:
+def test_holds_are_limited_and_a_bad_deadline_is_ignored() -> None:
     hold = {"owner": "eve", "reason": "x" * 5000, "until": "tomorrow"}
     found = row(holds=[hold] * 1000)
     assert len(found.holds) == MAX_HOLDS
@@ -57,11 +57,11 @@ def test_holds_are_few_and_a_bad_deadline_is_none() -> None:
 
 
 @pytest.mark.parametrize("until", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
-def test_a_deadline_outside_of_all_years_is_none(until: str) -> None:
+def test_a_deadline_outside_of_all_years_is_ignored(until: str) -> None:
     assert row(holds=[{"owner": "eve", "reason": "x", "until": until}]).holds[0].until is None
 
 
-def test_a_failure_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
+def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
     bad = row(last_run={"outcome": "failed", "failure_cause": fault})
     assert (bad.failure, bad.place) == ("Could not find class …", "init.pp:3")
@@ -137,7 +137,7 @@ def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
     assert row(last_run={"finished_at": when}).finished_at == NOW
 
 
-def test_who_is_not_trusted_has_said_nothing() -> None:
+def test_values_of_an_untrusted_node_are_ignored() -> None:
     said: dict[str, Json] = {
         "node": "a",
         "state": "not trusted",

@@ -11,7 +11,7 @@ from tests.doubles.ports import FakeClock
 A, B = (NodeName.parse(f"{letter}.example.com") for letter in "ab")
 
 
-async def test_presence_comes_and_goes() -> None:
+async def test_a_presence_expires_and_an_outage_is_an_error() -> None:
     clock = FakeClock()
     store = MemoryStore(now=clock.monotonic)
     kv = MemoryKeyValue(store)

@@ -1,4 +1,4 @@
-"""What a node tells the others: news only, and what the bus holds is what the outbox does."""
+"""What a node publishes: only changes, and the bus has what the outbox has."""
 
 import asyncio
 from pathlib import Path
@@ -64,13 +64,13 @@ def test_entries_do_not_go_back_with_the_clock(outbox: Outbox) -> None:
     assert (found.at, found.roles) == (NOW + STEP, ("web",))
 
 
-def test_what_a_clock_wrote_that_was_far_ahead_holds_nothing_up(outbox: Outbox) -> None:
+def test_an_entry_of_a_clock_far_ahead_delays_nothing(outbox: Outbox) -> None:
     assert _offer(outbox, NOW + 1e6)
     assert _offer(outbox, NOW)
     assert outbox.entry() == _entry(NOW)
 
 
-def test_an_entry_that_is_too_large_leaves_the_last_one(outbox: Outbox) -> None:
+def test_an_entry_that_is_too_large_keeps_the_earlier_entry(outbox: Outbox) -> None:
     assert _offer(outbox, NOW)
     with pytest.raises(InvalidInputError):
         _offer(outbox, NOW + 1, facts={"blob": "x" * 5_000_000})
@@ -84,7 +84,7 @@ def test_a_damaged_outbox_is_replaced(outbox: Outbox) -> None:
     assert _offer(outbox, NOW)
 
 
-def test_what_was_published_is_noted_until_there_is_news(outbox: Outbox) -> None:
+def test_an_entry_counts_as_published_until_it_changes(outbox: Outbox) -> None:
     assert outbox.is_published()  # there is nothing to tell
     _offer(outbox, NOW)
     assert not outbox.is_published()
@@ -105,14 +105,16 @@ async def test_to_publish_is_to_compare(voice: PublisherIdentity) -> None:
 
 
 @pytest.mark.parametrize("by", ["stranger", "older"])
-async def test_what_is_not_ours_on_the_bus_is_replaced(voice: PublisherIdentity, by: str) -> None:
+async def test_another_entry_under_the_nodes_key_is_replaced(
+    voice: PublisherIdentity, by: str
+) -> None:
     kv = MemoryKeyValue(MemoryStore())
     other = person(str(WEB.name)) if by == "stranger" else WEB
     await kv.put(key_of(WEB.name), signed(other, _entry(NOW - (by == "older"))))
     assert await publish(kv, _entry(NOW).to_payload(), voice)
 
 
-def test_an_agent_tells_at_once_and_again_after_an_outage(
+def test_an_agent_publishes_at_once_and_again_after_an_outage(
     outbox: Outbox, voice: PublisherIdentity
 ) -> None:
     run_simulated(_tells_at_once_and_again_after_an_outage(outbox, voice))

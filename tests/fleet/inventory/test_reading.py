@@ -61,7 +61,7 @@ def _ask(reader: Reader) -> InventoryAnswer[int] | UnansweredQuery:
 
 
 @pytest.mark.parametrize("age", [0.0, MAX_STALE, -SKEW])
-def test_nobody_is_an_answer_while_the_view_counts(age: float) -> None:
+def test_an_empty_answer_is_valid_while_the_view_is_current(age: float) -> None:
     assert _ask(Reader(NOW - age)) == InventoryAnswer(answer=0, revision=7, age=max(0.0, age))
 
 
@@ -73,13 +73,13 @@ def test_nobody_is_an_answer_while_the_view_counts(age: float) -> None:
         (NOW + SKEW + 1, "the clock was set back by 31s"),
     ],
 )
-def test_a_view_that_is_not_current_is_not_asked(current: float | None, said: str) -> None:
+def test_a_view_that_is_not_current_answers_no_query(current: float | None, said: str) -> None:
     answer = _ask(Reader(current))
     assert isinstance(answer, UnansweredQuery)
     assert said in answer.reason
     assert answer.current_until == current
 
 
-def test_a_view_that_cannot_be_read_is_not_nobody() -> None:
+def test_an_unreadable_view_is_not_an_empty_answer() -> None:
     answer = _ask(Reader(NOW, damaged=True))
     assert answer == UnansweredQuery(reason="view.sqlite: is damaged", current_until=NOW)

@@ -28,7 +28,7 @@ from localpuppet.fleet.inventory.timetable import GRACE, due, splay
         ({"outcome": "unchanged", "noop": True, "category": ""}, Kind.NOOP_CLEAN),
     ],
 )
-def test_each_outcome_has_a_word(last: dict[str, Json], kind: Kind) -> None:
+def test_each_outcome_has_a_kind(last: dict[str, Json], kind: Kind) -> None:
     assert kind_of(last) is kind
 
 

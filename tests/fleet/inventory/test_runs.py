@@ -1,4 +1,4 @@
-"""What a real run leaves for the others: after a good whole run, and without what is hidden."""
+"""What a real run publishes: only after a good complete run, and without hidden facts."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def _entry(node: Node) -> dict[str, Any] | None:
     return None if entry is None else entry.to_dict()
 
 
-def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> None:
+def test_only_a_good_complete_run_publishes_an_entry(node: Node) -> None:
     hide = ["hidden.*", *OTHERS_DO]
     node.settings(node="web01.example.com", bus="sqlite", inventory={"hide": hide})
     facts = {
@@ -67,7 +67,7 @@ def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> 
     assert _entry(node) == entry
 
 
-def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
+def test_an_unreachable_bus_is_not_an_empty_answer(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)
     for words in (["inventory", "facts", "--summary", "role"], ["nodes", "--role", "web"]):
@@ -76,7 +76,7 @@ def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
     assert node.run("inventory", "publish").out.startswith("no entry to publish")
 
 
-def test_check_says_that_a_policy_lets_this_node_follow_nobody(node: Node) -> None:
+def test_check_warns_if_the_policy_allows_react_to_no_node(node: Node) -> None:
     node.app("")
     allow = "policy default deny\nallow\t*\t{}\t*\t*\n"
 

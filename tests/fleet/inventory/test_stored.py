@@ -25,7 +25,7 @@ def view(tmp_path: Path) -> Iterator[View]:
         yield made
 
 
-def test_nodes_stand_here_by_their_entries_exports_and_refusals(view: View) -> None:
+def test_the_state_of_a_node_has_its_entry_exports_and_refusal(view: View) -> None:
     exporting = entry(DB, at=NOW, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     for one in (entry(WEB, at=NOW - 1), exporting):
         view.take([ReceivedEntry(node=one.node, token=b"", found=one)])
@@ -38,8 +38,8 @@ def test_nodes_stand_here_by_their_entries_exports_and_refusals(view: View) -> N
     assert view.standing([]) == {}
 
 
-def test_how_nodes_stand_reads_nothing_of_others(view: View, tmp_path: Path) -> None:
-    """A step that waits asks five times a second, on nodes that know of thousands of others."""
+def test_the_state_of_nodes_is_read_without_the_rows_of_others(view: View, tmp_path: Path) -> None:
+    """A waiting step reads it five times a second, on nodes whose view has thousands of others."""
     view.standing([WEB])
     with closing(sqlite3.connect(tmp_path / "view.sqlite")) as connection:
         asked: list[str] = []

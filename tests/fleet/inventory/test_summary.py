@@ -1,4 +1,4 @@
-"""What the nodes say, for people: counted, and as lines."""
+"""Facts of all nodes for people: counted, and as lines."""
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import UnpackedNode
@@ -12,7 +12,7 @@ NODES = [
 ]
 
 
-def test_values_are_counted_and_who_says_nothing_counts_too() -> None:
+def test_values_are_counted_also_for_nodes_without_one() -> None:
     nodes = [UnpackedNode(entry) for entry in NODES]
     assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
     assert counts(nodes, "n") == [("-", 2), ("1", 1)]

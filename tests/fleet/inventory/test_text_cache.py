@@ -1,4 +1,4 @@
-"""Texts that are kept for when the same entry is asked for again."""
+"""Cached texts of entries."""
 
 from localpuppet.fleet.inventory.text_cache import TextCache
 
@@ -18,7 +18,7 @@ def test_a_text_is_written_once_for_the_same_bytes() -> None:
     assert [written.text(token, write) for token in (b"a", b"b", b"a")] == ["0001", "0002", "0001"]
 
 
-def test_what_was_not_asked_for_the_longest_goes_first() -> None:
+def test_the_least_recently_used_text_is_dropped_first() -> None:
     written, write = TextCache(most=8), Writer()
     for token in (b"a", b"b", b"a", b"c"):
         written.text(token, write)

@@ -1,4 +1,4 @@
-"""The view: which entry of a node is in force, and what takes one away."""
+"""The view: which entry of a node is in force, and what removes an entry."""
 
 import sqlite3
 import weakref
@@ -63,11 +63,11 @@ def _nodes(view: View) -> list[str]:
     return [one.node for one in view.entries()]
 
 
-def test_entries_that_come_together_are_not_held_together(view: View) -> None:
+def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
     made: list[weakref.ref[Any]] = []
 
     class Facts(dict[str, Any]):
-        """Facts that tell when they are let go."""
+        """Facts with weak references, to see when they are freed."""
 
     most = 0
 
@@ -84,7 +84,7 @@ def test_entries_that_come_together_are_not_held_together(view: View) -> None:
     assert most <= 3
 
 
-def test_what_was_taken_is_read_as_it_was_said(view: View) -> None:
+def test_stored_entries_are_read_as_they_were_published(view: View) -> None:
     web = entry(WEB.name, at=NOW, roles=("web",), paths=((NodeName(DB.name),), ()))
     _take(view, web, entry(DB.name, at=NOW))
     assert view.entry(NodeName(WEB.name)) == web
@@ -116,7 +116,7 @@ def test_an_index_narrows(view: View, path: str, values: list[str], found: list[
     assert [one.node for one in view.entries({path: values})] == found
 
 
-def test_a_refused_entry_changes_nothing_but_a_line(view: View, clock: Clock) -> None:
+def test_a_refused_entry_is_recorded_and_replaces_nothing(view: View, clock: Clock) -> None:
     web = entry(WEB.name, at=NOW)
     _take(view, web)
     clock.now += 5
@@ -128,14 +128,14 @@ def test_a_refused_entry_changes_nothing_but_a_line(view: View, clock: Clock) ->
     assert view.refused() == []
 
 
-def test_nothing_goes_back(view: View) -> None:
+def test_an_older_entry_does_not_replace_a_newer_entry(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW, roles=("new",)))
     _take(view, entry(WEB.name, at=NOW - 1, roles=("old",)))
     assert [one.roles for one in view.entries()] == [("new",)]
     assert "older" in view.refused()[0].reason
 
 
-def test_nothing_goes_back_after_distrust_either(view: View) -> None:
+def test_an_older_entry_does_not_return_after_distrust(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW))
     view.distrust(WEB.name, "its key was revoked")
     assert _nodes(view) == []
@@ -146,7 +146,7 @@ def test_nothing_goes_back_after_distrust_either(view: View) -> None:
     assert _nodes(view) == [WEB.name]
 
 
-def test_a_forgotten_node_is_gone_until_it_says_something_newer(view: View) -> None:
+def test_a_forgotten_node_is_gone_until_it_publishes_a_newer_entry(view: View) -> None:
     _take(view, entry(WEB.name, at=NOW))
     stone = Tombstone(node=NodeName(WEB.name), at=NOW + 1)
     assert view.forget(stone, by="alice")
@@ -159,20 +159,22 @@ def test_a_forgotten_node_is_gone_until_it_says_something_newer(view: View) -> N
     assert _nodes(view) == [WEB.name]
 
 
-def test_a_tombstone_that_comes_first_counts_too(view: View) -> None:
+def test_a_tombstone_that_arrives_before_the_entry_counts_too(view: View) -> None:
     assert not view.forget(Tombstone(node=NodeName(WEB.name), at=NOW), by="alice")
     _take(view, entry(WEB.name, at=NOW))
     assert _nodes(view) == []
 
 
-def test_an_older_tombstone_does_not_shorten_a_newer_one(view: View) -> None:
+def test_an_older_tombstone_does_not_replace_a_newer_tombstone(view: View) -> None:
     for at in (NOW + 5, NOW + 1):
         view.forget(Tombstone(node=NodeName(WEB.name), at=at), by="alice")
     _take(view, entry(WEB.name, at=NOW + 3))
     assert _nodes(view) == []
 
 
-def test_an_entry_expires_where_the_site_says_so(view: View, clock: Clock, tmp_path: Path) -> None:
+def test_an_entry_expires_after_the_time_in_the_settings(
+    view: View, clock: Clock, tmp_path: Path
+) -> None:
     _take(view, entry(WEB.name, at=NOW))
     clock.now += 1000
     assert _nodes(view) == [WEB.name]
@@ -184,7 +186,7 @@ def test_an_entry_expires_where_the_site_says_so(view: View, clock: Clock, tmp_p
         assert _nodes(again) == [WEB.name]
 
 
-def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
+def test_a_reader_sees_a_consistent_state_during_writes(view: View) -> None:
     _take(view, entry(DB.name, at=NOW), entry(WEB.name, at=NOW))
     reading = view.entries()
     assert str(next(reading).node) == DB.name
@@ -194,7 +196,7 @@ def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
     assert next(reading).at == NOW
 
 
-def test_only_what_is_new_is_unknown(view: View) -> None:
+def test_only_new_tokens_are_unknown(view: View) -> None:
     web = entry(WEB.name, at=NOW)
     token = signed(WEB, web)
     view.take([ReceivedEntry(node=WEB.name, token=token, found=web)])
@@ -233,7 +235,7 @@ def test_a_view_has_a_largest_size(tmp_path: Path, clock: Clock) -> None:
     assert _nodes(view) == [DB.name]
 
 
-def test_a_damaged_file_is_an_error_and_can_be_made_anew(view: View, tmp_path: Path) -> None:
+def test_a_damaged_file_is_an_error_and_can_be_rebuilt(view: View, tmp_path: Path) -> None:
     _take(view, entry(WEB.name, at=NOW))
     view.close()
     file = tmp_path / "state" / "view.sqlite"
@@ -246,7 +248,7 @@ def test_a_damaged_file_is_an_error_and_can_be_made_anew(view: View, tmp_path: P
     assert _nodes(view) == [WEB.name]
 
 
-def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_an_error_and_never_an_empty_answer(view: View, tmp_path: Path) -> None:
     _take(view, entry(WEB.name, at=NOW))
     with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as file, file:
         file.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
@@ -254,7 +256,7 @@ def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path
         list(view.entries())
 
 
-def test_who_has_said_something_since_a_revision(view: View) -> None:
+def test_the_view_knows_which_nodes_published_since_a_revision(view: View) -> None:
     said = [(WEB, 3), (DB, 5)]
     view.take(
         [
@@ -273,7 +275,7 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
     assert view.since(None) == {WEB.name, DB.name}
 
 
-def test_what_is_told_of_a_node_goes_with_its_entry(view: View, clock: Clock) -> None:
+def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock) -> None:
     def told() -> list[tuple[str, tuple[str, ...]]]:
         return [(one.node, one.roles) for one in view.nodes()]
 
@@ -289,7 +291,7 @@ def test_what_is_told_of_a_node_goes_with_its_entry(view: View, clock: Clock) ->
     assert told() == []
 
 
-def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Path) -> None:
+def test_the_brief_of_a_node_answers_queries_without_its_entry(view: View, tmp_path: Path) -> None:
     facts = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}, "odd": 1}
     _take(view, entry(WEB.name, at=NOW, roles=("web",), facts=facts))
     with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
@@ -311,7 +313,9 @@ def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Pa
 
 
 @pytest.mark.parametrize("damage", ["facts = '{'", "facts = '5'", "roles = '5'", "roles = '['"])
-def test_damage_beside_an_entry_is_not_nobody(view: View, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_brief_is_an_error_and_never_an_empty_answer(
+    view: View, tmp_path: Path, damage: str
+) -> None:
     _take(view, entry(WEB.name, at=NOW))
     with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
         connection.execute(f"UPDATE briefs SET {damage}")  # noqa: S608
@@ -368,7 +372,7 @@ QUESTIONS: list[tuple[str, ...]] = [
 
 @pytest.mark.parametrize("asked", QUESTIONS, ids=" ".join)
 def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
-    """What stands beside an entry, and what was written before, is what the entry says."""
+    """Briefs beside an entry, also earlier ones, have the values of the entry."""
     clock.now = max(one.at for one in FLEET)
     view.take(ReceivedEntry(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
     question = FunctionCall.of(asked[0], asked[1:])

@@ -23,10 +23,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "agent" / "leases.sqlite"
 
 
-def test_what_is_noted_is_there_after_a_restart(path: Path) -> None:
+def test_recorded_leases_survive_a_restart(path: Path) -> None:
     book = LeaseBook(path, boot_id="this")
     assert book.entries() == []
-    assert not path.exists(), "made when first needed"
+    assert not path.exists(), "the first record creates the file"
     for noted in NOTED:
         book.note(noted)
         book.note(noted)
@@ -40,7 +40,7 @@ def test_what_is_noted_is_there_after_a_restart(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_times_and_processes_of_another_boot_mean_nothing(path: Path) -> None:
+def test_times_and_processes_of_another_boot_do_not_count(path: Path) -> None:
     book = LeaseBook(path, boot_id="this")
     book.note(NOTED[0])
     book.close()
@@ -48,7 +48,7 @@ def test_times_and_processes_of_another_boot_mean_nothing(path: Path) -> None:
     (found,) = later.entries()
     later.close()
     assert found.until == 0
-    assert found.user == NOTED[0].user, "whose boot id tells that it is gone"
+    assert found.user == NOTED[0].user, "its boot id shows that the process has ended"
 
 
 def test_a_damaged_book_is_an_error(path: Path) -> None:

@@ -28,7 +28,7 @@ wait
 
 
 def started(process: "subprocess.Popen[str]", count: int = 2) -> list[ProcessId]:
-    """Return the processes that a command tells of."""
+    """Return the processes that a command prints."""
     return [SystemProcesses().identify(int(read_line(process))) for _ in range(count)]
 
 
@@ -75,7 +75,7 @@ def test_a_command_ends_when_the_programs_process_group_is_killed(member: Member
         gone(*family)
 
 
-def test_on_a_terminal_a_command_may_read_what_is_typed(member: Member) -> None:
+def test_a_command_may_read_from_its_terminal(member: Member) -> None:
     main, terminal = pty.openpty()
     words = [sys.executable, "-m", "localpuppet", "lease", "db", "--"]
     # No shell: dash forgets a SIGINT that comes while it starts its next command.
@@ -123,7 +123,7 @@ def test_a_command_itself_ends_when_all_that_watch_over_it_are_killed(member: Me
     gone(command)
 
 
-def test_what_a_command_leaves_behind_on_purpose_goes_on(member: Member) -> None:
+def test_a_process_that_a_command_detaches_keeps_running(member: Member) -> None:
     words = ["lease", "db", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!; exit 3"]
     held = member.node.start(*words)
     (left,) = started(held, 1)
@@ -191,7 +191,7 @@ def script() -> Callable[..., "subprocess.Popen[str]"]:
     return start
 
 
-def test_a_command_whose_time_is_up_is_killed(
+def test_a_command_is_killed_when_its_time_ends(
     script: Callable[..., "subprocess.Popen[str]"],
 ) -> None:
     with script("0.5") as process:
@@ -210,7 +210,7 @@ def test_a_command_is_killed_in_time_while_the_program_hangs(
         assert json.loads(read_line(process)) == -signal.SIGKILL
 
 
-def test_a_program_that_is_not_there_is_said(member: Member, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_an_error(member: Member, tmp_path: Path) -> None:
     for name, reason in (("/nonexistent", "No such file"), (str(tmp_path), "Permission denied")):
         done = member.run("lease", "db", "--", name)
         assert (done.code, done.out) == (2, "")

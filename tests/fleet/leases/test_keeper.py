@@ -96,7 +96,7 @@ async def test_a_lock_is_had_once() -> None:
         await rig.keeper.lock("theirs", wait=0, user=RUN)
 
 
-async def test_a_lock_for_nobody_is_refused() -> None:
+async def test_a_lock_for_a_process_that_has_ended_is_refused() -> None:
     rig = Rig()
     rig.over.append(PROCESS)
     with pytest.raises(InvalidInputError, match="no active run or process uses"):
@@ -104,7 +104,7 @@ async def test_a_lock_for_nobody_is_refused() -> None:
     assert await rig.is_free("db")
 
 
-async def test_a_lock_that_somebody_else_has_ends_its_run() -> None:
+async def test_a_lost_lock_ends_its_run() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
@@ -131,7 +131,7 @@ async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() ->
     assert rig.store.get("/localpuppet/leases/db") is not None, "theirs only later"
 
 
-async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
+async def test_a_short_outage_loses_no_lock() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.store.away = True
@@ -144,7 +144,7 @@ async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
     assert rig.lost == []
 
 
-async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
+async def test_a_lost_reply_to_a_renewal_loses_no_lock() -> None:
     """The store has the renewal, under a revision that the keeper did not receive."""
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
@@ -162,7 +162,7 @@ async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("user", [RUN, PROCESS])
-async def test_what_was_left_behind_is_given_back(user: LockUser) -> None:
+async def test_the_lock_of_a_user_that_has_ended_is_released(user: LockUser) -> None:
     rig = Rig()
     await rig.keeper.lock("one", wait=0, user=user)
     await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
@@ -173,7 +173,7 @@ async def test_what_was_left_behind_is_given_back(user: LockUser) -> None:
     assert [noted.name for noted in rig.book.entries()] == ["two"]
 
 
-async def test_what_cannot_be_given_back_is_tried_again_until_it_has_expired() -> None:
+async def test_a_failed_release_is_repeated_until_the_lease_has_expired() -> None:
     rig = Rig()
     await rig.keeper.lock("one", wait=0, user=RUN)
     await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
@@ -198,7 +198,7 @@ async def test_what_cannot_be_given_back_is_tried_again_until_it_has_expired() -
     assert rig.lost == []
 
 
-async def test_the_next_run_need_not_wait_until_it_is_noticed_that_one_is_over() -> None:
+async def test_the_next_run_takes_the_lock_of_an_ended_run_at_once() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.over.append(RUN)
@@ -207,7 +207,7 @@ async def test_the_next_run_need_not_wait_until_it_is_noticed_that_one_is_over()
     assert await rig.other.holder("db") == "a.example.com"
 
 
-async def test_unlock_says_whether_it_was_ours_to_the_end() -> None:
+async def test_unlock_returns_whether_the_lock_was_held_to_the_end() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
@@ -216,12 +216,12 @@ async def test_unlock_says_whether_it_was_ours_to_the_end() -> None:
     assert await rig.other.holder("db") == "b.example.com"
 
 
-async def test_a_lock_is_given_back_by_whom_it_was_asked_for() -> None:
+async def test_only_the_user_of_a_lock_can_release_it() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
     for name in ("db", "lead"):
-        assert await rig.keeper.unlock(name, user=PROCESS), "it never had it"
+        assert await rig.keeper.unlock(name, user=PROCESS), "that process never had it"
         assert await rig.other.take(name, ttl=1) is None
 
 
@@ -237,7 +237,7 @@ async def test_a_lock_is_unlocked_while_it_is_renewed() -> None:
 
 
 class SlowToAnswer(MemoryKeyValue):
-    """Others come first, between what the store does and its answer."""
+    """Others come first, between the write of the store and its reply."""
 
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         done = await super().remove_if_revision(key, revision)
@@ -246,7 +246,7 @@ class SlowToAnswer(MemoryKeyValue):
         return done
 
 
-async def test_one_lock_is_handed_from_one_to_the_next_on_this_node() -> None:
+async def test_runs_and_processes_of_this_node_get_a_lock_one_after_the_other() -> None:
     rig = Rig()
     held = await rig.other.take("db", ttl=1000)
     assert held is not None
@@ -271,7 +271,7 @@ async def test_one_lock_is_handed_from_one_to_the_next_on_this_node() -> None:
     assert await rig.is_free("db")
 
 
-async def test_what_cannot_be_written_down_is_no_lock() -> None:
+async def test_a_lock_that_cannot_be_recorded_is_refused() -> None:
     rig = Rig(FullBook())
     with pytest.raises(StateError, match="the disk is full"):
         await rig.keeper.lock("db", wait=0, user=RUN)
@@ -298,7 +298,7 @@ async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
 
 
 @pytest.mark.parametrize("use", [Use.COMMAND, Use.LOCK])
-async def test_what_a_command_of_this_node_has_is_not_taken_by_leader(use: Use) -> None:
+async def test_leader_does_not_take_the_lease_of_a_command_on_this_node(use: Use) -> None:
     rig = Rig()
     command = Leases(
         MemoryKeyValue(rig.store), rig.clock, holder="a.example.com", session="command"
@@ -309,7 +309,7 @@ async def test_what_a_command_of_this_node_has_is_not_taken_by_leader(use: Use) 
     assert await command.renew(held) is not None, "it still has it"
 
 
-async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
+async def test_the_next_agent_resumes_the_leases_of_the_agent_before() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
@@ -332,7 +332,7 @@ async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
     assert rig.lost == []
 
 
-async def test_the_next_agent_gives_back_what_nobody_relies_on() -> None:
+async def test_the_next_agent_releases_locks_without_a_user() -> None:
     rig = Rig()
     await rig.keeper.lock("db", wait=0, user=RUN)
     rig.over.append(RUN)
@@ -377,7 +377,7 @@ async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
     assert rig.lost == [RUN]
 
 
-async def test_at_the_end_all_is_given_back_that_nobody_relies_on() -> None:
+async def test_an_agent_that_ends_releases_leases_without_a_user() -> None:
     rig = Rig()
     await rig.keeper.lock("one", wait=0, user=RUN)
     await rig.keeper.leader("two", ttl=30, take=True)

@@ -30,7 +30,7 @@ class Site:
         return Leases(self.client(), self.clock, holder=holder, session=session)
 
 
-async def test_a_lease_has_one_holder_and_is_given_back() -> None:
+async def test_a_lease_has_a_single_holder_and_is_released() -> None:
     site = Site()
     one, other = site.leases(A), site.leases(B)
     held = await one.take("db", ttl=30)
@@ -67,7 +67,7 @@ async def test_a_paused_holder_notices() -> None:
     assert await site.leases(B).holder("db") == B
 
 
-async def test_a_restarted_holder_takes_its_own_over_and_fences_its_former_self() -> None:
+async def test_a_restarted_holder_takes_over_its_lease_and_fences_its_earlier_process() -> None:
     site = Site()
     held = await site.leases(A, "1").take("db", ttl=30, use=Use.LEADER)
     assert held is not None
@@ -79,7 +79,7 @@ async def test_a_restarted_holder_takes_its_own_over_and_fences_its_former_self(
 
 
 @pytest.mark.parametrize("use", [Use.COMMAND, Use.LOCK])
-async def test_what_a_command_or_a_lock_has_is_nobodys_to_take_over(use: Use) -> None:
+async def test_the_lease_of_a_command_or_a_lock_cannot_be_taken_over(use: Use) -> None:
     site = Site()
     held = await site.leases(A, "1").take("db", ttl=30, use=use)
     assert held is not None
@@ -90,7 +90,7 @@ async def test_what_a_command_or_a_lock_has_is_nobodys_to_take_over(use: Use) ->
     assert await later.leader("db") is None, "no node leads under that name"
 
 
-async def test_a_lease_is_found_again_by_the_process_that_comes_after() -> None:
+async def test_the_next_process_finds_a_lease_again() -> None:
     site = Site()
     held = await site.leases(A, "1").take("db", ttl=30)
     assert held is not None
@@ -130,14 +130,14 @@ async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
         b'{"schema": 1, "holder": "a", "session": "s"}',
     ],
 )
-async def test_what_is_no_lease_is_an_error(value: bytes) -> None:
+async def test_an_invalid_lease_is_an_error(value: bytes) -> None:
     site = Site()
     await site.client().put(f"{layout.BASE}/leases/db", value)
     with pytest.raises(UnavailableError, match="not a lease"):
         await site.leases(A).holder("db")
 
 
-def test_what_a_lease_says_is_json() -> None:
+def test_a_lease_is_json() -> None:
     site = Site()
 
     async def value() -> bytes:

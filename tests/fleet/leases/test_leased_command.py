@@ -23,7 +23,7 @@ class FakeGuarded:
     """A command that ends when the test says, or by a signal.
 
     Attributes:
-        more: What it found in its environment; `None` before it was started.
+        more: The variables in its environment; `None` before it was started.
         untils: Until when it might run, in the order of the calls.
         signals: Every signal that it got.
         allowed: Set whenever the command was allowed to continue.
@@ -68,7 +68,7 @@ class FakeGuarded:
 
 
 class Site:
-    """A store, a clock, one who has the lease and one who would like it."""
+    """A store, a clock, the holder of the lease and another node that waits for it."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -87,7 +87,7 @@ class Site:
         return held
 
     async def lost(self) -> None:
-        """Let the lease be another's."""
+        """Give the lease to another node."""
         self.store.kept.clear()
         assert await self.theirs.take("db", ttl=600) is not None
 
@@ -110,7 +110,7 @@ class Site:
 @pytest.mark.parametrize(
     ("code", "returned"), [(0, 0), (3, 3), (-signal.SIGKILL, 137), (-signal.SIGTERM, 143)]
 )
-async def test_the_commands_exit_code_is_ours_and_the_lease_is_given_back(
+async def test_the_exit_code_of_the_command_is_returned_and_the_lease_is_released(
     code: int, returned: int
 ) -> None:
     site, command = Site(), FakeGuarded()
@@ -120,7 +120,7 @@ async def test_the_commands_exit_code_is_ours_and_the_lease_is_given_back(
     assert (site.entry, site.fails, site.notes, command.signals) == (None, [], [], [])
 
 
-async def test_a_command_knows_its_lease_and_is_killed_before_another_can_have_it() -> None:
+async def test_a_command_gets_its_lease_revision_and_a_limit_before_the_lease_ends() -> None:
     site, command = Site(), FakeGuarded()
     held = await site.held(600)
     command.exit(0)
@@ -129,7 +129,7 @@ async def test_a_command_knows_its_lease_and_is_killed_before_another_can_have_i
     assert command.untils == [held.until - RETRY]
 
 
-async def test_a_command_that_cannot_be_run_gives_the_lease_back() -> None:
+async def test_the_lease_is_released_if_the_command_cannot_run() -> None:
     site = Site()
     command = FakeGuarded(problem=FileNotFoundError(2, "No such file or directory"))
     with pytest.raises(InvalidInputError, match="backup: cannot be run: No such file"):
@@ -177,7 +177,7 @@ async def test_a_command_that_does_not_listen_is_killed_in_time() -> None:
     assert command.signals == [signal.SIGTERM, signal.SIGKILL]
 
 
-async def test_a_bus_that_is_away_ends_the_command_when_its_time_runs_out() -> None:
+async def test_an_outage_ends_the_command_when_the_lease_runs_out() -> None:
     site, command = Site(), FakeGuarded()
     held = await site.held()
     run = site.run(command, held)
@@ -189,7 +189,7 @@ async def test_a_bus_that_is_away_ends_the_command_when_its_time_runs_out() -> N
     assert "cannot be reached" in site.fails[0]
 
 
-async def test_a_bus_that_is_away_for_a_moment_harms_nothing() -> None:
+async def test_a_short_outage_does_not_disturb_the_command() -> None:
     class AwayOnce(MemoryKeyValue):
         tries = 0
 
@@ -237,7 +237,7 @@ async def test_a_lease_that_was_lost_before_the_command_ended_makes_no_success_o
 
 
 @pytest.mark.parametrize(("late", "code"), [(False, 3), (True, 1)])
-async def test_a_lease_that_cannot_be_given_back_expires_by_itself(late: bool, code: int) -> None:
+async def test_a_lease_that_cannot_be_released_expires_by_itself(late: bool, code: int) -> None:
     site, command = Site(), FakeGuarded()
     held = await site.held(600)
     site.store.away = True

@@ -1,4 +1,4 @@
-"""Locks of this node, with the real Puppet: over kills of the agent and of those who have them."""
+"""Locks of this node, with the real Puppet: over kills of the agent and of their users."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def two(fleet: Fleet, tmp_path: Path) -> tuple[Member, Member]:
     return a, b
 
 
-def test_an_agent_that_was_killed_goes_on_with_the_lock_of_a_run_that_lives(
+def test_a_restarted_agent_resumes_the_lock_of_a_running_run(
     fleet: Fleet, tmp_path: Path, two: tuple[Member, Member]
 ) -> None:
     a, b = two
@@ -113,7 +113,7 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     open_fifo(tmp_path / "gate")
 
 
-def test_an_agent_gives_back_the_lock_of_a_run_that_ended_with_the_one_before(
+def test_a_restarted_agent_releases_the_lock_of_a_run_that_has_ended(
     tmp_path: Path, two: tuple[Member, Member]
 ) -> None:
     a, b = two
@@ -129,7 +129,7 @@ def test_an_agent_gives_back_the_lock_of_a_run_that_ended_with_the_one_before(
 
 
 @pytest.mark.parametrize("supervised", [True, False])
-def test_a_run_whose_lock_another_got_while_its_agent_was_away_is_ended(
+def test_a_restarted_agent_ends_a_run_whose_lock_another_node_got(
     fleet: Fleet, two: tuple[Member, Member], supervised: bool
 ) -> None:
     a, b = two
@@ -223,22 +223,24 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     assert split.other.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
 
 
-def test_leader_does_not_take_what_a_command_on_its_node_has(fleet: Fleet, tmp_path: Path) -> None:
+def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
+    fleet: Fleet, tmp_path: Path
+) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
     os.mkfifo(tmp_path / "gate")
     command = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate")
     assert read_line(command) == "mine\n"
     question = {"verb": "leader", "name": "db", "ttl": 30}
-    nobody = {"ok": True, "holder": None, "mine": False}
-    assert ask(a, question) == nobody
-    assert ask(b, question) == nobody
+    none = {"ok": True, "holder": None, "mine": False}
+    assert ask(a, question) == none
+    assert ask(b, question) == none
     open_fifo(tmp_path / "gate")
-    assert a.node.finish(command).code == 0, "it had it to its end"
+    assert a.node.finish(command).code == 0, "it had the lease to its end"
     assert ask(a, question) == {"ok": True, "holder": a.name, "mine": True}
 
 
-def test_who_leads_leads_on_when_its_agent_was_killed(any_fleet: Fleet) -> None:
+def test_a_leader_stays_leader_after_a_kill_of_its_agent(any_fleet: Fleet) -> None:
     a, b = any_fleet.add("a", "b")
     any_fleet.start()
     question = {"verb": "leader", "name": "db", "ttl": 30}

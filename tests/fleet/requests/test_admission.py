@@ -28,7 +28,7 @@ CORPUS = [case for case in CASES if case["kind"] == "rpc_request"]
 
 
 class Desk:
-    """A node that knows alice, and the clock that both look at."""
+    """A node that trusts alice, and the clock of both."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -88,7 +88,7 @@ def test_corpus(desk: Desk, case: dict[str, Any]) -> None:
     assert found.to_dict() == {**json.loads(payload), "args": {"noop": False}}
 
 
-def test_the_corpus_has_as_many_cases_as_we_think() -> None:
+def test_the_corpus_has_the_expected_number_of_cases() -> None:
     assert len(CORPUS) == 10
 
 
@@ -100,7 +100,7 @@ def test_a_request_and_its_answer(desk: Desk) -> None:
     assert (reply.ok, reply.result, reply.error) == (True, {"holds": 1}, None)
 
 
-def test_a_refusal_can_be_told_to_who_asked(desk: Desk) -> None:
+def test_a_refusal_can_be_sent_to_the_caller(desk: Desk) -> None:
     request, token = desk.ask(action="status", args=StatusRequest())
     refusal = desk.refused(token, "denied by policy line 1")
     assert refusal.request == request
@@ -113,7 +113,7 @@ def test_a_refusal_can_be_told_to_who_asked(desk: Desk) -> None:
     assert reply.error.isprintable()
 
 
-def test_an_answer_to_another_request_is_none(desk: Desk) -> None:
+def test_a_reply_to_another_request_is_rejected(desk: Desk) -> None:
     (first, _), (second, _) = desk.ask(), desk.ask()
     message = answer(desk.node.signer, first, {}, clock=desk.clock)
     known = verifier(desk.directory, desk.node)
@@ -132,7 +132,7 @@ def test_a_request_is_no_answer_and_an_answer_no_request(desk: Desk) -> None:
     assert desk.refused(message, "typ is 'lp-reply'").request is None
 
 
-def test_what_cannot_be_verified_is_not_parsed(desk: Desk) -> None:
+def test_an_unverified_message_is_not_parsed(desk: Desk) -> None:
     mallory = person("alice")
     _, token = desk.ask(mallory)
     assert desk.refused(token, "the signature does not match alice's key").request is None
@@ -140,7 +140,7 @@ def test_what_cannot_be_verified_is_not_parsed(desk: Desk) -> None:
     assert desk.refused(token, "no key of bob is trusted").request is None
 
 
-def test_who_did_not_ask_is_not_answered(desk: Desk) -> None:
+def test_only_the_true_caller_gets_a_reply_to_a_request(desk: Desk) -> None:
     request, token = desk.ask()
     stolen = json.dumps({**request.to_dict(), "iss": "choria=root"}).encode()
     found = desk.refused(desk.alice.signer.sign(stolen, MessageKind.REQUEST), "is not the signer")
@@ -151,7 +151,7 @@ def test_who_did_not_ask_is_not_answered(desk: Desk) -> None:
     assert desk.refused(token, "replay").request is None, "the first answer is the answer"
 
 
-def test_only_what_is_admitted_takes_room_in_the_memory(desk: Desk) -> None:
+def test_only_admitted_requests_are_remembered(desk: Desk) -> None:
     for action, args in (("status", StatusRequest()), ("enable", Enable())):
         desk.refused(desk.ask(action=action, args=args)[1], "denied")
     desk.refused(desk.ask(node=NodeName.parse("lb02.example.net"))[1], "not for")
@@ -183,7 +183,7 @@ def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
     assert reception.receive(token) == request, "bob cannot use up alice's id"
 
 
-def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
+def test_a_caller_cannot_fill_the_memory_for_other_callers(desk: Desk) -> None:
     """A caller who may send `status` cannot block another caller's `disable`."""
     mallory = person("mallory")
     write(desk.policy, POLICY + b"allow\tchoria=mallory\tstatus\t*\t*\n")
@@ -207,7 +207,7 @@ def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("back", [0, 59, 3500])
-def test_a_clock_that_is_set_back_brings_nothing_back(desk: Desk, back: int) -> None:
+def test_after_a_clock_is_set_back_a_replay_is_still_refused(desk: Desk, back: int) -> None:
     _, token = desk.ask()
     assert isinstance(desk.reception.receive(token), Request)
     desk.clock.advance(back)
@@ -230,7 +230,7 @@ def test_no_policy_and_a_bad_policy_deny(desk: Desk) -> None:
     desk.refused(token, "this node has no policy")
 
 
-def test_a_memory_that_cannot_tell_admits_nothing(desk: Desk) -> None:
+def test_with_a_damaged_memory_no_request_is_admitted(desk: Desk) -> None:
     (desk.directory / "state").mkdir(mode=0o700)
     (desk.directory / "state" / "seen.sqlite").write_bytes(b"damaged" * 1000)
     desk.refused(desk.ask()[1], "damaged")
@@ -248,7 +248,7 @@ def test_a_certificate_asks_as_well_as_a_key(desk: Desk) -> None:
     desk.refused(desk.ask()[1], "denied by policy")
 
 
-def test_a_life_beyond_the_receivers_cap_is_not_asked_for(desk: Desk) -> None:
+def test_a_request_lives_at_most_as_long_as_its_receiver_allows(desk: Desk) -> None:
     request, token = desk.ask(life=100000)
     assert request.exp - request.iat == 300
     assert desk.reception.receive(token) == request

@@ -65,7 +65,7 @@ class Site:
 
     @asynccontextmanager
     async def answering(self, node: NodeName, answer: Answering) -> AsyncIterator[None]:
-        """Have a node answer every request that comes."""
+        """Have a node answer each request."""
 
         async def serve() -> None:
             kv = MemoryKeyValue(self.store)
@@ -90,7 +90,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_returned(
+async def test_a_signed_request_returns_the_signed_reply_of_the_node(
     site: Site,
 ) -> None:
     async with site.answering(A, Site.fine):
@@ -103,7 +103,7 @@ async def test_a_node_is_asked_by_a_signed_request_and_its_signed_reply_is_retur
     assert not site.store.watchers, "no watch is left"
 
 
-async def test_a_refusal_of_a_node_is_an_answer_and_not_silence(site: Site) -> None:
+async def test_a_refusal_of_a_node_is_a_reply(site: Site) -> None:
     async with site.answering(A, lambda site, request: site.fine(request, text="not allowed")):
         found = await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
     assert (found.ok, found.unresponsive) == (False, False)
@@ -128,7 +128,7 @@ async def test_refusals_are_looked_at_before_they_are_returned(site: Site) -> No
     assert looked == [A]
 
 
-async def test_silence_is_an_answer_of_its_own(site: Site) -> None:
+async def test_a_missing_reply_is_a_separate_result(site: Site) -> None:
     found = await site.client().ask(A, "status", NoArguments(), patience=SILENCE)
     assert found == NodeAnswer(reply=None, problem=NO_ANSWER)
     assert found.to_dict() == {"ok": False, "unresponsive": True, "result": {}, "error": NO_ANSWER}
@@ -176,7 +176,7 @@ FORGED: list[Answering] = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-async def test_what_is_not_to_be_believed_counts_as_silence_and_is_said(
+async def test_a_rejected_reply_counts_as_a_missing_reply_with_a_reason(
     site: Site, forged: Answering
 ) -> None:
     found = NodeAnswer(reply=None, problem=NO_ANSWER)
@@ -202,7 +202,7 @@ async def test_a_forged_reply_does_not_keep_the_true_one_out(site: Site, forged:
     assert found.ok
 
 
-async def test_a_request_lives_as_long_as_somebody_waits_for_its_reply(site: Site) -> None:
+async def test_a_request_lives_as_long_as_its_caller_waits(site: Site) -> None:
     async with site.answering(A, Site.fine):
         for patience in (1.0, 90.5):
             await site.client().ask(A, "status", NoArguments(), patience=patience)
@@ -212,7 +212,7 @@ async def test_a_request_lives_as_long_as_somebody_waits_for_its_reply(site: Sit
     assert until == site.clock.monotonic() + 91
 
 
-async def test_a_store_that_is_away_is_an_error_and_not_silence(site: Site) -> None:
+async def test_an_unreachable_store_is_an_error_and_not_a_missing_reply(site: Site) -> None:
     site.store.away = True
     with pytest.raises(UnavailableError):
         await site.client().ask(A, "status", NoArguments(), patience=PATIENCE)
@@ -220,7 +220,7 @@ async def test_a_store_that_is_away_is_an_error_and_not_silence(site: Site) -> N
         await site.client().ask_all([A, B], "status", NoArguments(), patience=PATIENCE)
 
 
-async def test_each_of_many_nodes_gets_its_own_answer_in_the_order_asked(site: Site) -> None:
+async def test_replies_of_several_nodes_have_the_order_of_the_request(site: Site) -> None:
     found: dict[str, NodeAnswer] = {}
     patience = SILENCE
     async with site.answering(B, Site.fine):
@@ -232,11 +232,11 @@ async def test_each_of_many_nodes_gets_its_own_answer_in_the_order_asked(site: S
     assert found[A].unresponsive
 
 
-async def test_asking_nobody_answers_nothing(site: Site) -> None:
+async def test_a_request_to_no_node_has_no_replies(site: Site) -> None:
     assert await site.client().ask_all([], "status", NoArguments(), patience=PATIENCE) == {}
 
 
-async def test_only_so_many_are_asked_together(site: Site) -> None:
+async def test_the_number_of_concurrent_requests_is_limited(site: Site) -> None:
     names = [NodeName.parse(f"n{number:03}.example.com") for number in range(AT_ONCE + 10)]
     asking = asyncio.create_task(
         site.client().ask_all(names, "status", NoArguments(), patience=PATIENCE)

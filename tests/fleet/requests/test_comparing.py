@@ -44,7 +44,7 @@ def replied(told: Any) -> NodeAnswer:
 
 
 class Client(RequestClient):
-    """Nodes that say `working` twice, and then what a test says."""
+    """Nodes that answer `working` twice, and then as the test wants."""
 
     def __init__(self, answers: Sequence[NodeAnswer]) -> None:
         self.answers = dict(zip(NODES, answers, strict=False))
@@ -67,7 +67,7 @@ def compared(*answers: NodeAnswer) -> list[CatalogComparison]:
     return list(found.values())
 
 
-def test_nodes_are_asked_until_they_know() -> None:
+def test_nodes_are_asked_until_they_have_a_result() -> None:
     answers = compared(replied(GOOD), replied("denied by policy line 1"), SILENT)
     assert answers == [
         CatalogComparison(changes=FOUND),
@@ -87,13 +87,13 @@ def test_nodes_are_asked_until_they_know() -> None:
         {"added": ["File[/x]"] * (comparing.MOST_TOLD + 1)},
     ],
 )
-def test_what_cannot_be_understood_is_not_taken_for_no_change(change: dict[str, Any]) -> None:
+def test_an_unknown_answer_is_a_problem_and_not_an_empty_change(change: dict[str, Any]) -> None:
     (found,) = compared(replied(GOOD | change))
     assert found.changes is None
     assert "unknown answer" in found.problem
 
 
-def test_what_nodes_say_is_shown_as_lines() -> None:
+def test_names_from_nodes_are_escaped_and_shortened() -> None:
     told = GOOD | {"added": ["a\nb\x1b[2J", 3, "x" * 1000], "changed": {"y": "z"}}
     (found,) = compared(replied(told))
     assert found.changes is not None
@@ -111,7 +111,7 @@ def test_only_so_much_is_kept_of_all() -> None:
     assert last.changes == CatalogChanges(left_out=5)
 
 
-def test_nodes_that_change_alike_stand_together() -> None:
+def test_nodes_with_equal_changes_are_grouped() -> None:
     found = dict(
         zip(NODES, [CatalogComparison(changes=FOUND), CatalogComparison(problem="x")], strict=False)
     )

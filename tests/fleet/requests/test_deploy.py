@@ -34,7 +34,7 @@ def read(raw: dict[str, Any]) -> Deploy:
     return Deploy.read(Fields(raw, where="request.args"))
 
 
-def test_what_is_asked_is_what_was_meant() -> None:
+def test_a_deployment_request_is_encoded_and_parsed() -> None:
     confirms = Deploy(
         release=R2, action=DeployAction.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT
     )
@@ -78,13 +78,13 @@ def test_what_is_asked_is_what_was_meant() -> None:
         ({"rollout": {"id": "x", "epoch": 1}}, "not a rollout's id"),
     ],
 )
-def test_what_is_refused(more: dict[str, Any], message: str) -> None:
+def test_an_invalid_deployment_request_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         read({**GOOD, **more})
     assert "xx" not in str(caught.value)
 
 
-def test_a_value_asks_for_nothing_that_only_the_node_knows() -> None:
+def test_a_value_cannot_interpolate_the_nodes_own_input() -> None:
     """Otherwise a caller who may set a message of the day could read the node's own input."""
     own = EncData(classes={}, parameters={"db_url": "postgres://u:sesame@db"})
     asked: Classes = {"foo": {"motd": "%{db_url}"}}
@@ -112,7 +112,7 @@ def ask(args: Deploy, lines: str) -> str:
     return refusal(request, now=100, policy=policy)
 
 
-def test_each_part_is_a_right_of_its_own_and_nothing_is_granted_by_a_star() -> None:
+def test_each_part_requires_its_right_and_a_star_grants_none() -> None:
     line = "allow\tchoria=alice\t%s\t*\t*\n"
     assert ask(WHOLE, line % "*") == (
         "denied by policy line 1 (default): choria=alice deploy:foo/tags/r2"

@@ -1,4 +1,4 @@
-"""Deployments are asked for until they are over; serials are newer than those of all nodes."""
+"""Deployments are requested until they have ended; serials are newer than those of all nodes."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -29,7 +29,7 @@ TOLD: dict[str, dict[str, Json]] = {
 
 
 class Nodes(Site):
-    """Nodes on a bus: B refuses, and A is done when it is asked for the third time, or never."""
+    """Nodes on a bus: B refuses, and A is done at the third request, or never."""
 
     def __init__(self, directory: Path, *, never: bool = False) -> None:
         super().__init__(directory)
@@ -64,7 +64,7 @@ class Nodes(Site):
         return run_simulated(work())
 
 
-def test_each_node_is_asked_until_it_is_done_or_says_why_not(tmp_path: Path) -> None:
+def test_each_node_is_asked_until_it_is_done_or_refuses(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path)
     found = nodes.deploy([A, B, C, SILENT], 60.0)
     assert [answer.ok for answer in found.values()] == [True, False, False, False]
@@ -75,7 +75,7 @@ def test_each_node_is_asked_until_it_is_done_or_says_why_not(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("patience", [1.0, 600.0])
-def test_a_node_that_does_not_come_to_an_end_is_silent(tmp_path: Path, patience: float) -> None:
+def test_a_node_that_does_not_finish_is_unresponsive(tmp_path: Path, patience: float) -> None:
     found = Nodes(tmp_path, never=True).deploy([A], patience)[A]
     assert found.unresponsive
     assert f"still working after {patience:g} s" in found.problem

@@ -37,7 +37,7 @@ async def test_a_request_and_its_reply() -> None:
     assert not store.watchers
 
 
-async def test_many_ask_by_one_watch_and_each_gets_its_own_replies() -> None:
+async def test_requests_share_a_watch_and_each_gets_its_own_replies() -> None:
     store = MemoryStore(now=FakeClock().monotonic)
     kv = MemoryKeyValue(store)
     nodes = [NodeName.parse(f"n{number}.example.com") for number in range(3)]
@@ -61,7 +61,7 @@ async def test_many_ask_by_one_watch_and_each_gets_its_own_replies() -> None:
     assert not store.watchers
 
 
-async def test_an_outage_ends_what_waits_and_the_next_question_watches_anew() -> None:
+async def test_an_outage_ends_waiting_requests_and_the_next_request_watches_again() -> None:
     store = MemoryStore(now=FakeClock().monotonic)
     kv = MemoryKeyValue(store)
     async with exchange.Replies(kv, "alice") as replies:
@@ -98,7 +98,7 @@ async def test_an_outage_ends_what_waits_and_the_next_question_watches_anew() ->
         assert await waiting == b"answer"
 
 
-async def test_whoever_answers_without_end_is_not_kept_in_memory() -> None:
+async def test_endless_replies_are_not_kept_in_memory() -> None:
     kv = MemoryKeyValue(MemoryStore(now=FakeClock().monotonic))
     async with exchange.Replies(kv, "alice") as replies:
         asked = replies.ask(

@@ -44,7 +44,7 @@ allow	choria=carol	enable	*	*
 
 
 class Rollouts:
-    """What a node does for rollouts, written down."""
+    """Records what a node does for rollouts."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
@@ -180,7 +180,7 @@ async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) 
     assert await site.ask("deploy", other) == denied
 
 
-async def test_what_is_only_asked(site: Site) -> None:
+async def test_read_requests_change_nothing(site: Site) -> None:
     assert await site.ask("status", NoArguments()) == {"state": "idle"}
     assert await site.ask("last_run_summary", NoArguments()) == {"id": "1"}
     assert "asked for status by choria=alice" in site.log.text
@@ -188,7 +188,7 @@ async def test_what_is_only_asked(site: Site) -> None:
 
 
 @pytest.mark.parametrize("action", ["report", "log"])
-async def test_what_is_asked_of_a_run(site: Site, action: str) -> None:
+async def test_a_request_about_a_run_names_it_or_means_the_newest(site: Site, action: str) -> None:
     assert await site.ask(action, RunArguments()) == {"run": None}
     run = RunId.parse("20261120T140000.000000Z-00aa")
     assert await site.ask(action, RunArguments(run=run)) == {"run": run}
@@ -220,21 +220,21 @@ async def test_a_hold_and_its_end(site: Site) -> None:
     assert site.changes == 4
 
 
-async def test_what_the_policy_denies_is_told(site: Site) -> None:
+async def test_the_reply_to_a_denied_request_has_the_policy_line(site: Site) -> None:
     denied = await site.ask("runonce", RunOnce(), who="bob")
     assert "denied by policy" in denied
     assert site.runs == []
     assert "refused a request: denied by policy" in site.log.text
 
 
-async def test_a_disk_that_refuses_is_told(site: Site, tmp_path: Path) -> None:
+async def test_a_failed_write_is_an_error_in_the_reply(site: Site, tmp_path: Path) -> None:
     (tmp_path / "holds").write_text("no directory")
     error = await site.ask("disable", Disable(message="migration"))
     assert isinstance(error, str)
     assert error.isprintable()
 
 
-async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
+async def test_rejected_requests_get_no_reply(site: Site) -> None:
     request, token = ask(site.alice.signer, NODE, "runonce", RunOnce(), clock=site.clock)
     forged = ask(person("alice").signer, NODE, "runonce", RunOnce(), clock=site.clock)[1]
     elsewhere = ask(
@@ -248,7 +248,7 @@ async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
     assert json.dumps(request.to_dict())
 
 
-async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: Site) -> None:
+async def test_a_rollout_has_a_separate_hold_whose_owner_the_node_sets(site: Site) -> None:
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
     owner = "choria=alice/rollout/20261122T110000Z-0a1b"
     await site.ask("disable", Disable(message="mine"))
@@ -275,7 +275,7 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
     assert site.runs == []
 
 
-async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_own(
+async def test_acting_for_the_caller_of_a_rollout_requires_the_right_takeover(
     site: Site,
 ) -> None:
     rollout = RolloutReference(
@@ -293,7 +293,7 @@ async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_
     assert await site.ask("enable", Enable(rollout=own), who="carol")
 
 
-async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
+async def test_a_caller_can_query_its_rights(site: Site) -> None:
     asked = StatusRequest(may=("status", "enable", "log"))
     assert await site.ask("status", asked) == {
         "state": "idle",
@@ -308,8 +308,8 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
     assert "denied by policy" in found, "status itself"
 
 
-async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
-    """One's own, or with the right to take rollouts over: nothing is noted of who asks."""
+async def test_a_caller_can_query_the_controller_of_a_rollout(site: Site) -> None:
+    """For the caller's own rollouts, or with the right takeover; the node records no query."""
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
     told = await site.ask("status", StatusRequest(rollout=rollout))
     owner = f"choria=alice/rollout/{rollout.id}"
@@ -322,7 +322,7 @@ async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
     assert site.rollout.asked == []
 
 
-async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
+async def test_the_reply_for_an_ended_step_has_its_changes_on_request(site: Site) -> None:
     """If the node cannot report the changes, the reply says why: the request was for the step."""
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
@@ -335,7 +335,7 @@ async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(s
     assert (await site.ask("runonce", args))["changes"] == {"problem": "is not a run"}
 
 
-async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_path: Path) -> None:
+async def test_a_node_with_its_own_run_command_reports_no_changes(tmp_path: Path) -> None:
     site = Site(tmp_path, ours=False)
     site.rollout.over = "20261120T140000.000000Z-00aa"
     rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
@@ -346,7 +346,7 @@ async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_pa
     assert told["reports_changes"] is False
 
 
-async def test_what_was_decided_is_recorded_and_what_was_only_looked_at_is_not(site: Site) -> None:
+async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
     await site.ask("status", NoArguments())
     await site.ask("last_run_summary", NoArguments())
     assert site.audited == []

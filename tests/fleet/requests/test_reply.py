@@ -1,4 +1,4 @@
-"""Signed replies: the largest result that a node gives of a run."""
+"""Signed replies: the largest result of a run in a reply."""
 
 from pathlib import Path
 

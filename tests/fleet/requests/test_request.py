@@ -50,7 +50,7 @@ def parse(**changes: Any) -> Request:
     return Request.parse(json.dumps(claims(**changes)).encode())
 
 
-def test_a_request_is_what_it_was() -> None:
+def test_a_request_is_encoded_and_parsed() -> None:
     request = parse(args={"noop": True, "tags": ["web", "a::b"]})
     assert request.args == RunOnce(noop=True, tags=("web", "a::b"))
     assert Request.parse(json.dumps(request.to_dict()).encode()) == request
@@ -161,7 +161,7 @@ def test_json_that_two_readers_could_read_differently(payload: bytes, message: s
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_request_or_one_refusal(payload: bytes) -> None:
+def test_any_bytes_are_a_request_or_a_refusal(payload: bytes) -> None:
     with pytest.raises(InvalidInputError):
         Request.parse(payload)
 
@@ -245,7 +245,7 @@ def test_replies_are_refused_with_their_place(changes: dict[str, Any], message: 
         ({"iat": NOW - 100, "exp": NOW - 40}, "expired"),
     ],
 )
-def test_a_reply_answers_one_request(changes: dict[str, Any], message: str) -> None:
+def test_a_reply_answers_a_single_request(changes: dict[str, Any], message: str) -> None:
     found = NodeReply.parse(json.dumps(reply(**changes)).encode())
     signer = SignerName.parse(LB01)
     problem = replies.refusal(found, signer=signer, request=parse(), now=NOW)

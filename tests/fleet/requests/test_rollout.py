@@ -1,4 +1,4 @@
-"""What a request says of its rollout."""
+"""The rollout in a request."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
         ("status", StatusRequest()),
     ],
 )
-def test_what_is_sent_is_what_is_read(action: str, args: Any) -> None:
+def test_rollout_arguments_are_encoded_and_parsed(action: str, args: Any) -> None:
     asked = parse(action=action, args=args.to_dict())
     assert asked.args == args
     assert Request.parse(json.dumps(asked.to_dict()).encode()) == asked
@@ -63,13 +63,15 @@ def test_what_is_sent_is_what_is_read(action: str, args: Any) -> None:
         ("status", {"may": ["trigger"]}, "the action 'trigger' is unknown"),
     ],
 )
-def test_what_is_refused(action: str, args: dict[str, Any], message: str) -> None:
+def test_invalid_rollout_arguments_are_refused(
+    action: str, args: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Request.parse(json.dumps(claims(action=action, args=args)).encode())
     assert message in str(caught.value)
 
 
-def test_a_step_has_one_id_on_both_sides() -> None:
+def test_a_step_has_the_same_id_on_both_sides() -> None:
     assert step_uuid("choria=a/rollout/x", 1) == step_uuid("choria=a/rollout/x", 1)
     others = {step_uuid("choria=a/rollout/x", 2), step_uuid("choria=b/rollout/x", 1)}
     assert len(others | {step_uuid("choria=a/rollout/x", 1)}) == 3

@@ -8,7 +8,7 @@ from tests.rigs.split_member import Split
 RIGHTS = "policy default deny\nallow\tchoria={who}\treport log\t*\t*\n"
 
 
-def test_a_node_tells_what_its_run_did_and_said(any_fleet: Fleet) -> None:
+def test_a_node_returns_the_report_and_the_log_of_its_run(any_fleet: Fleet) -> None:
     a, b = any_fleet.add("a", "b")
     runs = b.root / "var" / "runs"
     run = runs / "20261120T140000.000000Z-abcd"

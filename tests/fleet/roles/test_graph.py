@@ -51,14 +51,14 @@ def test_merged_vertices_keep_the_edges_to_others(
     assert all(len(set(below)) == len(below) for below in merged.successors)
 
 
-def test_the_places_of_a_number_are_named_where_there_are_several() -> None:
+def test_components_with_several_places_are_listed() -> None:
     edges = [(0, 1), (1, 0), (2, 3), (3, 2)]
     where = [0, 1, 2, 2, JUNCTION, JUNCTION, 0, 1]
     number, count = strong_components(graph(edges, where))
     assert several_places(graph(edges, where), number, count) == {number[0]: {0, 1}}
 
 
-def test_a_loop_leads_through_two_places_though_a_shorter_one_stays_in_its_own() -> None:
+def test_a_loop_through_two_places_is_preferred_to_a_shorter_loop() -> None:
     # 0 and 1 are at one place and in a loop of their own by 4; 2 is elsewhere, by 5 and 6.
     edges = [(0, 4), (4, 1), (1, 4), (4, 0), (1, 5), (5, 2), (2, 6), (6, 0)]
     where = [0, 0, 1, 2, JUNCTION, JUNCTION, JUNCTION, 0]

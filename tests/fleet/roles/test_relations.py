@@ -79,7 +79,7 @@ def test_the_predecessors_cycle_is_named() -> None:
     assert not found.cycles[0].settles
 
 
-def test_a_cycle_of_roles_without_one_of_nodes_is_none() -> None:
+def test_a_cycle_of_roles_without_a_cycle_of_nodes_does_not_count() -> None:
     found = of(
         node("web01", "web", kicks=('fqdn="lb01.example.com"',)),
         node("web02", "web"),
@@ -90,7 +90,7 @@ def test_a_cycle_of_roles_without_one_of_nodes_is_none() -> None:
     assert found.cycles == ()
 
 
-def test_nobody_makes_itself_run_but_two_of_one_role_do_by_kicks_and_not_by_queries() -> None:
+def test_two_nodes_of_a_role_form_a_cycle_by_kicks_and_not_by_queries() -> None:
     kicks = (role("db"),)
     assert edges(of(node("db01", "db", kicks=kicks))) == []
     both = of(node("db01", "db", kicks=kicks), node("db02", "db", kicks=kicks))
@@ -123,7 +123,7 @@ def test_each_cycle_of_a_tangle_is_named_once_and_the_shortest_first() -> None:
     assert shown(found) == ["a -> b -> a", "a -> b -> c -> d -> a"]
 
 
-def test_a_trigger_is_seen_where_neither_kick_nor_query_explains_it() -> None:
+def test_a_trigger_is_shown_if_neither_kick_nor_query_explains_it() -> None:
     found = of(
         node("web01", "web", kicks=(role("haproxy"),)),
         node("lb01", "haproxy", paths=(("web01.example.com",),)),
@@ -135,7 +135,7 @@ def test_a_trigger_is_seen_where_neither_kick_nor_query_explains_it() -> None:
     ]
 
 
-def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
+def test_invalid_queries_and_kicks_without_a_receiver_are_listed() -> None:
     found = of(
         node(
             "a", "a", kicks=("role=", role("nosuch")), asks=('servers_with_role("a…)', "x", "no()")
@@ -147,7 +147,7 @@ def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
     assert all("of a.example.com is not understood" in note for note in found.notes)
 
 
-def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
+def test_a_collector_links_the_exporting_nodes_to_its_node() -> None:
     exports = {
         f"{name}.example.com": [resource("Sshkey", name, tag, key="AAAA", port=22)]
         for name, tag in (("web01", "dmz"), ("web02", "lan"), ("lb01", "lan"))
@@ -184,7 +184,7 @@ def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
         ([["key", "==", "AAAA"], "and", ["title", "!=", "lb01"]], ["web01", "web02"]),
     ],
 )
-def test_a_question_finds_whom_a_collector_would_take_of(
+def test_a_query_finds_the_nodes_that_a_collector_would_take_from(
     condition: Json, titles: list[str]
 ) -> None:
     offers = [
@@ -208,7 +208,7 @@ def test_a_long_condition_of_a_collector_is_left_out() -> None:
     assert text == 'collect("File", null)'
 
 
-def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() -> None:
+def test_queries_that_take_too_long_are_counted_and_report_no_new_cycle() -> None:
     fleet = MemoryInventory(
         [node("a", "a", kicks=(role("b"), role("c"))), node("b", "b", kicks=(role("a"),))]
     )
@@ -221,7 +221,7 @@ def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() 
 
 
 @pytest.mark.parametrize("name", ["a", "m", "z"])
-def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
+def test_another_entry_can_replace_the_entry_of_a_node(name: str) -> None:
     before = MemoryInventory([node("b"), node("m")])
     after = SubstitutedReader(before, node(name, "new"))
     names = [str(one.node).partition(".")[0] for one in after.entries()]
@@ -229,7 +229,7 @@ def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
     assert next(one for one in after.entries() if one.node.startswith(name)).roles == ("new",)
 
 
-def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
+def test_only_cycles_that_a_node_closes_are_reported_to_it() -> None:
     fleet = MemoryInventory(
         [
             node("a", "a", kicks=(role("b"),)),
@@ -251,11 +251,11 @@ def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
 
 
 class Joined(MemoryInventory):
-    """An inventory to which a node comes once its entries have been read.
+    """An inventory that a node joins once its entries have been read.
 
     Args:
         before: The entries, sorted by the node's name.
-        comes: What the node says, whose name is the last.
+        comes: The entry of the node that joins, whose name is the last.
     """
 
     def __init__(self, *before: InventoryEntry, comes: InventoryEntry) -> None:
@@ -273,7 +273,7 @@ class Joined(MemoryInventory):
     [node("lb", "haproxy", asks=(asks("web"),)), node("lb", "haproxy", kicks=(role("web"),))],
     ids=["asks", "kicks"],
 )
-def test_a_node_that_comes_while_questions_are_answered_is_linked_at_the_next_look(
+def test_a_node_that_joins_during_the_evaluation_is_linked_the_next_time(
     lb: InventoryEntry,
 ) -> None:
     comes = node("web02", "web", kicks=(role("haproxy"),), asks=(asks("haproxy"),))
@@ -286,7 +286,7 @@ def test_a_node_that_comes_while_questions_are_answered_is_linked_at_the_next_lo
         assert shown(relations(links_of(fleet))) == ["haproxy -> web -> haproxy"]
 
 
-def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> None:
+def test_evaluating_a_query_of_another_node_ends_at_the_deadline() -> None:
     others = [node(f"n{number}") for number in range(20)]
     inventory = MemoryInventory([node("evil", kicks=("a=1",)), *others])
     looks = iter(range(100))

@@ -1,4 +1,4 @@
-"""How long a deployed release may wait for its confirmation, as settings say it."""
+"""The settings for the time that a release may wait for its confirmation."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def read(root: Path, agent: dict[str, Any]) -> AgentSettings:
         ({"confirm": False}, None, None),
     ],
 )
-def test_what_counts(
+def test_the_settings_of_a_confirmation_are_read(
     tmp_path: Path, agent: dict[str, Any], within: float | None, command: tuple[str, ...] | None
 ) -> None:
     found = read(tmp_path, agent)
@@ -42,7 +42,9 @@ def test_what_counts(
         ({"confirm_command": []}, "agent.confirm_command"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, agent: dict[str, Any], place: str) -> None:
+def test_invalid_settings_of_a_confirmation_are_refused(
+    tmp_path: Path, agent: dict[str, Any], place: str
+) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read(tmp_path, agent)
     assert place in str(caught.value)

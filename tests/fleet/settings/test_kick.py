@@ -12,7 +12,7 @@ def variables(node: Node) -> dict[str, str]:
     return own_variables(NodeWiring(str(node.root)))
 
 
-def test_puppet_hears_of_it_only_where_the_site_wants_the_old_way(node: Node) -> None:
+def test_puppet_gets_the_setting_only_for_kick_always(node: Node) -> None:
     node.settings(kick="always")
     assert variables(node)["LOCALPUPPET_KICK"] == "always"
     for settings in ({}, {"kick": "changed"}):

@@ -34,7 +34,7 @@ def test_neither_side_of_an_agent_starts(node: Node, side: str) -> None:
     assert not (node.state / "agent").exists()
 
 
-def test_check_refuses_what_the_settings_or_the_socket_show(node: Node) -> None:
+def test_check_refuses_two_processes_with_a_sqlite_bus(node: Node) -> None:
     node.app("notify { 'hello': }")
     assert node.run("check").code == 0
     socket = node.write("run/localpuppet/run.sock", "")

@@ -72,7 +72,7 @@ integers = st.integers(-(2**63), 2**63 - 1)
     ttl=integers,
     uuid=st.uuids().map(str),
 )
-def test_what_is_sent_is_what_is_read(
+def test_a_trigger_is_encoded_and_parsed(
     hosts: list[str], words: list[str], path: list[str], timestamp: int, ttl: int, uuid: str
 ) -> None:
     trigger = Trigger(
@@ -93,7 +93,7 @@ def test_what_is_sent_is_what_is_read(
     assert RunCause.from_dict(json.loads(json.dumps(cause.to_dict()))) == cause
 
 
-def test_a_trigger_for_too_many_is_not_sent() -> None:
+def test_a_trigger_for_too_many_hosts_is_refused() -> None:
     many = tuple(NodeName(f"{number:060}.example.com") for number in range(1000))
     trigger = Trigger.from_dict({**FIELDS, "hosts": [ME]})
     with pytest.raises(InvalidInputError, match="name fewer of the 1000 hosts"):
@@ -146,7 +146,7 @@ def test_a_trigger_for_too_many_is_not_sent() -> None:
         (payload(path=["a"] * 19), "path: has 19 elements"),
     ],
 )
-def test_what_is_no_trigger_is_refused_in_one_line(message: bytes, text: str) -> None:
+def test_an_invalid_trigger_is_refused_in_a_single_line(message: bytes, text: str) -> None:
     with pytest.raises(InvalidInputError, match=text):
         Trigger.parse(message)
 
@@ -209,7 +209,7 @@ ORDER: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("position", range(len(ORDER)))
-def test_the_first_reason_is_the_one_that_is_given(position: int) -> None:
+def test_the_first_reason_is_reported(position: int) -> None:
     changes: dict[str, Any] = {}
     for _, more in reversed(ORDER[position:]):
         changes |= more
@@ -251,7 +251,7 @@ def test_age_and_ttl(age: float, ttl: int, text: str) -> None:
 
 
 @given(ttl=st.integers(1, 3600), skew=st.integers(-30, 3600), later=st.floats(0, 10_000, width=32))
-def test_who_is_remembered_for_as_long_as_asked_cannot_come_back(
+def test_a_trigger_cannot_be_replayed_while_it_is_remembered(
     ttl: int, skew: int, later: float
 ) -> None:
     message = payload(timestamp=NOW, ttl=ttl)
@@ -275,7 +275,7 @@ def test_who_is_remembered_for_as_long_as_asked_cannot_come_back(
         ({"hops": 9, "path": [*"abcdefghi", "web01.example.com"]}, "it made 9 hops"),
     ],
 )
-def test_paths_that_are_none(changes: dict[str, Any], text: str) -> None:
+def test_invalid_paths_are_refused(changes: dict[str, Any], text: str) -> None:
     assert text in reason(payload(**changes))
 
 
@@ -292,12 +292,12 @@ def test_a_signature_is_the_senders_own() -> None:
     )
 
 
-def test_what_others_wrote_is_never_printed_raw() -> None:
+def test_texts_of_others_are_escaped_in_reasons() -> None:
     assert reason(payload(), policy="no\x1b[31m\nno").endswith(r"no\x1b[31m\x0ano")
     assert "\\x1b" in reason(payload(), signer=UnsignedMessage(reason="\x1b"))
 
 
-def test_only_what_is_ordinary_is_quiet() -> None:
+def test_only_ordinary_drops_are_quiet() -> None:
     assert [
         verdict.quiet
         for verdict in (

@@ -43,7 +43,7 @@ def started(coalescer: Coalescer) -> tuple[str, ...]:
     return batch.ids if batch else ()
 
 
-def test_what_comes_during_a_run_leads_to_one_more() -> None:
+def test_causes_during_a_run_lead_to_a_single_run_after_it() -> None:
     coalescer = Coalescer()
     first, *later = [trigger(number) for number in range(5)]
     coalescer.accept(first)
@@ -83,7 +83,7 @@ def test_each_cause_outwaits_a_hold_for_its_own_time() -> None:
     assert [item["uuid"] for item in batch.to_dict()["causes"]] == [long.uuid, ever.uuid]
 
 
-def test_each_of_those_that_stay_expires_in_its_turn() -> None:
+def test_waiting_causes_expire_one_after_the_other() -> None:
     coalescer = Coalescer()
     causes = [trigger(number, ttl=100 * number) for number in (1, 2, 3)]
     for cause in causes:
@@ -105,7 +105,7 @@ def test_a_hold_may_outlast_all() -> None:
     assert started(coalescer) == ()
 
 
-def test_who_waits_for_a_run_to_end_does_not_expire() -> None:
+def test_a_cause_that_waits_for_a_run_does_not_expire() -> None:
     coalescer = Coalescer()
     coalescer.accept(timer(1))
     started(coalescer)
@@ -117,7 +117,7 @@ def test_who_waits_for_a_run_to_end_does_not_expire() -> None:
     assert step.start.ids == (trigger(2).id,)
 
 
-def test_a_run_that_did_not_start_gives_its_causes_back_in_order() -> None:
+def test_causes_of_a_run_that_did_not_start_wait_again_in_order() -> None:
     coalescer = Coalescer()
     coalescer.accept(trigger(1))
     started(coalescer)
@@ -201,7 +201,7 @@ def test_memory_has_an_end() -> None:
     assert "1000 different paths" in str(coalescer.problem(trigger(10**7, path=(C, A))))
 
 
-def test_a_sender_that_invents_paths_takes_nobodys_room() -> None:
+def test_a_sender_that_invents_paths_leaves_room_for_others() -> None:
     coalescer = Coalescer()
     for number in range(3 * MAX_PATHS):
         cause = trigger(number, path=(NodeName(f"n{number}"), A))
@@ -216,7 +216,7 @@ def test_a_sender_that_invents_paths_takes_nobodys_room() -> None:
     assert coalescer.problem(timer(10**7)) is None, "nor a run of the node's own"
 
 
-def test_a_sender_of_very_many_triggers_takes_nobodys_room() -> None:
+def test_a_sender_of_very_many_triggers_leaves_room_for_others() -> None:
     coalescer = Coalescer()
     for number in range(MAX_WAITING):
         coalescer.accept(trigger(number))
@@ -225,7 +225,7 @@ def test_a_sender_of_very_many_triggers_takes_nobodys_room() -> None:
     assert coalescer.problem(timer(10**7)) is None
 
 
-def test_room_is_counted_anew_when_causes_expire_or_are_put_back() -> None:
+def test_room_is_counted_again_when_causes_expire_or_are_put_back() -> None:
     coalescer = Coalescer()
     for number in range(MAX_PATHS):
         coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A), ttl=10))
@@ -233,7 +233,7 @@ def test_room_is_counted_anew_when_causes_expire_or_are_put_back() -> None:
     new = trigger(10**7, path=(B, A))
     assert coalescer.problem(new) is not None
     assert len(coalescer.step(NOW + 11, held="work").dropped) == MAX_PATHS
-    assert coalescer.problem(new) is None, "what expired takes no room"
+    assert coalescer.problem(new) is None, "expired causes take no room"
     started(coalescer)
     for number in range(MAX_PATHS):
         coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A)))
@@ -281,7 +281,7 @@ def test_the_shortest_way_leaves_most_of_the_chain() -> None:
         ([tuple(NodeName(f"n{i}") for i in range(9))], A, "the chain ends here: 8 hops"),
     ],
 )
-def test_where_chains_end(paths: list[Path], receiver: NodeName, text: str) -> None:
+def test_chains_end_with_a_reason(paths: list[Path], receiver: NodeName, text: str) -> None:
     answer = next_path(paths, me=B, receiver=receiver)
     assert isinstance(answer, Loop)
     assert text in answer.reason
@@ -292,7 +292,7 @@ some_paths = st.lists(st.lists(nodes, unique=True, max_size=9).map(tuple), max_s
 
 
 @given(some_paths, nodes, nodes)
-def test_a_path_grows_by_this_node_and_meets_nobody_twice(
+def test_a_path_grows_by_this_node_and_has_no_node_twice(
     paths: list[Path], me: NodeName, receiver: NodeName
 ) -> None:
     answer = next_path(paths, me=me, receiver=receiver)

@@ -1,6 +1,6 @@
 """The corpus of bad triggers, each against admission and coalescing as the agent uses them.
 
-`tests/data/bad-inputs.yaml` says of each case whether it is accepted, what the reason must name and
+For each case, `tests/data/bad-inputs.yaml` has whether it is accepted, what the reason names and
 how many runs follow. `trigger_seq` is a list of triggers in the order of their arrival; `DISABLE`
 and `ENABLE` set and end a hold.
 """
@@ -45,7 +45,7 @@ def cases(kind: str) -> list[Any]:
 
 
 class Node:
-    """A node that does what the decisions say, and counts the runs that begin."""
+    """A node that follows the decisions, and counts the runs that begin."""
 
     def __init__(self) -> None:
         self.coalescer = Coalescer()
@@ -77,7 +77,7 @@ class Node:
         self.runs += step.start is not None
 
     def finish(self) -> None:
-        """End the run that is on, and those that wait behind it, one after the other."""
+        """End the active run, and those that wait behind it, one after the other."""
         self.start()
         while self.coalescer.running is not None:
             self.coalescer.ended()

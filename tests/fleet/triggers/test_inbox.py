@@ -93,7 +93,7 @@ def test_order_and_ids(tmp_path: Path) -> None:
     inbox.close()
 
 
-def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_outcomes_of_the_newest_causes_survive_a_restart(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
     assert inbox.outcomes() == []
     ends = [
@@ -108,7 +108,7 @@ def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Pat
     again.close()
 
 
-def test_a_clock_that_is_set_back_makes_nothing_new(tmp_path: Path) -> None:
+def test_after_a_clock_is_set_back_the_newest_causes_stay_known(tmp_path: Path) -> None:
     clock = FakeClock()
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, always=3)
     until = int(clock.now().timestamp()) + 10
@@ -125,7 +125,7 @@ def test_a_clock_that_is_set_back_makes_nothing_new(tmp_path: Path) -> None:
     inbox.close()
 
 
-def test_all_or_none(tmp_path: Path) -> None:
+def test_causes_are_accepted_all_or_none(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
     with pytest.raises(StateError):
         inbox.accept([(cause(1), 5), (cause(2), "soon")])  # type: ignore[list-item]
@@ -134,7 +134,7 @@ def test_all_or_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "no JSON", json.dumps({**cause(1).to_dict(), "path": 5})])
-def test_a_damaged_cause_is_an_error_and_never_lost_in_silence(tmp_path: Path, text: str) -> None:
+def test_a_damaged_cause_is_an_error_and_never_silently_lost(tmp_path: Path, text: str) -> None:
     inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
     inbox.accept([(cause(1), 5)])
     inbox.close()
@@ -183,7 +183,7 @@ def test_a_block_that_raises_is_undone(tmp_path: Path) -> None:
     found.close()
 
 
-def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_that_was_moved_away_is_created_again(tmp_path: Path) -> None:
     found = database(tmp_path / "file.sqlite")
     with found.transaction() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
@@ -202,7 +202,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
+def test_a_caller_cannot_fill_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     clock = FakeClock()
     steps = Quota(shared=4, reserve=2, few=2, each=3)
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)

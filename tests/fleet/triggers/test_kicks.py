@@ -64,7 +64,7 @@ def test_a_kick_finds_roles_literally_and_its_written_form_finds_the_same() -> N
     ("roles", "query"),
     [([], None), ([], " "), (["web"], "role=web"), (["db\n1"], None), ([""], None)],
 )
-def test_what_is_not_a_kick_is_refused(roles: list[str], query: str | None) -> None:
+def test_an_invalid_kick_is_refused(roles: list[str], query: str | None) -> None:
     with pytest.raises(InvalidInputError):
         read(roles, query)
 
@@ -142,7 +142,7 @@ async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Ri
     assert [text for _, text in rig.log.lines] == [f"run {RUN} kicks {LB}, {DNS} ({UUID})"]
 
 
-def test_the_record_of_a_run_says_whom_it_kicked(rig: Rig) -> None:
+def test_the_record_of_a_run_names_the_kicked_nodes(rig: Rig) -> None:
     rig.record(RUN)
     assert kicked_by(rig.records, RUN) == ()
     rig.held.hold(RUN, CALL, uuid=UUID)
@@ -153,7 +153,7 @@ def test_the_record_of_a_run_says_whom_it_kicked(rig: Rig) -> None:
         kicked_by(rig.records, RUN)
 
 
-async def test_an_entry_that_cannot_be_told_holds_kicks_up_for_a_while_only(rig: Rig) -> None:
+async def test_an_unpublished_entry_delays_kicks_for_a_limited_time(rig: Rig) -> None:
     rig.record(RUN, over=True)
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.release(RUN)
@@ -188,7 +188,7 @@ async def test_a_kick_of_long_ago_is_dropped_with_a_line(rig: Rig) -> None:
     ]
 
 
-async def test_a_loop_ends_and_other_runs_go_on(rig: Rig) -> None:
+async def test_a_loop_drops_the_kicks_of_its_run_only(rig: Rig) -> None:
     rig.record(RUN, str(LB), over=True)
     rig.record(NEXT, over=True)
     for run in (RUN, NEXT):
@@ -209,7 +209,7 @@ async def test_the_kicks_of_a_run_that_died_are_sent(rig: Rig) -> None:
     assert len(rig.sent()) == 1
 
 
-async def test_a_kick_whose_run_is_forgotten_is_dropped_with_a_line(rig: Rig) -> None:
+async def test_a_kick_whose_run_is_forgotten_is_dropped_and_logged(rig: Rig) -> None:
     rig.held.hold(RUN, CALL, uuid=UUID)
     rig.held.release(RUN)
     await rig.sending.step(notified=True)
@@ -233,7 +233,7 @@ async def test_a_file_that_is_damaged_holds_up_no_other(rig: Rig) -> None:
     assert str(RUN) in warning
 
 
-def test_what_cannot_be_kept_is_refused(rig: Rig) -> None:
+def test_too_many_receivers_and_a_damaged_file_are_errors(rig: Rig) -> None:
     many = tuple(NodeName(f"n{number}.example.com") for number in range(MAX_RECEIVERS))
     rig.held.hold(RUN, CALL, uuid=UUID)
     with pytest.raises(InvalidInputError, match="the limit is 10000"):

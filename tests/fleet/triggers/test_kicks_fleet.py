@@ -1,4 +1,4 @@
-"""A node kicks another with the real Puppet: when its run is over, and the other can hear of it."""
+"""A node kicks another with the real Puppet: after its run, when the other can see its entry."""
 
 import json
 import time
@@ -60,7 +60,7 @@ def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
     assert f"Kicks\n  {lb.name}\n" in web.run("why").out
 
 
-def test_without_an_agent_the_process_that_tells_the_others_kicks(fleet: Fleet) -> None:
+def test_without_an_agent_the_publishing_process_sends_kicks(fleet: Fleet) -> None:
     lb, web = make(fleet)
     lb.start()
     fleet.present(lb)

@@ -1,4 +1,4 @@
-"""How a sender finds what became of its trigger, in a storm, too."""
+"""How a sender finds the outcome of its trigger, also in a storm."""
 
 import pytest
 
@@ -44,7 +44,9 @@ def test_another_form_is_passed_over(raw: object) -> None:
         (TriggerOutcome(sender="b", uuid="mine", timestamp=11, run=None, outcome="changed"), False),
     ],
 )
-def test_whom_it_answers(told: TriggerOutcome, answers: bool) -> None:
+def test_an_outcome_answers_its_trigger_and_earlier_ones_of_its_sender(
+    told: TriggerOutcome, answers: bool
+) -> None:
     assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=False) is answers
 
 
@@ -59,13 +61,13 @@ def test_whom_it_answers(told: TriggerOutcome, answers: bool) -> None:
         (TriggerOutcome(sender="b", uuid="x", timestamp=10, run=None, outcome="changed"), False),
     ],
 )
-def test_whom_it_answers_when_the_node_has_nothing_left_to_do(
+def test_an_outcome_of_an_idle_node_answers_triggers_of_the_same_second_too(
     told: TriggerOutcome, answers: bool
 ) -> None:
     assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=True) is answers
 
 
-def test_of_many_causes_the_newest_of_each_sender_is_told() -> None:
+def test_outcomes_name_the_newest_cause_of_each_sender() -> None:
     sent = {f"s{index % 4}/{index}": index for index in range(1000)}
     sent["s9/early"] = 1
     found = of_run(sent, run="r", outcome="changed")

@@ -75,7 +75,7 @@ async def test_a_trigger_is_signed_and_lies_below_its_receiver(tmp_path: Path) -
     assert site.store.get(f"/t/events/hosts/{B}/{A}") is None
 
 
-async def test_what_no_receiver_would_take_is_not_sent() -> None:
+async def test_a_trigger_that_no_receiver_would_accept_is_not_sent() -> None:
     site = Site()
     with pytest.raises(InvalidInputError, match=r"trigger\.tags: has 101 elements"):
         await site.send(B, paths=[ORIGIN], tags=("web",) * 101)
@@ -107,7 +107,7 @@ async def test_more_receivers_than_a_message_names() -> None:
     assert site.message(hosts[-1]).hosts == (hosts[-1],)
 
 
-async def test_a_store_that_is_away_raises_its_own_error() -> None:
+async def test_an_unreachable_store_is_an_error() -> None:
     site = Site()
     site.store.away = True
     with pytest.raises(UnavailableError):
@@ -139,7 +139,7 @@ async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Pa
 
 
 @pytest.mark.server
-async def test_writes_of_one_moment_share_a_lease_of_etcd(tmp_path: Path) -> None:
+async def test_writes_with_the_same_ttl_share_a_lease_of_etcd(tmp_path: Path) -> None:
     engine = EtcdEngine(tmp_path)
     engine.server.start()
     try:

@@ -71,7 +71,7 @@ def test_a_certificate_of_another_ca_of_the_same_name(tmp_path: Path) -> None:
     assert trust(tmp_path, ours, theirs).verify(token(theirs.issue("alice")), MessageKind.REQUEST)
 
 
-def test_who_signs_itself_is_nobody(tmp_path: Path) -> None:
+def test_a_self_issued_certificate_is_rejected(tmp_path: Path) -> None:
     ca = Ca()
     key = ec.generate_private_key(ec.SECP256R1())
     fake = Ca(ca.name, key=key).issue("alice", key=key)
@@ -127,7 +127,7 @@ def test_certificates_that_are_no_identity(
         ({"purpose": ExtendedKeyUsageOID.SERVER_AUTH}, False),
     ],
 )
-def test_a_date_that_has_passed_is_told_from_distrust(
+def test_an_expired_certificate_differs_from_a_distrusted_certificate(
     tmp_path: Path, changes: dict[str, Any], dates: bool
 ) -> None:
     ca = Ca()
@@ -137,7 +137,7 @@ def test_a_date_that_has_passed_is_told_from_distrust(
     assert isinstance(caught.value, NotInForceError) is dates
 
 
-def test_an_expired_ca_vouches_for_nobody(tmp_path: Path) -> None:
+def test_certificates_of_an_expired_ca_are_rejected(tmp_path: Path) -> None:
     root = Ca("Root", until=NOW - DAY)
     refused(trust(tmp_path, root), root.issue("alice"), "or of its CA, has expired")
     ca = Ca(parent=root)
@@ -156,7 +156,7 @@ def test_the_cn_is_the_kid(tmp_path: Path) -> None:
     refused(found, ca.issue("alice", subject=none), "exactly one CN")
 
 
-def test_a_pinned_name_is_known_by_its_key_alone(tmp_path: Path) -> None:
+def test_a_pinned_name_is_verified_only_with_its_key(tmp_path: Path) -> None:
     alice, ca = person("alice"), Ca()
     found = trust(tmp_path, ca, people=[alice])
     assert found.verify(alice.signer.sign(b"{}", MessageKind.REQUEST), MessageKind.REQUEST)
@@ -202,13 +202,13 @@ def test_an_algorithm_belongs_to_the_certificates_key(tmp_path: Path) -> None:
         (["MIIB"], "unreadable"),
     ],
 )
-def test_certificates_that_are_none(tmp_path: Path, chain: object, message: str) -> None:
+def test_invalid_certificates_are_rejected(tmp_path: Path, chain: object, message: str) -> None:
     header = {"alg": "PS256", "kid": "alice", "typ": "lp-request", "x5c": chain}
     with pytest.raises(IntegrityError, match=message):
         trust(tmp_path, Ca()).verify(forge(person("alice").key, header), MessageKind.REQUEST)
 
 
-def test_without_a_ca_a_certificate_is_nothing(tmp_path: Path) -> None:
+def test_without_a_ca_a_certificate_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no key of alice is trusted here"):
         verifier(tmp_path).verify(token(Ca().issue("alice")), MessageKind.REQUEST)
 
@@ -261,7 +261,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_are_none(
+def test_invalid_files_are_refused(
     tmp_path: Path, ca: bytes | None, crl: bytes | None, message: str
 ) -> None:
     good = Ca()
@@ -309,7 +309,7 @@ def test_the_header_stays_within_its_limit_with_puppets_largest_keys(tmp_path: P
 
 
 def test_any_certificate_is_refused_in_one_line(tmp_path: Path) -> None:
-    """Each byte of a certificate that anybody may send, changed: libraries raise many things."""
+    """Each byte of a foreign certificate is changed: libraries raise many kinds of errors."""
     ca = Ca()
     issued = ca.issue("alice")
     found = Authority(write(tmp_path / "ca.pem", ca.text), None)
@@ -354,7 +354,7 @@ def test_people_are_not_their_certificates_relatives(tmp_path: Path) -> None:
     refused(trust(tmp_path, ca), stolen, "the signature does not match alice's key")
 
 
-def test_who_shows_a_certificate_is_known_as_who_signs_with_it(tmp_path: Path) -> None:
+def test_the_holder_of_a_certificate_has_the_name_of_its_signatures(tmp_path: Path) -> None:
     ca = Ca()
     alice, mallory = ca.issue("alice"), ca.issue("mallory")
     found = trust(tmp_path, ca, crl=ca.revoke(mallory.certificate))
@@ -366,7 +366,7 @@ def test_who_shows_a_certificate_is_known_as_who_signs_with_it(tmp_path: Path) -
         found.holder(weak.der)
 
 
-def test_no_certificate_stands_in_for_a_pinned_key(tmp_path: Path) -> None:
+def test_a_certificate_does_not_replace_a_pinned_key(tmp_path: Path) -> None:
     ca = Ca()
     found = trust(tmp_path, ca, people=[person("alice")])
     with pytest.raises(IntegrityError, match="a key of alice is pinned"):
@@ -375,7 +375,7 @@ def test_no_certificate_stands_in_for_a_pinned_key(tmp_path: Path) -> None:
         verifier(tmp_path / "without").holder(ca.issue("alice").der)
 
 
-def test_a_server_is_asked_for_by_names_and_addresses_in_its_certificate() -> None:
+def test_server_names_are_the_names_and_addresses_of_the_certificate() -> None:
     ca = Ca()
     address = x509.IPAddress(ipaddress.ip_address("2001:db8::1"))
     dns = ["Fleet.example.com", "*.example.com", "fleet"]

@@ -1,4 +1,4 @@
-"""What a CA says of what is below it: pathlen, names, purposes, and unknown extensions."""
+"""Constraints of a CA on certificates below it: pathlen, names, purposes, unknown extensions."""
 
 import ipaddress
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_other_names_of_a_certificate_are_held_against_constraints(tmp_path: Pat
     refused(tmp_path, ca.issue(WEB01, dns=[WEB01, "a.b"]), ca, message="not permit the name 'a.b'")
 
 
-def test_names_of_a_kind_that_is_not_compared_are_refused_where_constrained(
+def test_constrained_names_of_an_unsupported_kind_are_refused(
     tmp_path: Path,
 ) -> None:
     network = x509.IPAddress(ipaddress.ip_network("10.0.0.0/8"))

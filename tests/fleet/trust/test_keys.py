@@ -46,7 +46,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_key_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
+def test_a_key_is_made_once_and_is_private(tmp_path: Path) -> None:
     own = OwnKey(tmp_path / "state" / "keys" / "node.pem")
     with pytest.raises(InvalidInputError, match=r"this node has no key.*keys init"):
         own.load()
@@ -67,7 +67,7 @@ def test_a_key_is_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     assert [path.name for path in own.path.parent.iterdir()] == ["node.pem"], "no traces"
 
 
-def test_of_many_who_make_the_first_key_all_get_the_same(tmp_path: Path) -> None:
+def test_concurrent_calls_that_make_the_first_key_get_the_same(tmp_path: Path) -> None:
     own = OwnKey(tmp_path / "keys" / "node.pem")
     (tmp_path / "keys").mkdir(mode=0o700)
     with ThreadPoolExecutor(8) as pool:
@@ -127,7 +127,7 @@ def private(key: Ed25519PrivateKey | Ed448PrivateKey, password: bytes = b"") -> 
         (lambda: private(Ed25519PrivateKey.generate(), b"secret"), "has a password"),
     ],
 )
-def test_private_keys_that_are_none(
+def test_invalid_private_keys_are_refused(
     tmp_path: Path, content: Callable[[], bytes], message: str
 ) -> None:
     own = OwnKey(write(tmp_path / "node.pem", content(), mode=0o600))
@@ -174,7 +174,7 @@ def test_public_keys_with_comments_before_them() -> None:
         (lambda: b"\x00\xff" * 100, "one PEM block"),
     ],
 )
-def test_public_keys_that_are_none(content: Callable[[], bytes], message: str) -> None:
+def test_invalid_public_keys_are_refused(content: Callable[[], bytes], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         parse_public(content(), where="f")
 
@@ -217,7 +217,7 @@ def test_a_change_on_the_disk_is_seen(trusted: TrustedKeys, tmp_path: Path) -> N
     assert trusted.get(ALICE) is None
 
 
-def test_what_others_could_write_is_not_trusted(trusted: TrustedKeys) -> None:
+def test_files_that_others_could_write_are_not_trusted(trusted: TrustedKeys) -> None:
     trusted.pin(ALICE, new())
     path = trusted.directory / "alice.pem"
     path.chmod(0o666)
@@ -230,7 +230,7 @@ def test_what_others_could_write_is_not_trusted(trusted: TrustedKeys) -> None:
         trusted.get(ALICE)
 
 
-def test_a_pin_that_is_a_dangling_link_is_not_a_missing_one(trusted: TrustedKeys) -> None:
+def test_a_pin_that_is_a_dangling_link_is_an_error(trusted: TrustedKeys) -> None:
     """A certificate of the CA would do in its place."""
     trusted.pin(ALICE, new())
     path = trusted.directory / "alice.pem"
@@ -250,7 +250,7 @@ def test_files_that_no_signer_could_mean_are_named(trusted: TrustedKeys) -> None
         trusted.names()
 
 
-def test_a_directory_that_cannot_be_read_is_not_an_empty_one(trusted: TrustedKeys) -> None:
+def test_an_unreadable_directory_is_an_error(trusted: TrustedKeys) -> None:
     trusted.directory.write_text("no directory")
     with pytest.raises(InvalidInputError, match="Not a directory"):
         trusted.names()
@@ -270,7 +270,7 @@ def test_caller_ids() -> None:
             SignerName.parse_caller(text)
 
 
-def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
+def test_a_failed_write_is_an_error_in_a_single_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StateError):
         OwnKey(tmp_path / "file" / "node.pem").make()

@@ -34,7 +34,7 @@ def test_corpus(case: dict[str, Any]) -> None:
     assert re.search(case.get("message", ""), decision.reason, re.IGNORECASE)
 
 
-def test_the_corpus_has_as_many_cases_as_we_think() -> None:
+def test_the_corpus_has_the_expected_number_of_cases() -> None:
     assert len([case for case in CASES if case["kind"] == "policy"]) == 4
 
 
@@ -67,7 +67,7 @@ def test_callers_and_actions_are_compared_as_a_whole() -> None:
         assert not decide(policy, "choria=alice", action).allowed
 
 
-def test_a_release_is_deployed_by_right_of_its_own_name() -> None:
+def test_deploying_a_release_requires_a_right_with_its_name() -> None:
     lines = (
         "deny\tchoria=alice\tdeploy:foo/tags/r9*\t*\t*\n"
         "allow\tchoria=alice\tstatus deploy:foo/tags/r* deploy:a/b/tags/v1.0\t*\t*\n"
@@ -101,7 +101,7 @@ def test_a_release_is_deployed_by_right_of_its_own_name() -> None:
         ("*a" * 12 + "b", ("a" * 12 + "b",), ("a" * 100,)),  # a regular expression never ends
     ],
 )
-def test_a_star_stands_for_any_part_of_a_tag(
+def test_a_star_matches_any_part_of_a_tag(
     pattern: str, fitting: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     policy = parse(DEFAULT + f"allow\tchoria=alice\tdeploy:foo/tags/{pattern}\t*\t*\n")
@@ -112,14 +112,14 @@ def test_a_star_stands_for_any_part_of_a_tag(
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, "deploy:foo/tags/r1"])
-def test_who_is_denied_everything_gets_nothing_from_lines_for_all(action: str) -> None:
+def test_a_caller_with_a_deny_line_gets_no_right_from_lines_for_all(action: str) -> None:
     named = f"{action} {ANY_ACTION[0]}"
     policy = parse(DEFAULT + f"deny\tchoria=eve\t*\t*\t*\nallow\t*\t{named}\t*\t*\n")
     assert not decide(policy, "choria=eve", action).allowed
     assert decide(policy, "choria=alice", action).allowed
 
 
-def test_a_default_may_allow_and_stand_anywhere() -> None:
+def test_a_default_may_allow_and_be_on_any_line() -> None:
     policy = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
     assert decide(policy, "choria=alice", "status").allowed
     assert not decide(policy, "choria=eve", "status").allowed
@@ -157,7 +157,7 @@ def test_a_default_may_allow_and_stand_anywhere() -> None:
         ("allow\tchoria=al\x00ice\tstatus\t*\t*", "control character"),
     ],
 )
-def test_one_bad_line_refuses_the_file_and_is_named(line: str, message: str) -> None:
+def test_a_bad_line_refuses_the_file_and_is_named(line: str, message: str) -> None:
     good = "allow\tchoria=bob\tstatus\t*\t*\n"
     with pytest.raises(InvalidInputError, match=message) as caught:
         parse(DEFAULT + good + line + "\n" + good)
@@ -173,7 +173,7 @@ def test_bytes_that_are_no_text_and_files_without_end_are_refused() -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
+def test_any_text_is_a_policy_or_a_refusal_in_a_single_line(text: str) -> None:
     try:
         policy = parse(DEFAULT + text.encode("utf-8", "replace").decode())
     except InvalidInputError:
@@ -193,7 +193,7 @@ def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
         ("policy default deny\nallow\tchoria=bob\tACTION\t*\t*\n", False),
     ],
 )
-def test_what_came_with_an_upgrade_must_be_named(text: str, allowed: bool, action: str) -> None:
+def test_newer_actions_must_be_named(text: str, allowed: bool, action: str) -> None:
     """`*` was written when there were six actions; it still means those."""
     policy = Policy.parse(text.replace("ACTION", action).encode(), where="puppet.policy")
     assert decide(policy, "choria=alice", action).allowed is allowed

@@ -25,7 +25,7 @@ def test_a_dangling_link_denies(tmp_path: Path) -> None:
     assert "is a broken link" in (trigger_refusal(path, SENDER) or "")
 
 
-def test_what_others_could_write_denies(tmp_path: Path) -> None:
+def test_a_policy_that_others_could_write_denies(tmp_path: Path) -> None:
     path = tmp_path / "puppet.policy"
     path.write_text("policy default allow\n")
     path.chmod(0o666)

@@ -1,4 +1,4 @@
-"""Room for all: who has taken much waits, who has little finds a place."""
+"""Quotas: owners of much have to wait, and owners of little find room."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from localpuppet.fleet.trust.quota import Quota
 
 
-def test_one_fills_what_is_shared_and_others_find_the_reserve() -> None:
+def test_a_single_owner_fills_the_shared_part_and_others_get_the_reserve() -> None:
     quota = Quota(shared=10, reserve=4, few=2)
     assert quota.has_room(own=9, total=9)
     assert not quota.has_room(own=10, total=10)
@@ -18,7 +18,7 @@ def test_one_fills_what_is_shared_and_others_find_the_reserve() -> None:
     assert not quota.has_room(own=0, total=14)
 
 
-def test_one_may_have_a_bound_of_its_own() -> None:
+def test_an_owner_may_have_a_separate_limit() -> None:
     quota = Quota(shared=10, reserve=4, few=2, each=3)
     assert quota.has_room(own=2, total=2)
     assert not quota.has_room(own=3, total=3)
@@ -26,7 +26,7 @@ def test_one_may_have_a_bound_of_its_own() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd")))
-def test_whoever_comes_in_whatever_order(owners: list[str]) -> None:
+def test_after_a_flood_each_owner_gets_a_place_in_any_order(owners: list[str]) -> None:
     quota = Quota(shared=10, reserve=4, few=2)
     taken: Counter[str] = Counter()
     for owner in owners:

@@ -65,7 +65,7 @@ def test_puppets_list_is_complete(ca: Ca, identify: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-def test_a_newer_list_that_is_not_complete_takes_nobody_back(
+def test_a_newer_incomplete_list_ends_no_revocation(
     ca: Ca, identify: Callable[..., str], narrow: str
 ) -> None:
     alice, bob = ca.issue("alice"), ca.issue("bob")
@@ -79,7 +79,9 @@ def test_a_newer_list_that_is_not_complete_takes_nobody_back(
 
 
 @pytest.mark.parametrize("narrow", NARROW)
-def test_whom_any_list_names_is_revoked(ca: Ca, identify: Callable[..., str], narrow: str) -> None:
+def test_a_certificate_in_any_list_is_revoked(
+    ca: Ca, identify: Callable[..., str], narrow: str
+) -> None:
     alice = ca.issue("alice")
     newer = ca.revoke(alice.certificate, last_update=NOW - HOUR, extensions=NARROW[narrow])
     with pytest.raises(IntegrityError, match="the certificate of alice is revoked"):
@@ -117,7 +119,7 @@ def test_entries_with_an_extension_that_must_be_understood(
     assert identify(ca.issue("alice"), usual) == "alice"
 
 
-def test_a_delta_list_that_ends_a_suspension_revokes_nobody(
+def test_a_delta_list_that_ends_a_suspension_revokes_no_certificate(
     ca: Ca, identify: Callable[..., str]
 ) -> None:
     alice = ca.issue("alice")

@@ -42,7 +42,7 @@ def test_an_id_is_new_once(seen: SeenIds, path: Path) -> None:
     again.close()
 
 
-def test_nobody_else_reads_it(seen: SeenIds, path: Path) -> None:
+def test_the_memory_is_private(seen: SeenIds, path: Path) -> None:
     before = os.umask(0)
     try:
         seen.add("request", "a", NOW + 60)
@@ -53,7 +53,7 @@ def test_nobody_else_reads_it(seen: SeenIds, path: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600, file
 
 
-def test_what_has_expired_is_forgotten_and_nothing_before(path: Path) -> None:
+def test_ids_are_forgotten_when_they_expire_and_not_before(path: Path) -> None:
     clock = FakeClock()
     seen = SeenIds(path, clock, always=1)
     seen.add("request", "short", NOW + 60)
@@ -76,7 +76,7 @@ def test_an_id_that_has_expired_already_is_still_new_only_once(seen: SeenIds) ->
     assert not seen.add("request", "old", NOW - 10)
 
 
-def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
+def test_a_full_memory_accepts_no_new_id(path: Path) -> None:
     clock = FakeClock()
     seen = SeenIds(path, clock, limit=3)
     for name in "abc":
@@ -86,13 +86,13 @@ def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
             StateError, match="3 ids are stored already: localpuppet rejects further ids"
         ):
             seen.add("request", "d", NOW + 60)
-    assert not seen.add("request", "a", NOW + 60), "what is known is still known"
+    assert not seen.add("request", "a", NOW + 60), "a known id stays known"
     clock.advance(61)
     assert seen.add("request", "d", NOW + 200), "and there is room again when some expired"
     seen.close()
 
 
-def test_one_caller_has_a_quota(path: Path) -> None:
+def test_each_caller_has_a_quota(path: Path) -> None:
     clock = FakeClock()
     seen = SeenIds(path, clock, limit=100, each=10)
     for number in range(10):
@@ -105,7 +105,7 @@ def test_one_caller_has_a_quota(path: Path) -> None:
     seen.close()
 
 
-def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
+def test_in_a_full_memory_owners_with_few_ids_get_room(path: Path) -> None:
     seen = SeenIds(path, FakeClock(), limit=10, each=5)
     for owner in ("m1", "m2"):
         for number in range(5):
@@ -119,7 +119,7 @@ def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
     seen.close()
 
 
-def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
+def test_after_a_clock_is_set_back_the_newest_ids_stay_known(path: Path) -> None:
     clock = FakeClock()
     seen = SeenIds(path, clock, always=2)
     assert seen.add("request", "a", NOW + 60)
@@ -130,7 +130,7 @@ def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
     seen.close()
 
 
-def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
+def test_expired_ids_that_are_kept_take_no_room(path: Path) -> None:
     clock = FakeClock()
     seen = SeenIds(path, clock, limit=3, always=3)
     for name in "abc":
@@ -149,7 +149,7 @@ def _add_all(path: Path, count: int, results: "multiprocessing.Queue[list[int]]"
     seen.close()
 
 
-def test_of_several_processes_one_is_told_that_it_is_new(path: Path) -> None:
+def test_an_id_is_new_for_only_a_single_process(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.Queue[list[int]] = context.Queue()
     workers = [context.Process(target=_add_all, args=(path, 40, results)) for _ in range(4)]
@@ -177,7 +177,7 @@ while True:
 """
 
 
-def test_what_was_answered_survives_kill_9(path: Path) -> None:
+def test_reported_ids_survive_kill_9(path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS, str(path)],
         stdout=subprocess.PIPE,
@@ -194,7 +194,7 @@ def test_what_was_answered_survives_kill_9(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"not a database" * 400, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
+def test_a_damaged_file_accepts_no_id(path: Path, damage: bytes) -> None:
     path.parent.mkdir(mode=0o700)
     path.write_bytes(damage)
     seen = SeenIds(path, FakeClock())
@@ -208,7 +208,7 @@ def test_a_damaged_file_takes_nothing(path: Path, damage: bytes) -> None:
     seen.close()
 
 
-def test_a_file_that_is_moved_away_is_not_written_any_more(seen: SeenIds, path: Path) -> None:
+def test_a_file_that_is_moved_away_is_replaced_by_a_new_file(seen: SeenIds, path: Path) -> None:
     seen.add("request", "a", NOW + 60)
     for file in list(path.parent.iterdir()):
         file.rename(path.parent.parent / file.name)
@@ -216,7 +216,7 @@ def test_a_file_that_is_moved_away_is_not_written_any_more(seen: SeenIds, path: 
     assert path.exists()
 
 
-def test_a_file_of_a_later_version_takes_nothing(seen: SeenIds, path: Path) -> None:
+def test_a_file_of_a_later_version_accepts_no_id(seen: SeenIds, path: Path) -> None:
     seen.add("request", "a", NOW + 60)
     seen.close()
     with sqlite3.connect(path) as connection:
@@ -226,7 +226,7 @@ def test_a_file_of_a_later_version_takes_nothing(seen: SeenIds, path: Path) -> N
         seen.add("request", "b", NOW + 60)
 
 
-def test_a_place_that_cannot_be_written_takes_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_place_accepts_no_id(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where the directory should be")
     with pytest.raises(StateError):
         SeenIds(tmp_path / "state" / "seen.sqlite", FakeClock()).add("request", "a", NOW + 60)

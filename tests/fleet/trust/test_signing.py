@@ -58,7 +58,7 @@ def header(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_PAYLOAD])
-def test_what_is_signed_is_what_is_verified(alice: Person, trust: Verifier, payload: bytes) -> None:
+def test_a_signed_message_is_verified(alice: Person, trust: Verifier, payload: bytes) -> None:
     token = alice.signer.sign(payload, MessageKind.REQUEST)
     assert trust.verify(token, MessageKind.REQUEST) == Signed(signer=ALICE, payload=payload)
     assert len(token) <= MAX_TOKEN
@@ -70,7 +70,7 @@ def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> N
         alice.signer.sign(b"x" * (MAX_PAYLOAD + 1), MessageKind.REQUEST)
 
 
-def test_what_a_message_claims_is_not_verified(alice: Person) -> None:
+def test_the_claimed_payload_is_read_without_verification(alice: Person) -> None:
     token = alice.signer.sign(PAYLOAD, MessageKind.REQUEST)
     assert claimed_payload(token) == PAYLOAD
     assert claimed_payload(token[:-3]) == PAYLOAD, "the signature is not verified"
@@ -80,7 +80,9 @@ def test_what_a_message_claims_is_not_verified(alice: Person) -> None:
 
 
 @pytest.mark.parametrize("made", list(MessageKind))
-def test_one_kind_is_never_another(alice: Person, trust: Verifier, made: MessageKind) -> None:
+def test_a_message_of_a_kind_is_never_valid_as_another_kind(
+    alice: Person, trust: Verifier, made: MessageKind
+) -> None:
     token = alice.signer.sign(PAYLOAD, made)
     for wanted in MessageKind:
         if wanted is made:
@@ -155,7 +157,7 @@ def test_headers_that_are_no_json_object(
         trust.verify(forge(alice.key, raw), MessageKind.REQUEST)
 
 
-def test_no_signature_and_an_empty_signature_are_none(alice: Person, trust: Verifier) -> None:
+def test_a_missing_or_empty_signature_is_rejected(alice: Person, trust: Verifier) -> None:
     body = encode(json.dumps(header()).encode()) + b"." + encode(b"{}")
     for token in (body, body + b".", body + b"." + encode(b"\0" * 64)):
         with pytest.raises(IntegrityError, match="signature"):
@@ -179,7 +181,7 @@ def test_a_public_key_is_no_secret_for_hmac(alice: Person, trust: Verifier) -> N
             trust.verify(token, MessageKind.REQUEST)
 
 
-def test_a_key_of_one_signer_is_not_anothers(tmp_path: Path, alice: Person) -> None:
+def test_the_key_of_a_signer_does_not_verify_another_signer(tmp_path: Path, alice: Person) -> None:
     bob = person("bob")
     both = verifier(tmp_path, alice, bob)
     with pytest.raises(IntegrityError, match="the signature does not match alice's key"):
@@ -206,14 +208,14 @@ def test_every_byte_of_a_message_counts(alice: Person, trust: Verifier) -> None:
             trust.verify(token + more, MessageKind.REQUEST)
 
 
-def test_size_is_asked_first(trust: Verifier) -> None:
+def test_the_size_is_checked_first(trust: Verifier) -> None:
     with pytest.raises(IntegrityError, match="the limit is"):
         trust.verify(b"." * (MAX_TOKEN + 1), MessageKind.REQUEST)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.from_regex(rb"[\w-]{0,40}\.[\w-]{0,40}\.[\w-]{0,40}"))
-def test_any_bytes_are_refused_in_one_line(trust: Verifier, token: bytes) -> None:
+def test_any_bytes_are_refused_in_a_single_line(trust: Verifier, token: bytes) -> None:
     with pytest.raises(IntegrityError) as caught:
         trust.verify(token, MessageKind.REQUEST)
     assert str(caught.value).isprintable()
@@ -244,7 +246,7 @@ def openssl(*arguments: str | Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_openssl_agrees_with_our_signatures(tmp_path: Path, alice: Person) -> None:
+def test_openssl_verifies_localpuppets_signatures(tmp_path: Path, alice: Person) -> None:
     body, _, signature = alice.signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
     (tmp_path / "body").write_bytes(body)
     (tmp_path / "signature").write_bytes(decode(signature))
@@ -263,7 +265,7 @@ def test_openssl_agrees_with_our_signatures(tmp_path: Path, alice: Person) -> No
     assert "Verified Successfully" not in openssl(*verify, *files)
 
 
-def test_we_agree_with_signatures_of_openssl(tmp_path: Path) -> None:
+def test_localpuppet_verifies_signatures_of_openssl(tmp_path: Path) -> None:
     key = tmp_path / "alice.pem"
     openssl("genpkey", "-algorithm", "ed25519", "-out", key)
     openssl("pkey", "-in", key, "-pubout", "-out", tmp_path / "public.pem")
@@ -296,7 +298,7 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
     assert "Verified OK" in said
 
 
-def test_nobody_pays_for_the_libraries_before_a_signature() -> None:
+def test_the_libraries_are_imported_only_for_a_signature() -> None:
     code = (
         "import sys\n"
         "import localpuppet.fleet.requests.admission\n"

@@ -1,4 +1,4 @@
-"""What an agent keeps in memory, and what a run loads before Puppet: nothing that others need."""
+"""What an agent keeps in memory, and what a run loads before Puppet: only what each needs."""
 
 import subprocess
 import sys
@@ -25,14 +25,14 @@ def read(root: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.server
-def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Path) -> None:
+def test_settings_are_read_without_loading_their_parsers(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: sqlite\n")
     done = read(tmp_path)
     assert done.stdout == "sqlite web01.example.com\n[]\n", done.stderr
 
 
-def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -> None:
-    """asyncio and ssl are 30 ms, for which every run would have to wait."""
+def test_supervising_a_run_and_leaving_its_entry_loads_no_module_of_the_bus() -> None:
+    """Importing asyncio and ssl takes 30 ms, for which each run would have to wait."""
     modules = "localpuppet.node.wiring.run, localpuppet.fleet.wiring.neighbours"
     modules += ", localpuppet.fleet.wiring.publishing, localpuppet.fleet.inventory.outbox"
     done = subprocess.run(
@@ -45,7 +45,7 @@ def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -
     assert not {"asyncio", "ssl", "sqlite3"} & set(done.stdout.split())
 
 
-def test_what_is_wrong_with_them_is_said_once(tmp_path: Path) -> None:
+def test_an_error_in_the_settings_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: carrier-pigeon\n")
     done = read(tmp_path)
     assert done.stdout == ""

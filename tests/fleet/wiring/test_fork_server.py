@@ -139,13 +139,13 @@ def served(place: Served) -> Served:
     return place
 
 
-def test_only_our_own_user_reaches_the_socket(served: Served) -> None:
+def test_only_the_servers_own_user_reaches_the_socket(served: Served) -> None:
     for path, mode in ((served.server.path, 0o600), (served.server.path.parent, 0o700)):
         status = path.stat()
         assert (stat.S_IMODE(status.st_mode), status.st_uid) == (mode, os.geteuid())
 
 
-def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> None:
+def test_another_user_is_refused_even_if_files_allow_access(served: Served) -> None:
     # The place of the socket does not matter then: the kernel reports the user at the other end.
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(served.server.path))
@@ -170,7 +170,7 @@ def test_another_user_is_sent_away_whatever_the_files_say(served: Served) -> Non
             path.chmod(modes[path])
 
 
-def test_what_the_server_was_not_made_for_is_declined(served: Served) -> None:
+def test_requests_that_do_not_match_the_server_are_declined(served: Served) -> None:
     installation = require_puppet(served.wiring)
     env = program_environment()
     before = served.pid
@@ -198,7 +198,7 @@ def test_a_request_never_enters_the_server(served: Served) -> None:
     assert not remembers(served.pid, SECRET)
 
 
-def test_whoever_asks_for_a_child_and_goes_away_leaves_nothing(served: Served) -> None:
+def test_a_client_that_requests_a_child_and_leaves_leaves_no_process(served: Served) -> None:
     before = served.pid
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.server.path))
@@ -209,7 +209,7 @@ def test_whoever_asks_for_a_child_and_goes_away_leaves_nothing(served: Served) -
     assert served.pid == before
 
 
-def test_whoever_connects_and_sends_nothing_costs_no_server(served: Served) -> None:
+def test_a_client_that_sends_nothing_does_not_stop_the_server(served: Served) -> None:
     before = served.pid
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.server.path))
@@ -217,7 +217,7 @@ def test_whoever_connects_and_sends_nothing_costs_no_server(served: Served) -> N
     assert (served.alive, served.pid) == (True, before)
 
 
-def test_a_child_has_the_limits_and_the_priority_of_who_asked(served: Served) -> None:
+def test_a_child_has_the_limits_and_the_priority_of_its_client(served: Served) -> None:
     asks = (
         "import json, os, resource, sys; from pathlib import Path\n"
         "os.umask(0o027); os.nice(3); resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\n"
@@ -240,7 +240,7 @@ def test_a_child_has_the_limits_and_the_priority_of_who_asked(served: Served) ->
     assert f"0027\n{min(os.nice(0) + 3, 19)}\n300\n" in done.stdout, done.stdout[-600:]
 
 
-def test_what_the_server_was_made_of_has_changed(served: Served) -> None:
+def test_a_server_whose_files_have_changed_declines_and_ends(served: Served) -> None:
     before = served.pid
     pack = served.node.compiled / "pack"
     pack.rename(pack.with_name("other"))
@@ -262,7 +262,7 @@ def test_a_ruby_that_is_to_warn_makes_no_run(
     warns.process.code()
 
 
-def test_a_server_ends_after_so_many_runs(served: Served) -> None:
+def test_a_server_ends_after_the_configured_number_of_runs(served: Served) -> None:
     served.again(replace(LIMITS, runs=2))
     for left in (True, False):
         assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
@@ -275,13 +275,13 @@ def test_a_server_ends_when_it_is_too_old(served: Served) -> None:
     assert served.recycled()
 
 
-def test_a_server_ends_that_has_grown_too_large(served: Served) -> None:
+def test_a_server_that_has_grown_too_large_ends(served: Served) -> None:
     served.again(replace(LIMITS, memory=1))
     assert over(served.start(served.request("--version")))[0] == ProcessEnd(code=0, signal=None)
     assert served.recycled()
 
 
-def test_nobody_listens_where_the_server_was_killed(served: Served) -> None:
+def test_a_killed_server_is_reported_as_not_running(served: Served) -> None:
     os.kill(served.pid, signal.SIGKILL)
     served.node.wait_until(lambda: served.server.memory() is None)
     assert re.search("is not running|went away", served.declines())

@@ -30,7 +30,7 @@ def identity(node: Node) -> Identity:
     return Identity(NodeWiring(str(node.root)))
 
 
-def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> None:
+def test_without_settings_a_node_signs_and_trusts_itself(web: Node) -> None:
     token = identity(web).signer().sign(b"{}", MessageKind.PRESENCE)
     assert (web.state / "keys" / "node.pem").exists()
     assert (
@@ -38,7 +38,7 @@ def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> 
     )
 
 
-def test_who_only_looks_makes_no_key(web: Node) -> None:
+def test_reading_commands_make_no_key(web: Node) -> None:
     with pytest.raises(InvalidInputError, match="this node has no key"):
         identity(web).signer(make=False)
     identity(web).verifier()

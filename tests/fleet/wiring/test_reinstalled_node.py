@@ -39,7 +39,7 @@ def forge(tmp_path: Path) -> Forge:
 
 @pytest.fixture
 def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
-    """A node that has applied r2, and said so on the bus."""
+    """A node that has applied r2, and has published that."""
     node.settings(
         node="web01.example.com",
         bus="sqlite",
@@ -58,7 +58,7 @@ def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
 
 
 def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
-    """Take everything from the node that it has learnt, and give it an older release."""
+    """Remove the state of the node, and give it an older release."""
     for path in node.state.iterdir():
         if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -67,7 +67,7 @@ def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
 
 
-def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node) -> None:
+def test_a_reinstalled_node_refuses_an_older_release_without_allow_older(applied: Node) -> None:
     made_anew(applied)
     refused = applied.run("apply")
     assert refused.code == 2
@@ -79,17 +79,17 @@ def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node
     assert applied.run("apply").code == 0, "its own order counts from now on"
 
 
-def test_what_another_key_signed_does_not_count_and_stops_nobody(applied: Node) -> None:
+def test_an_entry_of_another_key_does_not_count_and_stops_no_run(applied: Node) -> None:
     made_anew(applied, kept=())
     done = applied.run("apply")
     assert done.code == 0, done.err
     assert "the release that this node published before is rejected" in done.err
 
 
-def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None:
+def test_with_an_agent_the_check_uses_its_view_of_the_bus(applied: Node) -> None:
     made_anew(applied)
     assert applied.run("stage").code == 0
-    # As an agent would: without one, who asks brings the view up to date.
+    # As an agent would: without an agent, a query brings the view up to date.
     assert applied.run("nodes", "--role", "web").code == 0
     with agent_of(applied):
         checked = applied.run("check")
@@ -137,7 +137,7 @@ def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
     assert notes[1].endswith("published web/tags/r2 as its last release")
 
 
-def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Repo) -> None:
+def test_an_unreachable_bus_does_not_stop_the_first_run(node: Node, web: Repo) -> None:
     node.settings(
         node="web01.example.com",
         bus="nats",
@@ -151,7 +151,7 @@ def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Re
     assert "the release that this node published before is rejected" in done.err
 
 
-def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
+def test_a_run_of_the_agent_refuses_the_older_release_too(applied: Node) -> None:
     made_anew(applied)
     raw = json.loads((applied.root / "localpuppet.yaml").read_text())
     socket = str(applied.root / "a.sock")
@@ -164,7 +164,7 @@ def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
 
 @pytest.fixture
 def newcomer(applied: Node, tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
-    """Another node of that bus, which knows the first one and has staged nothing."""
+    """Another node on that bus, which trusts the first one and has staged nothing."""
     made = make_node(tmp_path / "lb01", puppet_probe)
     shutil.copy(applied.root / "localpuppet.yaml", made.root)
     file = made.root / "localpuppet.yaml"
@@ -204,7 +204,7 @@ def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
         assert (staged.code, staged.err) == (0, "")
 
 
-def test_a_bus_that_cannot_be_asked_stops_no_release(newcomer: Node, tmp_path: Path) -> None:
+def test_a_damaged_bus_does_not_stop_staging(newcomer: Node, tmp_path: Path) -> None:
     for file in tmp_path.glob("bus.sqlite*"):
         file.write_bytes(b"rubbish" * 1000)
     staged = newcomer.run("stage", "web/tags/r2")

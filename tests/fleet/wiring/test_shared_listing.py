@@ -26,7 +26,7 @@ async def says(fleet: Fleet, member: Member) -> None:
         await kv.put(INVENTORY + member.name, token)
 
 
-async def test_questions_of_a_run_see_one_moment(fleet: Fleet) -> None:
+async def test_queries_of_a_run_see_the_same_state(fleet: Fleet) -> None:
     a, b, me = fleet.add("a", "b", "me")
     inventory = InventoryWiring(NodeWiring(str(me.root)))
 

@@ -38,10 +38,10 @@ WITHIN = 90.0
 
 @dataclass
 class Network:
-    """What lies between a node and the servers of its bus.
+    """The network between a node and the servers of its bus.
 
     Attributes:
-        answers: Whether a new connection is answered.
+        answers: Whether the server answers a new connection.
         up: Whether the store serves over the connection that the agent has.
     """
 
@@ -86,7 +86,7 @@ class Node:
         self.confirming = self.agent_starts()
 
     def agent_starts(self, boot: str = "a") -> Confirming:
-        """Return what a new agent has: it knows what is on the disk."""
+        """Return the service of a new agent, which reads the state on disk."""
         site = ConfirmationContext(
             memory=self.memory,
             assigned=lambda: self.assignment,
@@ -165,7 +165,7 @@ class Node:
         await announce(self.kv, B, token, ttl=1e6)
 
     async def look(self, seconds: float, every: float = 5.0) -> Stage | None:
-        """Let time pass, and look again and again; return where the confirmation is."""
+        """Let time pass with a step every few seconds; return the stage of the confirmation."""
         for _ in range(int(seconds / every)):
             self.clock.advance(every)
             await self.confirming.step()

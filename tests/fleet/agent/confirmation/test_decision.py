@@ -1,4 +1,4 @@
-"""What a node makes of what it hears of the bus while a release waits for its confirmation."""
+"""What a node decides from the state of the bus while a release waits for its confirmation."""
 
 from dataclasses import replace
 

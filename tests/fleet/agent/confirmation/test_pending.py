@@ -1,4 +1,4 @@
-"""What is remembered of a confirmation, and how long it has waited whatever the clocks do."""
+"""The stored state of a confirmation, and its waiting time, whatever the clocks do."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ FOUND = Confirmation(
 
 
 @pytest.mark.parametrize("passed", [-86400.0, 0.0, 60.0, 86400.0])
-def test_within_a_boot_a_clock_that_somebody_sets_counts_for_nothing(passed: float) -> None:
+def test_a_change_of_the_wall_clock_does_not_count_within_a_boot(passed: float) -> None:
     now = instant(up=1060.0, passed=passed)
     assert (FOUND.carried(now), FOUND.waited(now)) == (FOUND, 60.0)
 
@@ -69,7 +69,7 @@ def test_it_outlives_a_restart(tmp_path: Path, stage: Stage) -> None:
     "text",
     ["{", "{}", '{"schema": 2}', '{"schema": 1, "since": 3}', '{"schema": 1, "since": {"at": ""}}'],
 )
-def test_a_damaged_one_is_told_with_what_to_do(tmp_path: Path, text: str) -> None:
+def test_the_error_for_a_damaged_file_says_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / "confirmation.json").write_text(text)
     with pytest.raises(StateError, match=r"confirmation\.json.*move it away"):
         ConfirmationMemory(tmp_path).read()
@@ -83,14 +83,14 @@ def test_a_field_of_another_type_is_damage(key: str, value: object) -> None:
         from_record(Confirmation, {**to_record(FOUND), key: value})
 
 
-def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:
+def test_the_public_form_has_no_nonce() -> None:
     assert "nonce" not in FOUND.to_public()
     assert str(replace(FOUND, reason="w")) == "app/tags/r2: pending (w)"
 
 
 @pytest.mark.parametrize("rolled_back", [True, False])
 @pytest.mark.parametrize("stage", list(Stage))
-def test_people_see_what_is_open_and_what_led_to_a_rollback(
+def test_status_shows_open_confirmations_and_those_that_led_to_a_rollback(
     stage: Stage, *, rolled_back: bool
 ) -> None:
     open_ones = (Stage.PENDING, Stage.ROLLING_BACK, Stage.ROLLBACK_FAILED)

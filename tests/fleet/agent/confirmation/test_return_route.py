@@ -14,7 +14,7 @@ from tests.fleet.agent.confirmation.assigned_node import ID, OWNER, R1, WITHIN, 
 
 
 async def cut_off(node: Node) -> Node:
-    """Return a node that has just begun to go back, held by its rollout."""
+    """Have a node start to roll back while its rollout holds it."""
     node.network.answers = node.network.up = False
     node.hold()
     node.ran()
@@ -64,7 +64,7 @@ async def test_a_run_that_fails_is_followed_by_others_in_longer_and_longer_pause
     assert (why(rolled), rolled.late[-1]) == ("no connection to the bus for 1m 30s", False)
 
 
-async def test_one_that_is_good_after_all_ends_it(rolled: Node) -> None:
+async def test_a_successful_run_ends_the_rollback(rolled: Node) -> None:
     await cut_off(rolled)
     rolled.ran(R1, serial=0, outcome=Outcome.FAILED)
     assert await rolled.look(60) is Stage.ROLLING_BACK
@@ -84,7 +84,7 @@ async def test_a_kill_or_a_reboot_begins_no_new_count(rolled: Node, boot: str) -
     assert await rolled.look(5) is Stage.ROLLBACK_FAILED
 
 
-async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) -> None:
+async def test_tries_are_counted_even_if_the_node_keeps_one_run_record(rolled: Node) -> None:
     await cut_off(rolled)
     records = rolled.recorded.records
     for number in range(TRIES):
@@ -98,7 +98,7 @@ async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) 
     assert await rolled.look(5) is Stage.ROLLED_BACK
 
 
-async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node) -> None:
+async def test_a_rollback_that_cannot_be_put_in_force_is_repeated_and_logged(rolled: Node) -> None:
     rolled.end = RunCompletion(
         result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
     )
@@ -113,7 +113,7 @@ async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node)
     )
 
 
-async def test_what_can_be_put_in_force_at_last_is_run(rolled: Node) -> None:
+async def test_a_rollback_that_succeeds_after_errors_leads_to_a_run(rolled: Node) -> None:
     rolled.end = RunCompletion(
         result=RequestedRunResult.IMPOSSIBLE, reason="no space left on device"
     )
@@ -130,10 +130,10 @@ def test_there_is_an_end_of_it() -> None:
     assert [pause_after(number) for number in range(1, TRIES + 1)] == [30, 60, 120, 240, None]
 
 
-async def test_a_run_that_never_begins_is_a_try_that_failed_and_one_that_waits_is_not(
+async def test_a_run_that_never_begins_is_a_failed_try_and_a_waiting_run_is_not(
     rolled: Node,
 ) -> None:
-    """Its release may be gone from the disk: no record tells of it. A person's hold may last."""
+    """Its release may be gone from the disk: then no run has a record. A person's hold may last."""
     await cut_off(rolled)
     assert await rolled.look(3600, every=30) is Stage.ROLLING_BACK, "it waits for a hold to end"
     for number in range(1, TRIES):

@@ -31,7 +31,9 @@ def rolled(tmp_path: Path) -> Node:
     return node
 
 
-async def test_by_hand_the_own_words_that_come_back_confirm_it(by_hand: Node) -> None:
+async def test_without_a_rollout_the_node_s_own_message_on_the_bus_confirms_the_release(
+    by_hand: Node,
+) -> None:
     assert await by_hand.look(10) is None  # nothing has run
     by_hand.ran(noop=True)
     by_hand.ran(serial=2)
@@ -93,7 +95,7 @@ async def test_an_old_connection_confirms_nothing(rolled: Node) -> None:
 
 
 @pytest.mark.parametrize("rollout", ["", ID])
-async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
+async def test_a_server_that_connects_and_does_not_serve_causes_no_rollback(
     tmp_path: Path, rollout: str
 ) -> None:
     node = Node(tmp_path, rollout=rollout)
@@ -125,7 +127,7 @@ async def test_servers_that_connect_and_do_not_serve_roll_nobody_back(
     assert node.retreats == []
 
 
-async def test_a_rollout_that_is_gone_is_not_waited_for_and_rolls_nobody_back(
+async def test_if_its_rollout_is_gone_the_node_confirms_the_release_itself(
     rolled: Node,
 ) -> None:
     rolled.ran()
@@ -138,7 +140,7 @@ async def test_a_rollout_that_is_gone_is_not_waited_for_and_rolls_nobody_back(
     assert "by this node, because" in rolled.rig.log.text
 
 
-async def test_a_node_that_is_cut_off_goes_back_by_itself(by_hand: Node) -> None:
+async def test_a_node_that_is_cut_off_rolls_back_by_itself(by_hand: Node) -> None:
     by_hand.ran(R1, serial=0)
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
@@ -226,7 +228,7 @@ async def test_a_hold_of_a_killed_agent_does_not_stop_its_own_rollback(by_hand: 
 
 
 @pytest.mark.parametrize("boot", ["a", "b"])
-async def test_servers_that_answered_once_and_vanish_roll_nobody_back(
+async def test_servers_that_answered_once_and_vanish_cause_no_rollback(
     by_hand: Node, boot: str
 ) -> None:
     by_hand.network.up = False
@@ -239,7 +241,9 @@ async def test_servers_that_answered_once_and_vanish_roll_nobody_back(
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_a_command_is_asked_before_it_goes_back(tmp_path: Path, *, connected: bool) -> None:
+async def test_a_node_asks_the_confirm_command_before_it_rolls_back(
+    tmp_path: Path, *, connected: bool
+) -> None:
     node = Node(tmp_path)
     asked: list[float] = []
 
@@ -272,7 +276,7 @@ async def test_a_command_may_open_the_way_again(by_hand: Node) -> None:
     assert await by_hand.look(WITHIN + 30) is Stage.PENDING
 
 
-async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
+async def test_a_rollback_by_an_operator_supersedes_the_confirmation(rolled: Node) -> None:
     rolled.network.up = False
     rolled.ran()
     await rolled.look(WITHIN + 30)
@@ -292,7 +296,7 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
 
 
 @pytest.mark.parametrize("confirm", [WITHIN, 0.0])
-async def test_another_release_waits_for_no_hold_of_the_one_before(
+async def test_another_release_ends_the_hold_for_the_release_before(
     by_hand: Node, confirm: float
 ) -> None:
     by_hand.network.up = False
@@ -306,7 +310,7 @@ async def test_another_release_waits_for_no_hold_of_the_one_before(
     assert (by_hand.holds.active(), by_hand.late) == ([], [True, False])
 
 
-async def test_where_nobody_waits_for_it_nothing_is_looked_at(by_hand: Node) -> None:
+async def test_an_assignment_without_confirmation_is_not_probed(by_hand: Node) -> None:
     assert by_hand.assignment is not None
     by_hand.assignment = replace(by_hand.assignment, confirm=0.0)
     by_hand.ran()
@@ -315,7 +319,7 @@ async def test_where_nobody_waits_for_it_nothing_is_looked_at(by_hand: Node) -> 
     assert by_hand.confirming.report() is None
 
 
-async def test_a_disk_that_refuses_is_said_once_and_ends_nothing(by_hand: Node) -> None:
+async def test_a_damaged_file_is_logged_once_and_does_not_stop_the_agent(by_hand: Node) -> None:
     (by_hand.directory / "state").mkdir()
     (by_hand.directory / "state" / "confirmation.json").write_text("{")
     for _ in range(3):

@@ -89,7 +89,7 @@ class Rig:
     def begin(
         self, number: int, *, asks: bool = True, question: FunctionCall = SERVERS
     ) -> RunDirectory:
-        """Make a run that is on, and has asked."""
+        """Start a run that has sent a query."""
         run = RunDirectory(self.records.directory / f"20261120T14000{number}.000000Z-abcd")
         run.path.mkdir(parents=True)
         mine = asdict(FakeProcesses().me())

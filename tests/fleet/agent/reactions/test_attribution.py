@@ -42,25 +42,25 @@ def test_a_node_that_joined_one_that_left_and_one_that_changed() -> None:
     }
 
 
-def test_who_has_said_nothing_since_did_not_change_it() -> None:
+def test_a_node_that_has_published_nothing_since_did_not_change_the_answer() -> None:
     """An answer of one node: another takes the place of the one that left."""
     before, now = told(a={}), told(b={})
     assert found(before, now, since={"a"}) == {"a": (ChangeKind.LEFT, ())}
     assert found(before, now, since=set(), gone=frozenset("a")) == {"a": (ChangeKind.LEFT, ())}
 
 
-def test_a_bus_that_counts_anew_hides_nobody() -> None:
+def test_a_bus_that_restarts_its_revisions_hides_no_change() -> None:
     assert found(told(a={"ip": "1"}), told(a={"ip": "2"}), since=set()) == {
         "a": (ChangeKind.CHANGED, ("ip",))
     }
 
 
-def test_a_count_is_changed_by_who_said_something() -> None:
+def test_a_changed_count_is_attributed_to_the_nodes_that_published() -> None:
     assert found(told(a={}), told(a={}), since={"x"}) == {"x": (ChangeKind.ELSEWHERE, ())}
     assert found(told(a={}), told(a={}), since=set()) == {}
 
 
-def test_an_older_record_does_not_say_what_was_told() -> None:
+def test_an_answer_without_parts_is_compared_by_its_nodes_only() -> None:
     assert found(told(a={}, b={}), told(a={"ip": "1"}, b={"ip": "2"}), since=set()) == {}
 
 
@@ -85,7 +85,7 @@ def test_a_change_is_short() -> None:
     assert from_record(AnswerChange, to_record(change)) == change
 
 
-def test_an_answer_that_is_too_large_to_be_explained_still_says_who_is_in_it() -> None:
+def test_an_answer_that_is_too_large_to_explain_still_names_its_nodes() -> None:
     large = told(a={"ip": "1"}, b={"ip": "1"}, c={})
     assert (large.explained, large.within(2)) == (2, large)
     short = large.within(1)

@@ -1,4 +1,4 @@
-"""What collectors took, as something that a run depends on."""
+"""What collectors took, as dependencies of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ async def collect(rig: Rig, condition: Any) -> None:
     )
 
 
-async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
+async def test_a_repeated_collector_has_the_answer_of_the_run(rig: Rig) -> None:
     for condition in (None, ["tag", "==", "web"]):
         await collect(rig, condition)
     asked = source(rig)
@@ -56,7 +56,7 @@ async def test_what_is_asked_again_is_what_was_told(rig: Rig) -> None:
     assert set(every.answer.parts[B]) == {"Host[y]", "Host[z]"}
 
 
-async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> None:
+async def test_a_changed_export_changes_only_the_part_of_its_node(rig: Rig) -> None:
     await collect(rig, ["tag", "==", "web"])
     asked = source(rig)
     (before,) = asked.dependencies_of(rig.run.id)
@@ -69,14 +69,14 @@ async def test_what_a_node_exports_otherwise_is_told_of_it_alone(rig: Rig) -> No
     assert after.parts[B] == before.answer.parts[B]
 
 
-async def test_a_collector_that_was_refused_is_nothing_to_depend_on(rig: Rig) -> None:
+async def test_a_refused_collector_is_no_dependency(rig: Rig) -> None:
     rig.policy.write_text("")
     with pytest.raises(InvalidInputError):
         await collect(rig, None)
     assert source(rig).dependencies_of(rig.run.id) == []
 
 
-async def test_what_cannot_be_told_today_is_an_error(rig: Rig) -> None:
+async def test_an_old_view_or_a_refusing_policy_is_an_error(rig: Rig) -> None:
     await collect(rig, None)
     (one,) = source(rig).dependencies_of(rig.run.id)
     with pytest.raises(UnavailableError):

@@ -1,4 +1,4 @@
-"""What follows from answers that have changed."""
+"""What a node decides when answers have changed."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_a_change_is_a_reaction_along_the_path_of_the_node_that_changed() -> Non
     assert decision.lines == ()
 
 
-def test_one_reaction_an_answer_whatever_became_of_its_run() -> None:
+def test_each_answer_causes_at_most_one_run() -> None:
     one = watched()
     after = decided(ReactionState(queries=(one,)), seen(one, "d1")).state.queries[0]
     other = decided(ReactionState(queries=(after,)), seen(after, "d2")).state.queries[0]
@@ -79,7 +79,7 @@ def test_one_reaction_an_answer_whatever_became_of_its_run() -> None:
     assert ROLE in again.lines[0]
 
 
-def test_the_way_back_is_no_change_unless_a_run_was_tried() -> None:
+def test_a_return_to_the_old_answer_is_no_change_unless_a_run_was_tried() -> None:
     one = watched()
     looped = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME,))))
     back = decided(looped.state, seen(looped.state.queries[0], "d0"))
@@ -89,7 +89,7 @@ def test_the_way_back_is_no_change_unless_a_run_was_tried() -> None:
     assert decided(tried, seen(tried.queries[0], "d0")).state.pending != ()
 
 
-def test_a_loop_is_one_line_and_no_reaction() -> None:
+def test_a_loop_is_logged_once_and_causes_no_run() -> None:
     one = watched()
     decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (ME, DB))))
     assert decision.state.pending == ()
@@ -99,7 +99,7 @@ def test_a_loop_is_one_line_and_no_reaction() -> None:
     assert decision.state.queries[0].question.answer.digest == "d1", "not looked at again"
 
 
-def test_one_of_several_peers_that_may_is_enough_and_only_its_path_is_taken() -> None:
+def test_a_single_allowed_peer_is_enough_and_only_its_path_is_used() -> None:
     one = watched()
     peers = (peer(WEB, (ME,)), peer(DB))
     decision = decided(ReactionState(queries=(one,)), seen(one, "d1", *peers))
@@ -115,15 +115,15 @@ def test_the_policy_must_allow_it() -> None:
     assert "not allowed to make this node react: denied by line 1" in decision.lines[0]
 
 
-def test_an_answer_that_nobody_changed_is_a_line() -> None:
+def test_an_answer_that_no_node_changed_is_logged_and_causes_no_run() -> None:
     one = watched()
-    nobody = NewAnswer(watched=one, now=told("d1"), peers=())
-    decision = decided(ReactionState(queries=(one,)), nobody)
+    new = NewAnswer(watched=one, now=told("d1"), peers=())
+    decision = decided(ReactionState(queries=(one,)), new)
     assert decision.state.pending == ()
     assert "no node published a change to it" in decision.lines[0]
 
 
-def test_a_path_that_is_not_a_chain_leads_to_nothing() -> None:
+def test_a_path_that_is_not_a_chain_causes_no_run() -> None:
     one = watched()
     decision = decided(ReactionState(queries=(one,)), seen(one, "d1", peer(WEB, (DB, DB))))
     assert decision.state.pending == ()
@@ -171,13 +171,13 @@ def test_what_changes_while_a_reaction_waits_costs_nothing() -> None:
     assert len(decision.state.reactions) == HOURLY
 
 
-def test_a_clock_that_was_ahead_stops_nothing() -> None:
+def test_reactions_with_times_in_the_future_do_not_count() -> None:
     one = watched()
     state = ReactionState(queries=(one,), reactions=made(*[-1e6] * HOURLY, node=WEB))
     assert len(decided(state, seen(one, "d1")).state.pending) == 1
 
 
-def test_a_clock_that_is_set_back_a_little_forgets_no_limit() -> None:
+def test_a_clock_that_is_set_back_a_little_keeps_the_limits() -> None:
     one = watched()
     state = ReactionState(queries=(one,), reactions=made(*[-SKEW] * HOURLY))
     assert decided(state, seen(one, "d1")).due == NOW + SKEW + HOUR
@@ -193,7 +193,7 @@ def test_causes_have_a_limit() -> None:
     assert len(decision.state.reactions[0].nodes) == 200, "each of them is waited for"
 
 
-def test_a_peer_that_changed_two_answers_is_one_cause() -> None:
+def test_a_peer_that_changed_two_answers_is_a_single_cause() -> None:
     role, facts = watched(), watched(key='query_facts("web", ["value"])')
     state = ReactionState(queries=(role, facts))
     (cause,) = decided(state, seen(role, "d1"), seen(facts, "d2")).state.pending

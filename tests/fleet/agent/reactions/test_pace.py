@@ -1,9 +1,9 @@
-"""How often it is looked whether answers have changed."""
+"""How often an agent checks whether answers have changed."""
 
 from localpuppet.fleet.agent.reactions.pace import DEBOUNCE, RECHECK, SHARE, Pace
 
 
-def test_changes_are_looked_at_together_that_long_after_the_first() -> None:
+def test_changes_are_evaluated_together_some_time_after_the_first() -> None:
     pace = Pace(0)
     pace.looked(begun=10, ended=10)
     assert pace.wait(10) == RECHECK

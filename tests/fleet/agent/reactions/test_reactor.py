@@ -33,7 +33,7 @@ async def test_a_change_is_reacted_to_after_a_while(rig: Rig) -> None:
     assert cause.changes[0].facts == ("ipaddress",)
 
 
-async def test_nothing_is_decided_while_a_run_is_on(rig: Rig) -> None:
+async def test_a_reactor_decides_nothing_during_a_run(rig: Rig) -> None:
     rig.end(rig.begin(1))
     run = rig.begin(2)
     one = rig.reactor()
@@ -45,7 +45,7 @@ async def test_nothing_is_decided_while_a_run_is_on(rig: Rig) -> None:
     assert len(rig.causes) == 1, "the second run queried the address before it changed"
 
 
-async def test_a_run_that_was_told_the_answer_has_had_it(rig: Rig) -> None:
+async def test_an_answer_that_a_run_received_causes_no_reaction(rig: Rig) -> None:
     rig.end(rig.begin(1))
     one = rig.reactor()
     one.catch_up()
@@ -56,9 +56,7 @@ async def test_a_run_that_was_told_the_answer_has_had_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("partial", [{"noop": True}, {"partial": True}, {"work_tree": "/x"}])
-async def test_a_run_that_is_not_whole_counts_for_nothing(
-    rig: Rig, partial: dict[str, Any]
-) -> None:
+async def test_a_partial_run_does_not_settle_an_answer(rig: Rig, partial: dict[str, Any]) -> None:
     rig.end(rig.begin(1))
     one = rig.reactor()
     one.catch_up()
@@ -68,7 +66,7 @@ async def test_a_run_that_is_not_whole_counts_for_nothing(
     assert len(one.look()) == 1
 
 
-async def test_an_old_view_leads_to_nothing_and_is_said_once(rig: Rig) -> None:
+async def test_an_old_view_causes_no_reaction_and_is_logged_once(rig: Rig) -> None:
     rig.end(rig.begin(1))
     rig.says("10.0.0.2")
     rig.view.note(current=rig.now() - 5000)
@@ -82,7 +80,7 @@ async def test_an_old_view_leads_to_nothing_and_is_said_once(rig: Rig) -> None:
         await rig.until(lambda: rig.causes)
 
 
-async def test_a_bus_that_was_set_up_anew_hides_nobody(rig: Rig) -> None:
+async def test_a_new_bus_with_lower_revisions_hides_no_change(rig: Rig) -> None:
     rig.revision = 1000
     rig.says("10.0.0.1")
     # The answer of a query with groups does not name its nodes.
@@ -112,7 +110,7 @@ async def test_a_disk_that_is_full_is_tried_again(rig: Rig) -> None:
     assert json.loads((rig.directory / "agent" / "reactions.json").read_text())["pending"] == []
 
 
-async def test_a_record_that_is_damaged_stops_nothing(rig: Rig) -> None:
+async def test_a_damaged_record_does_not_stop_reactions(rig: Rig) -> None:
     rig.end(rig.begin(1))
     one = rig.reactor()
     one.catch_up()
@@ -121,4 +119,4 @@ async def test_a_record_that_is_damaged_stops_nothing(rig: Rig) -> None:
     rig.end(run)
     assert one.catch_up() == (True, False)
     rig.says("10.0.0.2")
-    assert len(one.look()) == 1, "what the run before it asked"
+    assert len(one.look()) == 1, "the queries of the run before it"

@@ -23,7 +23,7 @@ notify { "members: ${web.map |$one| { $one['ipaddress'] }.join(' ')}": }
 
 
 def tell(root: Path, name: str, address: str) -> None:
-    """Leave what a good run of a web server would; the agent, or `publish`, tells it."""
+    """Leave the entry of a good run of a web server, for the agent or `publish`."""
     facts = {"fqdn": name, "networking": {"ip": address, "fqdn": name}}
     said = entry(name, at=time.time(), facts=facts, roles=("web",), paths=((),))
     Outbox(root / "var").offer(said, refresh=0)
@@ -96,7 +96,7 @@ def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
     assert [one["resource"] for one in taken[0]["resources"]] == ["Server[web]"]
 
 
-def test_a_policy_that_does_not_say_react_does_not_mean_it(fleet: Fleet) -> None:
+def test_a_policy_must_name_the_action_react(fleet: Fleet) -> None:
     lb, web = balancer(fleet)
     lb.node.write("policies/puppet.policy", "policy default allow\n")
     tell(web.root, web.name, "10.0.0.2")

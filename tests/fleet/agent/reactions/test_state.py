@@ -1,4 +1,4 @@
-"""What is remembered of reactions."""
+"""The stored state of reactions."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_it_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "run": 1}'])
-def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_an_error_that_names_the_file(tmp_path: Path, damage: str) -> None:
     memory = ReactionMemory(tmp_path)
     memory.save(STATE)
     (tmp_path / FILE).write_text(damage)
@@ -69,7 +69,7 @@ def test_a_good_run_replaces_what_is_watched() -> None:
     ]
 
 
-def test_a_failed_run_was_told_its_answers_too() -> None:
+def test_a_failed_run_has_received_its_answers_too() -> None:
     run = FinishedRun(run="2", good=False, dependencies=(asked("d2", "k"), asked("d3", "new")))
     (one,) = STATE.after(run).queries
     assert (one.base_digest, one.question.answer.digest, one.answered_digests) == (
@@ -80,12 +80,12 @@ def test_a_failed_run_was_told_its_answers_too() -> None:
     assert one.tried
 
 
-def test_a_run_that_asked_nothing_leaves_what_was_dealt_with() -> None:
+def test_a_failed_run_without_queries_keeps_the_watched_queries() -> None:
     assert STATE.after(FinishedRun(run="2", good=False)).queries == STATE.queries
     assert STATE.after(FinishedRun(run="2", good=True)).queries == ()
 
 
-def test_what_had_its_run_has_a_limit() -> None:
+def test_the_number_of_remembered_answers_is_limited() -> None:
     one = WATCHED
     for number in range(2 * MAX_ANSWERED):
         one = one.dealt_with(AnswerDigest(digest=str(number), revision=1), tried=True)

@@ -1,4 +1,4 @@
-"""What the run side lets in, and what a network side that turned against it can do there."""
+"""What the run side accepts, and what a compromised network side can do there."""
 
 import asyncio
 import json
@@ -170,8 +170,10 @@ def test_no_file_of_the_spool_is_read_that_is_not_the_network_sides_own_message(
     assert split.node.runs() == []
 
 
-def test_what_was_not_signed_for_us_by_who_may_is_not_run(split: Split) -> None:
-    """Each of these a network side could hand over that has turned against the node."""
+def test_the_run_side_rejects_messages_that_no_trusted_member_signed_for_this_node(
+    split: Split,
+) -> None:
+    """A compromised network side could pass on each of these."""
     run_side = split.run_side()
     stranger, own = person("stranger.example.com"), of_b(split)
     for forged, reason in (
@@ -212,7 +214,7 @@ def test_an_inbox_that_cannot_be_written_ends_the_run_side(split: Split) -> None
 
 
 class Peer:
-    """A run side that notes what it is asked, and finds in the spool."""
+    """A run side that records requests, and what it finds in the spool."""
 
     def __init__(self, spool: Path, node: str = "a.example.com", key: str | None = None) -> None:
         self.spool = spool
@@ -247,7 +249,7 @@ def gate(directory: Path, peer: Peer, *known: Person) -> RemoteRunSide:
     )
 
 
-def test_what_nobody_signed_does_not_come_near_the_run_side(tmp_path: Path) -> None:
+def test_the_network_side_passes_on_only_messages_with_a_trusted_signature(tmp_path: Path) -> None:
     b, a, stranger = person(B), person(A), person("stranger.example.com")
     peer = Peer(tmp_path / "spool", key=public_pem(a.key.public_key()).decode())
     Spool(peer.spool).empty()
@@ -266,7 +268,7 @@ def test_what_nobody_signed_does_not_come_near_the_run_side(tmp_path: Path) -> N
     assert list(peer.spool.iterdir()) == []
 
 
-def test_a_run_side_that_is_away_or_another_is_said(tmp_path: Path) -> None:
+def test_an_unreachable_or_changed_run_side_is_an_error(tmp_path: Path) -> None:
     b = person(B)
     peer = Peer(tmp_path / "spool")
     Spool(peer.spool).empty()
@@ -283,7 +285,7 @@ def test_a_run_side_that_is_away_or_another_is_said(tmp_path: Path) -> None:
         asyncio.run(made.hello())
 
 
-def test_what_the_run_side_could_not_read_is_not_taken_for_heard(tmp_path: Path) -> None:
+def test_a_message_that_the_run_side_could_not_read_is_sent_again(tmp_path: Path) -> None:
     b = person(B)
     peer = Peer(tmp_path / "spool")
     Spool(peer.spool).empty()
@@ -318,7 +320,7 @@ class OddPeer(Peer):
         (b'{"ok": true, "node": "a", "key": "PEM"}', "is not a public key"),
     ],
 )
-def test_a_run_side_that_answers_something_else_is_away(
+def test_an_unknown_answer_of_the_run_side_is_an_error(
     tmp_path: Path, answer: bytes, text: str
 ) -> None:
     peer = OddPeer(tmp_path / "spool")

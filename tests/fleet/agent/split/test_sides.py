@@ -104,7 +104,7 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     assert "this node does not take releases of app by request (write app: app/" in done.err
 
 
-def test_a_first_start_knows_its_own_key(split: Split) -> None:
+def test_on_its_first_start_the_agent_trusts_its_new_key(split: Split) -> None:
     (split.node.state / "keys" / "node.pem").unlink()
     split.node.write(
         "policies/puppet.policy", "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
@@ -134,7 +134,7 @@ def test_what_was_accepted_survives_a_kill_of_the_run_side(split: Split) -> None
     assert len(split.node.runs()) == 2
 
 
-def test_what_came_while_the_run_side_was_away_is_heard(split: Split) -> None:
+def test_a_trigger_that_arrives_while_the_run_side_is_down_leads_to_a_run(split: Split) -> None:
     run_side = split.run_side()
     network_side = split.network_side()
     run_side.end(signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_what_came_while_the_run_side_was_away_is_heard(split: Split) -> None:
     split.wait_for(again, " changed")
 
 
-def test_what_came_while_the_network_side_was_away_is_heard(split: Split) -> None:
+def test_a_trigger_that_is_sent_while_the_network_side_is_down_leads_to_a_run(split: Split) -> None:
     run_side = split.run_side()
     split.network_side().end(signal.SIGKILL)
     split.spooled("0" * 64, b"left behind")
@@ -156,7 +156,7 @@ def test_what_came_while_the_network_side_was_away_is_heard(split: Split) -> Non
     assert list(split.spool.iterdir()) == []
 
 
-def test_a_second_network_side_is_refused_and_takes_nothing_away(split: Split) -> None:
+def test_a_second_network_side_is_refused_and_removes_no_message(split: Split) -> None:
     split.run_side()
     split.network_side()
     message = split.spooled("0" * 64, b"on its way")
@@ -172,7 +172,7 @@ def test_the_network_side_is_not_to_be_root(split: Split) -> None:
     assert "the network side must not run as root" in done.err
 
 
-def test_the_run_side_needs_to_know_whom_it_answers(split: Split) -> None:
+def test_the_run_side_needs_an_existing_network_user(split: Split) -> None:
     split.node.settings(
         node="a.example.com", **split.bus.settings, agent={"network": {"user": "no-such-user"}}
     )
@@ -204,7 +204,7 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
         assert split.run_socket.exists()  # the service manager owns it
 
 
-def test_what_is_given_and_is_no_socket_is_refused(split: Split) -> None:
+def test_a_passed_descriptor_must_be_a_socket(split: Split) -> None:
     command = " ".join((*COMMAND, "agent", "--side", "run"))
     for before, count, what in (
         ("exec 3</dev/null;", 1, "descriptor 3 is not a socket"),

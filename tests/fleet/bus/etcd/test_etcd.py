@@ -1,4 +1,4 @@
-"""What is etcd's own: TLS, users, endpoints, quorum, lost data, leases, versions, the codec."""
+"""Features of etcd: TLS, users, endpoints, quorum, lost data, leases, versions, the codec."""
 
 import asyncio
 from collections.abc import Iterator
@@ -92,7 +92,7 @@ async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: Etcd
     await store.close()
 
 
-async def test_who_lost_the_right_to_one_value_writes_others_that_shared_its_lease(
+async def test_a_user_that_lost_the_right_to_a_value_still_writes_others_of_its_lease(
     server: EtcdServer,
 ) -> None:
     root = "--user=root:secret"
@@ -145,7 +145,7 @@ async def listing(store: KeyValue, prefix: str) -> Change:
         return await anext(changes)
 
 
-async def test_members_are_tried_in_turn_and_a_minority_answers_nothing(tmp_path: Path) -> None:
+async def test_the_client_tries_all_members_and_a_minority_gives_no_answer(tmp_path: Path) -> None:
     """Nothing here depends on how fast the members elect another leader."""
     members = etcd_cluster(tmp_path, 3)
     for member in members:
@@ -207,7 +207,7 @@ async def test_a_lease_that_another_user_ended_stops_no_write(
     await store.close()
 
 
-async def test_a_replay_tells_no_write_that_is_over(server: EtcdServer) -> None:
+async def test_a_replay_has_no_expired_or_replaced_write(server: EtcdServer) -> None:
     store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
     seen = await store.put("/a/old", b"1")
     await store.put("/a/expired", b"1", ttl=1.0)
@@ -223,8 +223,8 @@ async def test_a_replay_tells_no_write_that_is_over(server: EtcdServer) -> None:
     await store.close()
 
 
-async def test_a_server_that_tells_its_version_to_root_alone_is_a_server() -> None:
-    """As 3.5.28 and later do where there are roles."""
+async def test_a_server_that_shows_its_version_only_to_root_works_with_a_warning() -> None:
+    """Version 3.5.28 and later do that if there are roles."""
 
     async def refuse(stream: Stream[bytes, bytes]) -> None:
         await stream.recv_message()
@@ -240,7 +240,7 @@ async def test_a_server_that_tells_its_version_to_root_alone_is_a_server() -> No
         await store.close()
 
 
-async def test_a_weak_version_is_told(server: EtcdServer) -> None:
+async def test_a_server_version_with_a_weakness_is_a_warning(server: EtcdServer) -> None:
     store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
     assert store.warnings == tuple(filter(None, [weakness(version_of(ETCD))]))
     await store.close()
@@ -269,13 +269,13 @@ def test_versions(version: str, weak: bool) -> None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=300))
-def test_the_wire_format_comes_back(number: int, blob: bytes) -> None:
+def test_the_wire_format_is_encoded_and_decoded(number: int, blob: bytes) -> None:
     fields = protobuf.decode(protobuf.encode((1, number), (64, blob)))
     assert protobuf.number(fields, 1) == number
     assert protobuf.blob(fields, 64) == blob
 
 
-def test_a_revision_below_nothing_is_not_believed() -> None:
+def test_a_negative_revision_is_rejected() -> None:
     header = protobuf.encode((1, protobuf.encode((3, -1))))
     with pytest.raises(ValueError, match="not a revision"):
         messages.read_revision(header)

@@ -38,7 +38,7 @@ async def test_a_value_stays_for_its_ttl_whenever_it_shared_a_lease(ttl: float, 
     assert server.granted[0][1] == (asked if ttl < 1e6 else 1e6 + asked)
 
 
-async def test_a_node_that_replies_and_tells_how_it_is_asks_for_one_lease() -> None:
+async def test_replies_and_statuses_within_seconds_share_a_lease() -> None:
     server = Server()
     for _ in range(3):  # a hold, a run and its end, within five seconds
         await asyncio.gather(*(server.leases.of(60.0) for _ in range(2)))
@@ -59,7 +59,7 @@ async def test_a_short_ttl_is_hardly_longer() -> None:
     assert server.granted == [(0.0, 6), (0.3, 6)]
 
 
-async def test_a_lease_that_was_not_given_is_asked_for_again() -> None:
+async def test_a_lease_that_was_not_granted_is_requested_again() -> None:
     server = Server()
     server.away = True
     with pytest.raises(UnavailableError):

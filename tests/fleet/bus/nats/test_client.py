@@ -21,7 +21,7 @@ def private(name: str | None) -> bool:
 
 
 def members_used(tree: ast.Module) -> Iterator[str]:
-    """Yield the private members that are read, set, overridden or given by name."""
+    """Yield the private members that code reads, sets, overrides or passes by name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and private(node.attr):
             yield node.attr
@@ -39,7 +39,7 @@ def members_of_the_library() -> set[str]:
     return {name for thing in library for name in dir(thing)}
 
 
-def test_the_library_has_all_private_members_that_we_use() -> None:
+def test_the_library_has_all_private_members_that_localpuppet_uses() -> None:
     used = set(members_used(ast.parse(Path(client.__file__).read_text()))) - OURS
     assert "_process_msg" in used
     missing = sorted(used - members_of_the_library())

@@ -1,4 +1,4 @@
-"""When one connects to NATS: who waits for it, who gives it up, and what is left of it then."""
+"""Connecting to NATS: calls that wait for it, cancellations, and what they leave."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def connection(url: str, timeout: float = TIMEOUT) -> NatsConnection:
     return NatsConnection(servers_at(url), inbox="_INBOX", timeout=timeout)
 
 
-async def test_who_waits_for_others_attempts_to_connect_waits_no_longer() -> None:
+async def test_calls_that_wait_for_the_same_connection_share_a_timeout() -> None:
     away = connection(f"nats://127.0.0.1:{free_port()}", timeout=1.0)
     calls = [asyncio.create_task(away.request("x")) for _ in range(30)]
     async with asyncio.timeout(10.0):  # one after the other they would take three times that
@@ -47,7 +47,7 @@ async def test_an_attempt_to_connect_that_is_given_up_leaves_no_connection() -> 
             await gone.wait()
 
 
-async def test_a_connection_that_was_closed_while_it_was_made_is_none() -> None:
+async def test_a_connection_that_is_closed_while_it_connects_stays_closed() -> None:
     come, go, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

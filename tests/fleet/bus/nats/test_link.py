@@ -1,4 +1,4 @@
-"""One connection to NATS: what its end, a refusal and a cancellation do to those who wait on it."""
+"""A connection to NATS: what its end, a refusal and a cancellation do to waiting calls."""
 
 import asyncio
 from collections.abc import Iterator
@@ -80,7 +80,7 @@ async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
     await store.close()
 
 
-async def test_a_user_who_may_not_read_its_answers_hears_so_at_once(tmp_path: Path) -> None:
+async def test_a_user_that_may_not_read_its_replies_gets_an_error_at_once(tmp_path: Path) -> None:
     server = NatsServer(tmp_path / "nats", config=NatsConfig(text=ADMIN_AND_WEB01))
     server.start()
     try:
@@ -116,7 +116,7 @@ async def test_a_refused_watch_stays_refused_when_another_of_its_subject_ends(
         server.stop()
 
 
-async def test_a_consumer_that_is_gone_is_no_end_of_a_list(server: NatsServer) -> None:
+async def test_a_lost_consumer_is_an_error_and_not_the_end_of_a_listing(server: NatsServer) -> None:
     link = await linked(server.url)
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     batches = link.batches(

@@ -1,4 +1,4 @@
-"""What is NATS's own: identities, subjects, the stream, expiry by the server's clock, versions."""
+"""Features of NATS: identities, subjects, the stream, expiry by the server's clock, versions."""
 
 import asyncio
 from collections.abc import Iterator
@@ -135,8 +135,8 @@ async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int)
     await store.close()
 
 
-async def test_who_lags_behind_loses_nothing(server: NatsServer) -> None:
-    """More than may pile up: the rest is not kept here, but read when there is room."""
+async def test_a_watcher_that_lags_behind_misses_no_change(server: NatsServer) -> None:
+    """More changes than the queue holds: the client reads the rest when there is room."""
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     changes = store.watch("/a/")
@@ -144,7 +144,7 @@ async def test_who_lags_behind_loses_nothing(server: NatsServer) -> None:
     keys = [f"/a/{i}" for i in range(BEHIND + 300)]
     for start in range(0, len(keys), 50):
         await asyncio.gather(*(other.put(key, b"1") for key in keys[start : start + 50]))
-    await store.list("/a/")  # by its answer all of that has been heard
+    await store.list("/a/")  # when this returns, the client has received all of them
     told: list[KeyValueEntry] = []
     while len(told) < len(keys):
         change = await anext(changes)
@@ -174,7 +174,7 @@ async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer)
     await link.close()
 
 
-async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
+async def test_a_lost_stream_is_created_again(server: NatsServer) -> None:
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     for i in range(10):
         await store.put(f"/a/{i}", b"")
@@ -182,7 +182,9 @@ async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
     await follower.listed()
     await lose_all(server, follower)
     other = await open_nats(servers_at(server.url), timeout=TIMEOUT)
-    for i in range(20):  # further than before: only the stream's birth tells it
+    for i in range(
+        20
+    ):  # a higher revision than before: only the creation time of the stream differs
         await other.put("/a/new", b"%d" % i)
     again = Follower(store, "/a/", follower.revision)
     await again.until_state({"/a/new": b"19"})
@@ -192,7 +194,7 @@ async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
     await other.close()
 
 
-async def test_a_full_stream_refuses_and_forgets_nothing(server: NatsServer) -> None:
+async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsServer) -> None:
     store = await open_nats(servers_at(server.url, max_bytes=2 * 1024 * 1024), timeout=TIMEOUT)
     await store.put("/a/first", b"1")
     with pytest.raises(UnavailableError, match="maximum bytes exceeded"):
@@ -203,7 +205,7 @@ async def test_a_full_stream_refuses_and_forgets_nothing(server: NatsServer) -> 
 
 
 async def test_a_new_client_does_not_see_what_has_expired(server: NatsServer) -> None:
-    """Also where nothing was written since, so that only the server's clock can tell."""
+    """Also if no write followed, so that only the server's clock shows the expiry."""
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     await store.put("/a/b", b"1", ttl=1.0)
     while await store.get("/a/b") is not None:
@@ -216,7 +218,7 @@ async def test_a_new_client_does_not_see_what_has_expired(server: NatsServer) ->
     await store.close()
 
 
-async def test_what_has_expired_takes_no_room(server: NatsServer) -> None:
+async def test_expired_values_are_removed_from_the_stream(server: NatsServer) -> None:
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     for i in range(5):
         await store.put(f"/a/{i}", b"1", ttl=1.0)
@@ -227,7 +229,7 @@ async def test_what_has_expired_takes_no_room(server: NatsServer) -> None:
     await store.close()
 
 
-async def test_a_weak_version_is_told(server: NatsServer) -> None:
+async def test_a_server_version_with_a_weakness_is_a_warning(server: NatsServer) -> None:
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     version = version_of(server.program)
     assert store.warnings == tuple(filter(None, [weakness(version)]))

@@ -1,4 +1,4 @@
-"""What is the relay's own: a network side that hangs, or answers what is no answer."""
+"""Faults of the relay: a network side that hangs, or sends invalid answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 @asynccontextmanager
 async def told(directory: Path, *lines: bytes) -> AsyncGenerator[ProxyKeyValue, None]:
-    """Lend a store whose network side says the same to everything, and then nothing more."""
+    """Lend a store whose network side gives each request the same answer, and then nothing more."""
 
     async def say(_question: bytes) -> AsyncGenerator[bytes, None]:
         for line in lines:
@@ -68,7 +68,7 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
         (b'{"ok": true, "done": "yes"}', UnavailableError, "done: must be true or false"),
     ],
 )
-async def test_what_is_no_answer_is_nobody_there(
+async def test_an_invalid_answer_of_the_proxy_is_an_error(
     tmp_path: Path, line: bytes, kind: type[LocalpuppetError], text: str
 ) -> None:
     async with told(tmp_path, line) as kv:
@@ -79,14 +79,14 @@ async def test_what_is_no_answer_is_nobody_there(
 @pytest.mark.parametrize(
     "entry", [b"5", b"{}", b'{"key": "/a", "value": "?", "revision": 1}', b'{"key": 1}']
 )
-async def test_what_is_no_entry_is_nobody_there(tmp_path: Path, entry: bytes) -> None:
+async def test_an_invalid_entry_of_the_proxy_is_an_error(tmp_path: Path, entry: bytes) -> None:
     async with told(tmp_path, b'{"ok": true, "entry": %s}' % entry) as kv:
         with pytest.raises(UnavailableError, match="sent an invalid answer"):
             await kv.get("/a")
 
 
-async def test_a_watch_that_goes_on_may_wait_long_for_a_change(tmp_path: Path) -> None:
-    """A follower of the inventory comes back with a revision, and nothing may have happened."""
+async def test_a_resumed_watch_may_wait_long_for_a_change(tmp_path: Path) -> None:
+    """A follower of the inventory resumes at a revision, and there may be no change since."""
     kv = MemoryKeyValue(MemoryStore())
     revision = await kv.put("/a/b", b"1")
 

@@ -36,7 +36,7 @@ def given(path: Path) -> Path:
     return path
 
 
-def test_root_opens_what_is_root_s(tmp_path: Path) -> None:
+def test_root_opens_a_database_in_its_own_directories(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "link").symlink_to("own/../own")
     for directory in (tmp_path, tmp_path / "own", tmp_path / "link", tmp_path / "not/there"):
@@ -46,7 +46,7 @@ def test_root_opens_what_is_root_s(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "own", "own/not/there"])
-def test_root_opens_nothing_below_another_user_s_directory(tmp_path: Path, below: str) -> None:
+def test_root_opens_no_database_below_another_user_s_directory(tmp_path: Path, below: str) -> None:
     directory = given(tmp_path / "theirs") / below
     (tmp_path / "theirs" / "own").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(directory)

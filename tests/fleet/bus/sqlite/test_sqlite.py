@@ -1,4 +1,4 @@
-"""What is SQLite's own: the file, its neighbours, its damage, its clock; other processes."""
+"""Features of SQLite: the file, its neighbours, its damage, its clock; other processes."""
 
 import asyncio
 import os
@@ -111,12 +111,12 @@ async def test_a_damaged_file(path: Path) -> None:
     assert "is damaged" in await refused(path)
 
 
-async def test_a_disk_that_takes_nothing() -> None:
+async def test_a_path_that_cannot_be_written_is_an_error() -> None:
     with pytest.raises(UnavailableError, match="/sys/"):
         await open_sqlite(Path("/sys/localpuppet/bus.sqlite"), timeout=0.2)
 
 
-async def test_a_locked_file_is_told_at_the_deadline(path: Path) -> None:
+async def test_a_locked_file_is_an_error_at_the_deadline(path: Path) -> None:
     store = await open_sqlite(path, timeout=0.2)
     revision = await store.put("/a/b", b"1")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -133,7 +133,7 @@ async def test_a_locked_file_is_told_at_the_deadline(path: Path) -> None:
     await store.close()
 
 
-async def test_what_another_process_wrote_wakes_a_watcher(path: Path) -> None:
+async def test_a_write_of_another_process_wakes_a_watcher(path: Path) -> None:
     store = await open_sqlite(path, timeout=30.0)
     follower = Follower(store, "/a/")
     await follower.listed()
@@ -147,7 +147,7 @@ async def test_what_another_process_wrote_wakes_a_watcher(path: Path) -> None:
     await store.close()
 
 
-async def test_what_was_acknowledged_survives_the_writer(path: Path) -> None:
+async def test_acknowledged_writes_survive_a_kill_of_the_writer(path: Path) -> None:
     with writer(path) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -173,7 +173,7 @@ async def test_a_writer_that_died_before_it_rang(path: Path) -> None:
     await store.close()
 
 
-async def test_an_expiry_is_told_as_gone(path: Path) -> None:
+async def test_an_expiry_is_published_as_a_removal(path: Path) -> None:
     store = await open_sqlite(path, timeout=60.0)
     follower = Follower(store, "/a/")
     await follower.listed()
@@ -184,7 +184,9 @@ async def test_an_expiry_is_told_as_gone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "moved"])
-async def test_the_bell_rings_also_in_a_directory_that_was_made_again(path: Path, how: str) -> None:
+async def test_the_doorbell_works_in_a_directory_that_was_created_again(
+    path: Path, how: str
+) -> None:
     make_file(path)
     bell = Doorbell(path)
     if how == "removed":
@@ -241,7 +243,7 @@ async def test_a_file_that_was_replaced(path: Path) -> None:
     await store.close()
 
 
-async def test_after_a_reboot_each_ttl_starts_anew(path: Path) -> None:
+async def test_each_ttl_restarts_after_a_reboot(path: Path) -> None:
     file = SqliteFile(path)
     file.write("/a/b", b"", ttl=3600.0, expected=None)
     file.close()

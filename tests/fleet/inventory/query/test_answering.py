@@ -264,7 +264,9 @@ def test_an_endpoint_with_paging(
         ({"query": "resources { type = 'File' }"}, "resources of type File are not supported"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_answered_is_an_error(parameters: dict[str, Json], reason: str) -> None:
+def test_an_unsupported_query_is_an_error_with_the_reason(
+    parameters: dict[str, Json], reason: str
+) -> None:
     with pytest.raises(InvalidInputError) as caught:
         ask(parameters, source=records())
     assert reason in str(caught.value)
@@ -337,8 +339,8 @@ def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
         [*answer(select, reader=reader).rows]
 
 
-def test_a_condition_for_each_of_many_nodes_is_one_list_and_reads_only_these_nodes() -> None:
-    """As Bolt asks for the facts of its targets."""
+def test_conditions_for_many_nodes_become_a_list_and_read_only_these_nodes() -> None:
+    """Bolt queries the facts of its targets like that."""
     names = [f"n{number:05}.example.com" for number in range(9_999)]
     reader = inventory()
     listed: list[Json] = [["=", "certname", name] for name in ["web01.example.com", *names]]

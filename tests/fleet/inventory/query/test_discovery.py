@@ -107,7 +107,7 @@ def test_refused(query: Json, reason: str) -> None:
         '\n resources{type="Class"}',
     ],
 )
-def test_pql_is_named_where_it_is_not_taken(query: str) -> None:
+def test_an_error_names_pql_if_a_function_does_not_accept_it(query: str) -> None:
     with pytest.raises(InvalidInputError, match=r"is PQL, which only puppetdb_query\(\) takes"):
         parse_nodes(query)
 

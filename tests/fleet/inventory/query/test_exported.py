@@ -68,7 +68,7 @@ def test_rows(query: str, titles: list[str]) -> None:
     assert len(found) == len(titles) or "Apache" in titles
 
 
-def test_a_whole_row_has_what_is_known_of_it() -> None:
+def test_a_row_has_all_fields_of_an_export() -> None:
     query = "resources { exported = true and type = 'Sshkey' }"
     assert ask("puppetdb_query", query) == [
         {
@@ -100,7 +100,7 @@ def test_a_whole_row_has_what_is_known_of_it() -> None:
             ["web02.example.com"]),
     ],
 )  # fmt: skip
-def test_nodes_by_what_they_export(query: Json, nodes: list[str]) -> None:
+def test_nodes_are_found_by_their_exports(query: Json, nodes: list[str]) -> None:
     assert ask("query_nodes", query) == nodes
 
 
@@ -131,7 +131,7 @@ def _token(entry: InventoryEntry) -> bytes:
     return person(str(entry.node)).signer.sign(entry.to_payload(), MessageKind.INVENTORY)
 
 
-def test_the_view_asks_who_holds_them(tmp_path: Path) -> None:
+def test_the_view_reads_exports_from_their_store(tmp_path: Path) -> None:
     def titles(reader: InventoryReader) -> Json:
         query = "resources[title] { exported = true and type = 'Nagios_host' }"
         return FunctionCall.of("puppetdb_query", [query]).answer(reader).result
@@ -147,7 +147,7 @@ def test_the_view_asks_who_holds_them(tmp_path: Path) -> None:
         view.close()
 
 
-def test_where_nobody_keeps_them_it_is_an_error_and_not_none(tmp_path: Path) -> None:
+def test_without_a_store_a_query_of_exports_is_an_error(tmp_path: Path) -> None:
     view = _view(tmp_path, None)
     try:
         with pytest.raises(StateError, match="exports of other nodes are not stored here"):

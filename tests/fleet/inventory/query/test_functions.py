@@ -70,7 +70,7 @@ def test_roles_are_literal_and_any_of_them_counts() -> None:
         ask("servers_with_role", 5)
 
 
-def test_a_fallback_is_for_none_and_nothing_else() -> None:
+def test_a_fallback_replaces_an_empty_answer_and_no_error() -> None:
     fallback: Json = {"hostname": "localhost"}
     found: Any = ask("server_with_role", "web", fallback)
     assert found["fqdn"] == "web01.example.com"
@@ -138,7 +138,7 @@ def test_query_resources_returns_classes() -> None:
     assert ask("query_resources", "role=lb", "Class[~'::']") == []
 
 
-def test_our_own_query_returns_names_or_the_facts_asked_for() -> None:
+def test_query_returns_names_or_the_requested_facts() -> None:
     assert short(ask("query", "role=web")) == ["web01", "web02"]
     assert ask("query", "role=db", ["networking.ip", "nosuch.fact"]) == {
         "db01.example.com": {"networking.ip": "10.0.0.9", "nosuch.fact": None}
@@ -151,7 +151,7 @@ def reply(
     return FunctionCall.of(function, [query]).answer(MemoryInventory(entries))
 
 
-def test_the_digest_changes_with_what_was_asked_for() -> None:
+def test_the_digest_changes_with_the_requested_values() -> None:
     before = reply(WEB1)
     assert reply(WEB1).digest == before.digest
     assert reply(WEB1, WEB2).digest != before.digest
@@ -169,7 +169,7 @@ def test_the_digest_changes_with_what_was_asked_for() -> None:
     assert reply(later, function="puppetdb_query", query="nodes { }").digest == nodes.digest
 
 
-def test_what_every_node_must_have_is_a_hint_to_the_index() -> None:
+def test_conditions_that_each_node_must_meet_are_a_hint_to_the_index() -> None:
     def hint(function: str, *arguments: Json) -> object:
         reader = inventory()
         FunctionCall.of(function, arguments).answer(reader)
@@ -196,7 +196,7 @@ def test_the_small_fleet_is_sorted() -> None:
     assert [str(one.node) for one in FLEET] == sorted(str(one.node) for one in (WEB2, LB, DB, WEB1))
 
 
-def test_what_one_node_says_does_not_make_a_query_too_much_for_others() -> None:
+def test_large_facts_of_a_hostile_node_do_not_disturb_queries_of_others() -> None:
     odd: Json = {"a": [0] * 300_000}
     wide: Json = {f"eth{number}": {"ip": "10.0.0.1"} for number in range(20_000)}
     hostile = entry("a.example.com", {"x": odd, "networking": {"interfaces": wide}}, roles=["web"])

@@ -56,7 +56,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_query_ends_in_one_line(name: str) -> None:
+def test_a_hostile_query_is_an_error_in_a_single_line(name: str) -> None:
     deep = "deep = ['=', 'certname', 'a']\nfor _ in range(5000): deep = ['not', deep]\n"
     done = limited(f"{HEAD}{deep}print({HOSTILE[name]})\n")
     assert done.code == 0, done.err[-500:]
@@ -66,7 +66,7 @@ def test_a_hostile_query_ends_in_one_line(name: str) -> None:
 
 
 class Long(MemoryInventory):
-    """A hundred web servers, each with 1 MiB of facts; and how many of them were asked for."""
+    """A hundred web servers, each with 1 MiB of facts; counts those that a query reads."""
 
     seen = 0
 
@@ -99,13 +99,13 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(
     assert fleet.seen < 50
 
 
-def test_what_is_sorted_behind_a_limit_takes_no_room() -> None:
+def test_sorting_behind_a_limit_takes_little_memory() -> None:
     text = "inventory[certname, facts.text] { order by certname desc limit 2 offset 1 }"
     reply = FunctionCall.of("puppetdb_query", [text]).answer(Long([]))
     assert reply.names == ("web97.example.com", "web98.example.com")
 
 
-def test_resources_are_grouped_in_one_go() -> None:
+def test_resources_are_grouped_in_a_single_pass() -> None:
     done = limited(
         """
 from localpuppet.fleet.inventory.query.functions import FunctionCall

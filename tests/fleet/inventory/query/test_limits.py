@@ -174,7 +174,7 @@ TREES = MemoryInventory([entry("n.example.com", {"a": {"b": TREE, "c": [1]}, "d"
     ("field", "checks"), [('facts.match(".*").b.match("x")', 2), ('facts.a.c.match("x")', 0)]
 )
 def test_a_row_with_many_values_ends_at_the_deadline(field: str, checks: int) -> None:
-    """Values count that a pattern looks at; those beside the path before it are not read."""
+    """Values that a pattern reads count; values beside the path before it are not read."""
     calls = 0
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""What in an answer is whose."""
+"""The parts of an answer, by node."""
 
 from typing import Any
 
@@ -29,24 +29,26 @@ def labels(function: str, *arguments: Any) -> dict[str, set[str]]:
         ),
     ],
 )
-def test_what_is_told_is_known_by_its_name(function: str, arguments: list[Any], label: str) -> None:
+def test_parts_of_an_answer_have_the_names_of_its_values(
+    function: str, arguments: list[Any], label: str
+) -> None:
     found = labels(function, *arguments)
     assert "web01" in found
     assert label in found["web01"]
 
 
-def test_of_whole_fact_hashes_only_the_essential_is_told() -> None:
+def test_of_whole_fact_hashes_only_essential_facts_are_parts() -> None:
     found = labels("servers_with_role", "web")
     assert {"fqdn", "hostname", "ipaddress", "role"} <= found["web01"]
     assert "processors" not in found["web01"]
 
 
-def test_of_one_server_only_that_is_told() -> None:
+def test_an_answer_of_a_single_server_has_only_its_parts() -> None:
     assert list(labels("server_with_role", "web")) == ["web01"]
     assert labels("server_with_role", "nosuch", "x") == {}
 
 
-def test_names_alone_tell_nothing_else_and_a_count_nothing_of_nodes() -> None:
+def test_answers_with_names_or_counts_have_no_parts_besides_the_nodes() -> None:
     assert labels("query_nodes", "role=web") == {"web01": set(), "web02": set()}
     counted = FunctionCall.of("puppetdb_query", ["inventory[count()] { facts.role = 'web' }"])
     parts = counted.answer(inventory()).parts
@@ -61,7 +63,7 @@ def test_another_value_has_another_digest_and_no_value_is_kept() -> None:
     assert "10.0.0" not in str(parts)
 
 
-def test_of_many_nodes_one_digest_each_is_kept() -> None:
+def test_an_answer_of_many_nodes_has_a_single_digest_for_each() -> None:
     names = [f"n{index}" for index in range(DETAILED + 1)]
     told = [(name, {"ip": name, "os": "x"}) for name in names]
     parts = parts_of(names, told)
@@ -72,7 +74,7 @@ def test_of_many_nodes_one_digest_each_is_kept() -> None:
 @pytest.mark.parametrize(
     "query", ["environments { }", "fact_names { }", "environments[count()] { }"]
 )
-def test_an_answer_of_no_node_names_none(query: str) -> None:
+def test_an_empty_answer_has_no_parts(query: str) -> None:
     reply = FunctionCall.of("puppetdb_query", [query]).answer(inventory())
     assert (reply.names, reply.parts) == ((), {})
     assert reply.result
