@@ -1,6 +1,6 @@
 """The other end of Puppet's line to the agent, for tests: a real UNIX socket that a test answers.
 
-It knows the protocol (one JSON object on a line each way) and nothing of a bus. Sockets need short
+It speaks the protocol (a JSON object on a line each way) and has no bus. Sockets need short
 paths, so each peer has its own directory in the system's place for temporary files.
 """
 
@@ -33,7 +33,7 @@ def agree(question: Question) -> Answer:
 
 
 class Peer:
-    """Listens until it is closed; `questions` is what was asked, in order."""
+    """Listens until it is closed; `questions` has the calls in their order."""
 
     def __init__(self, answer: Callable[[Question], Answer] = agree) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="peer"))

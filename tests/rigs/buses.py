@@ -1,4 +1,4 @@
-"""The buses that fleets of real agents are tested over, and what a root's settings say of each."""
+"""The buses for tests of fleets of real agents, and the settings of a root for each."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -39,7 +39,7 @@ class Bus:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What `localpuppet.yaml` says."""
+        """The settings for `localpuppet.yaml`."""
         known: dict[str, Any] = {"servers": [server.url for server in self.servers]}
         if self.engine == "sqlite":
             known = {"path": str(self.where)}

@@ -70,7 +70,7 @@ def problem_of(words: Sequence[str], *, complete: bool = True) -> str:
 
     Args:
         words: The words behind `localpuppet`.
-        complete: Whether arguments and values of options must be there.
+        complete: Whether arguments and values of options are required.
     """
     named = [word for word in words if word != "..." and not re.match(r"\[|[^\[]*\]$", word)]
     words = [word.removesuffix("...") for word in named]

@@ -1,4 +1,4 @@
-"""A proxy as sites have it: it knows CONNECT, and may want a password or take its time."""
+"""A proxy as sites have it: it supports CONNECT, and may require a password or be slow."""
 
 import socket
 import socketserver

@@ -63,7 +63,7 @@ MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
-    """Each engine in turn; servers run from the first test that needs them to the last."""
+    """Each engine; its servers run from the first test that needs them to the last."""
     yield from MAKERS[request.param](tmp_path_factory)
 
 

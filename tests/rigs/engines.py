@@ -135,7 +135,7 @@ class _Lent(ProxyKeyValue):
 
 
 class MemoryEngine(Engine):
-    """The fake that is used above the port: it is held against the contract like the others."""
+    """The fake that tests use above the port; it passes the contract tests like the others."""
 
     name = "memory"
 

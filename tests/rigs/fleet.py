@@ -219,7 +219,7 @@ class Fleet:
         return events
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the history as it stands."""
+        """Return the problems of the present history."""
         events = self.history()
         return [*check(events), *check_arrivals(events)]
 

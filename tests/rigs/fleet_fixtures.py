@@ -34,7 +34,7 @@ def fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
 
 @pytest.fixture(params=with_sample(BUSES, "sqlite", "nats"))
 def any_fleet(request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
-    """Nodes on each bus in turn."""
+    """Nodes on each bus, one after the other."""
     for bus in BUSES[request.param](tmp_path):
         yield from fleet_on(tmp_path, bus, puppet_probe)
 

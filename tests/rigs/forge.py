@@ -90,7 +90,7 @@ def manifest(forge: Forge, ntp: str = "v1", dist: str = "r7") -> str:
 
 
 def make(node: Node, *arguments: str, **env: str) -> Done:
-    """Run `release …` on the machine of those who make releases: another state directory."""
+    """Run `release …` on the machine that makes releases: another state directory."""
     maker = Node(node.root / "maker")
     maker.root.mkdir(exist_ok=True)
     shutil.copy(node.root / "localpuppet.yaml", maker.root)

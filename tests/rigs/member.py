@@ -78,7 +78,7 @@ class Member:
         return OwnKey(self.root / "var" / "keys" / "node.pem")
 
     def behave(self, **how: Any) -> None:
-        """Say what runs do from now on: see `run_script.py`."""
+        """Set what runs do from now on: see `run_script.py`."""
         kill = how.pop("kill", None)
         if kill:
             (self.root / f"kill-{kill}").touch()

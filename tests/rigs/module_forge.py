@@ -57,16 +57,16 @@ def archive(
 
 @dataclass
 class ModuleForge:
-    """Archives by name, and what was asked for.
+    """Archives by name, and the requests.
 
     Attributes:
         files: `OWNER-NAME-VERSION.tar.gz` → bytes.
         asked: Path and headers of each request.
         cut: Archives whose first answer breaks off in the middle.
         elsewhere: A URL that archives are redirected to; empty for none.
-        lies: Archives → the digest that the API says instead of theirs.
-        said: How many megabytes a redirect says besides where it leads.
-        silent: Whether the API says no SHA-256.
+        lies: Archives → the digest that the API has instead of theirs.
+        said: The size in megabytes of the body of a redirect.
+        silent: Whether the API has no SHA-256.
         token: What it requires as `Authorization: Bearer …`; empty for nothing.
         slow: What it sends without end, one byte at a time: "headers", "body", or nothing.
     """
@@ -99,11 +99,11 @@ class ModuleForge:
         return f"file://{directory}"
 
     def paths(self, part: str) -> list[str]:
-        """Return the paths that were asked for and have `part` in them."""
+        """Return the requested paths that contain `part`."""
         return [path for path, _ in self.asked if part in path]
 
     def document(self, path: str) -> dict[str, Any] | None:
-        """Return what the API says at a path."""
+        """Return the API's document at a path."""
         kind, _, slug = path.removeprefix("/v3/").partition("/")
         if kind == "releases":
             return self._release(f"{slug}.tar.gz")

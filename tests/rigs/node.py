@@ -176,7 +176,7 @@ class Node:
         return value
 
     def recorded(self) -> dict[str, Any]:
-        """Return the newest status.json as it stands on disk; empty before there is one."""
+        """Return the newest status.json on disk; empty if it does not exist."""
         return self.recorded_in(self.state)
 
     def recorded_in(self, state: Path) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def make_node(root: Path, probe: str | None) -> Node:
 
 
 def share_with(other: Node, node: Node) -> None:
-    """Give another root on the machine what a node knows of Puppet, and its compiled Ruby."""
+    """Give another root on the machine a node's data about Puppet, and its compiled Ruby."""
     probe, pack = node.state / "cache" / "puppet.json", node.compiled / "pack"
     if probe.exists() and pack.exists() and not other.compiled.exists():
         other.compiled.mkdir(mode=0o700, parents=True)

@@ -51,7 +51,7 @@ Answer = Callable[["PageHandler"], None]
 
 @dataclass
 class Pages:
-    """A server's answers by path, what it was asked, and whether a client left while it sent."""
+    """A server's answers by path, its requests, and whether a client left while it sent."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)

@@ -6,7 +6,7 @@ from localpuppet.fleet.bus.servers import Endpoint, Servers
 
 
 def servers_at(*urls: str, **options: Any) -> Servers:
-    """Return servers by their URLs, and what else the settings could say of them."""
+    """Return servers by their URLs, with further settings."""
     parsed = tuple(
         Endpoint.parse(url, engine="etcd" if url.startswith("http") else "nats") for url in urls
     )

@@ -65,7 +65,7 @@ class LogReader:
                 return
 
     def _told(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Take what a run or a test said; a run's causes are what its agent said last."""
+        """Read a line of a run or a test; the run has the causes that its agent logged last."""
         if event["what"] == "started":
             yield {**event, "causes": tuple(self._causes)}
         else:

@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def version_of(program: Path) -> str:
-    """Return what a server's program says of its version: `3.5.16`."""
+    """Return the version that a server's program prints: `3.5.16`."""
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     match = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
     assert match is not None, done.stdout
@@ -225,7 +225,7 @@ def etcd_cluster(directory: Path, size: int) -> list[EtcdServer]:
 
 @dataclass(kw_only=True)
 class NatsConfig:
-    """What a NATS server's configuration says beyond ports and directories."""
+    """The configuration of a NATS server besides ports and directories."""
 
     tls: Tls | None = None
     text: str = ""

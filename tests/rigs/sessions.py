@@ -1,4 +1,4 @@
-"""Sessions in the pages of docs/: commands and what they say, so that a test can run them."""
+"""Sessions in the pages of docs/: commands and their output, so that a test can run them."""
 
 import re
 import subprocess
@@ -21,11 +21,11 @@ def section(page: str, heading: str) -> str:
 def session(
     page: str, prompts: Sequence[str], heading: str = ""
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the prompt of each command of a page's console blocks, the command, what it says.
+    """Yield the prompt, the command and the output for each command in a page's console blocks.
 
     Args:
         page: The name of a page.
-        prompts: What commands stand behind.
+        prompts: The prompts of commands.
         heading: See `section`.
     """
     text = section(page, heading)

@@ -107,7 +107,7 @@ def put_object(repo: Repo, body: bytes) -> str:
 def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
     """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id.
 
-    Unless there is a message, the tag is for the source that is called as the repository is.
+    Without a message, the tag is for the source with the name of the repository.
     """
     named = f"release {tag}\n\nLocalpuppet-Source: {repo.path.name}"
     text = payload(repo, tag, message or named)

@@ -1,7 +1,7 @@
 """A node whose agent is two processes of two users, and another node that talks to it.
 
 pytest's own directories are root's alone, so these nodes live in one that others may enter. The
-tests need root, as the agent does: they start processes as `daemon` and `nobody`.
+tests need root, as the agent does: they start processes as `daemon` and `bin`.
 """
 
 import json

@@ -85,7 +85,7 @@ class ReleaseSite:
         )
 
     def files(self, text: str, *, lock: Lock | None = None) -> dict[str, bytes]:
-        """Return the files of a release whose own class says `text`."""
+        """Return the files of a release whose own class contains `text`."""
         manifest = (
             f'modulepath:\n  - "{DIST}"\nmodules:\n  ntp:\n    git: "{url("ntp")}"\n    tag: "v1"\n'
         )
@@ -127,7 +127,7 @@ class ReleaseSite:
         )
 
     def says(self, app: ReleasePath) -> str:
-        """Return what the class of a release says on the node; empty when it has no name here."""
+        """Return the text of a release's class; empty if the node does not have the release."""
         file = self.modules / app / "web/manifests/init.pp"
         return file.read_text().split("'")[1] if file.exists() else ""
 

@@ -179,7 +179,7 @@ class Site:
         return RunDirectory(max((self.state / "runs").iterdir()))
 
     def recorded(self) -> dict[str, Any]:
-        """Return the newest status.json as it stands on disk."""
+        """Return the newest status.json on disk."""
         return said(self.run_directory().status)
 
     def applied(self) -> list[str]:

@@ -2,11 +2,11 @@
 
 `scripts/chroot` makes the Debian once and keeps it. What a machine writes goes to memory over
 it, so that machines neither see each other nor cost anything; a power cut loses what memory of
-processes holds, and not what was written. In a machine localpuppet is what this clone is, and a
+processes holds, and not what was written. In a machine localpuppet is this clone, and a
 second root, `/srv/lb01`, is another node on the same bus.
 
 Needs root, and a kernel that lets root make namespaces, overlays and cgroups. Where one of these
-is missing the tests fail, and say which.
+is missing, the tests fail and name it.
 """
 
 import json
@@ -70,7 +70,7 @@ def base() -> Path:
 
 
 class Machine:
-    """A machine that boots when told, with the two nodes on it; no agent runs yet."""
+    """A machine that boots on request, with the two nodes on it; no agent runs yet."""
 
     def __init__(self) -> None:
         self._holder = subprocess.Popen(
@@ -96,7 +96,7 @@ class Machine:
         wait_until(lambda: self._enter(*words).out.strip() == "running", self._failed)
 
     def cut_power(self) -> None:
-        """Switch off, as a power cut does: every process is gone at once."""
+        """Switch off, as a power cut does: all processes end at once."""
         os.kill(self.pid, signal.SIGKILL)
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == "over\n"
@@ -138,13 +138,13 @@ class Machine:
         shutil.copy(file, f"/proc/{self.pid}/root{path}")
 
     def restore_cache(self, kept: Path) -> None:
-        """Give the node what `keep_cache` kept: its first run neither asks Puppet nor is cold."""
+        """Restore what `keep_cache` kept: then the first run neither queries Puppet nor is cold."""
         for file in filter(lambda name: (kept / name).exists(), CACHE):
             self._enter("sh", "-c", 'umask 077 && mkdir -p "${1%/*}"', "sh", f"{STATE}/{file}")
             self.copy(kept / file, f"{STATE}/{file}")
 
     def keep_cache(self, kept: Path) -> None:
-        """Keep what the node knows of the installed Puppet, and its compiled Ruby, if any."""
+        """Keep the node's data about the installed Puppet, and its compiled Ruby, if any."""
         for file in filter(lambda name: not (kept / name).exists(), CACHE):
             made = Path(f"/proc/{self.pid}/root{STATE}/{file}")
             if self.pid and made.exists():
@@ -273,7 +273,7 @@ class Machine:
 
 
 def at_the_gate(machine: Machine) -> None:
-    """Have a trigger start a run, and return when that goes no further."""
+    """Have a trigger start a run, and return when the run waits at the gate."""
     machine.run("mkfifo", "/run/gate")
     machine.peer("trigger", ME)
     machine.until(lambda: machine.exists("/run/there"))

@@ -1,12 +1,12 @@
-"""A page's console blocks and what an example prints: pasted, and held against each other.
+"""A page's console blocks and the output of an example: pasted, and compared.
 
-Owns: which section goes into which block. Refuses to know: how the example is run, and what differs
-from day to day (`sessions.plain`).
+It decides which section goes into which block. It does not know how the example is run, or what
+differs from day to day (`sessions.plain`).
 
     docs/examples/three-tier/run | python -m tests.rigs.transcript docs/start/first-rollout.md
 
 The example's sections begin with `== TITLE ==`; the page's fences with "```console". The first
-section goes into the first fence, and so on: a page with more of one than of the other is refused.
+section goes into the first fence, and so on. The numbers of sections and fences must be equal.
 """
 
 import re
@@ -32,7 +32,7 @@ def fences(page: str) -> list[str]:
 
 
 def pasted(page: str, printed: str) -> str:
-    """Return a page that shows what the example printed.
+    """Return a page with the output of the example.
 
     Raises:
         ValueError: The page has not as many fences as there are sections.
@@ -45,7 +45,7 @@ def pasted(page: str, printed: str) -> str:
 
 
 def differences(page: str, printed: str) -> list[str]:
-    """Return what the page shows (-) and what was printed (+) where `plain` leaves them unlike."""
+    """Return what the page shows (-) and what was printed (+) where they differ after `plain`."""
     both = zip_longest(fences(page), sections(printed), fillvalue="")
     return [
         line

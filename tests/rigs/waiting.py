@@ -16,7 +16,7 @@ PATIENCE = 300.0
 
 
 def wait_until(condition: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Return the first true value of `condition`; `what` says what was waited for in vain."""
+    """Return the first true value of `condition`; `what` describes a wait that fails."""
     deadline = time.monotonic() + PATIENCE
     while not (value := condition()):
         assert time.monotonic() < deadline, what()

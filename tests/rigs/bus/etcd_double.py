@@ -1,4 +1,4 @@
-"""A server that speaks etcd's protocol and answers as a test says: lies, refusals, floods."""
+"""A server with etcd's protocol that answers as a test wants: lies, refusals, floods."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

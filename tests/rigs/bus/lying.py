@@ -1,7 +1,7 @@
-"""Servers of the bus that send more than a bus holds, and a door that leads an agent to one.
+"""Servers of the bus that send more than a bus holds, and an address that leads an agent to one.
 
-The servers are of the test's own loop. An agent, which is a process, knows the address of a `Door`
-only: it leads to the liar, and after `turn` to an honest server.
+The servers are in the loop of the test. An agent, which is a process, knows only the address of a
+`Door`: it leads to the lying server, and after `turn` to an honest one.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def listening(serve: Serve) -> AsyncGenerator[str, None]:
 
 
 def answering(answer: bytes, *, first: bytes = INFO) -> Serve:
-    """Answer every request with the same, as far as the protocol goes."""
+    """Give each request the same answer, as far as the protocol allows."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(first)
@@ -67,7 +67,7 @@ def page(entry: bytes, count: int) -> bytes:
 
 
 async def watching(stream: Stream[bytes, bytes]) -> None:
-    """Tell of values that no client wrote, without an end."""
+    """Send values that no client wrote, without end."""
     await stream.recv_message()
     event = encode((2, encode((1, "/a/x"), (3, 7), (5, bytes(100_000)))))
     for _ in range(5000):
@@ -169,7 +169,7 @@ class Door:
         self.told = 0
 
     def turn(self, to: str) -> None:
-        """Lead to another server from now on, also those who are here."""
+        """Lead to another server from now on, also open connections."""
 
         def close() -> None:
             self._to = to
@@ -209,7 +209,7 @@ class Door:
 
 @contextmanager
 def behind_a_door(lie: str) -> Iterator[Door]:
-    """Run a liar, and the door that leads to it, in a thread of their own."""
+    """Run a lying server, and the door that leads to it, in a separate thread."""
     ready: Future[tuple[Door, Callable[[], object]]] = Future()
 
     async def run() -> None:

@@ -1,7 +1,7 @@
 """Clients below localpuppet's stores: if they are refused, the server refuses and not localpuppet.
 
-One class for each engine with the same verbs. Each verb returns `None` when the server refused for
-want of a permission, and what it answered otherwise; anything else that goes wrong is an error.
+One class for each engine with the same verbs. Each verb returns `None` if the server refused for
+lack of a permission, and its answer otherwise; any other failure is an error.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class RawEtcd:
         self._name = name
 
     def ctl(self, *arguments: str) -> object | None:
-        """Run a command of etcdctl; `None` when the server said "permission denied"."""
+        """Run a command of etcdctl; return `None` if the server replied "permission denied"."""
         done = self._wire.ctl(self._name, *arguments)
         if done.returncode == 0:
             return done.stdout

@@ -241,7 +241,7 @@ class EtcdWire(Wire):
         self.permit()
 
     def permit(self, roster: Path = ROSTER) -> str:
-        """Do what the documentation says: run what the verb prints. Return what it said."""
+        """Run what the verb prints, as the documentation tells; return its output."""
         done = subprocess.run(
             ["sh"],
             input=permissions("etcd", roster),

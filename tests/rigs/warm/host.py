@@ -1,4 +1,4 @@
-"""What of an agent starts runs: a fork server if the settings say so, a run for each line.
+"""The part of an agent that starts runs: a fork server if set, a run for each line.
 
     python host.py ROOT        a line `run` or `noop` in, a line of JSON of its end out
 

@@ -1,4 +1,4 @@
-"""Looks into the memory of other processes."""
+"""Search the memory of other processes."""
 
 import errno
 import re

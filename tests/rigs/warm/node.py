@@ -68,7 +68,7 @@ class WarmNode:
         return not (compiled / "wanted").exists() and not processes_with(str(compiled))
 
     def told(self) -> dict[str, Any]:
-        """Wait for the run's end; return what the agent hears of it."""
+        """Wait for the run's end; return the result that the agent gets."""
         # Before the first run, a fork server loads Puppet's library at low priority.
         end: dict[str, Any] = json.loads(read_line(self._host, PATIENCE))
         return end
@@ -84,7 +84,7 @@ class WarmNode:
         return status
 
     def text(self, run: str) -> str:
-        """Return what Puppet said in a run."""
+        """Return Puppet's output in a run."""
         return (self.node.state / "runs" / run / "log").read_text()
 
     def end(self) -> None:
