@@ -1,4 +1,4 @@
-"""`localpuppet plan` without a site: what catalogs declared and asked, from a real Puppet."""
+"""`localpuppet plan` without a site: declarations and queries of catalogs, from a real Puppet."""
 
 import json
 import time
@@ -15,7 +15,7 @@ CODE = "application_component { 'Shop::Sql[a]': produces => 'sql/a' }"
 
 
 def say(member: Member, *roles: str, **more: Any) -> None:
-    """Tell the others what a good run would have."""
+    """Publish the entry of a good run."""
     said = entry(member.name, at=time.time(), roles=roles, **more)
     Outbox(member.root / "var").offer(said, refresh=0)
     assert member.run("inventory", "publish").code == 0

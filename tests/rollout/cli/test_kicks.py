@@ -12,7 +12,7 @@ from tests.rigs.member import Member
 
 
 def say(member: Member, *roles: str, **more: Any) -> None:
-    """Tell the others what a good run would have."""
+    """Publish the entry of a good run."""
     said = entry(member.name, at=time.time(), roles=roles, **more)
     Outbox(member.root / "var").offer(said, refresh=0)
     assert member.run("inventory", "publish").code == 0
@@ -49,7 +49,7 @@ def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
     assert web.run("kicks", "--dot").out.startswith("digraph {\n")
 
 
-def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:
+def test_no_links_and_an_unreachable_bus_are_different_answers(fleet: Fleet) -> None:
     (web,) = fleet.add("web")
     assert (
         web.run("kicks").out == "no node kicks, queries, collects from or triggers another node\n"
@@ -63,10 +63,10 @@ def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:
     assert (done.code, done.out) == (69, "")
 
 
-def test_a_check_that_could_not_look_at_all_does_not_say_that_there_is_no_cycle(
+def test_an_incomplete_check_does_not_report_that_there_is_no_cycle(
     fleet: Fleet,
 ) -> None:
-    """More questions than are asked in one look, which the nodes of a fleet may well kick by."""
+    """More queries than a single evaluation takes; the kicks of a real fleet may have as many."""
     nodes = fleet.add(*(f"web{number}" for number in range(MAX_QUESTIONS // MAX_KICKS + 1)))
     for number, node in enumerate(nodes):
         kicks = (f'role="{number} {kick}"' for kick in range(MAX_KICKS))

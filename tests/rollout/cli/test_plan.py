@@ -94,7 +94,7 @@ def test_an_empty_site_is_no_failure(node: Node) -> None:
     assert "has no applications" in in_terminal(node, "plan", "--site", str(path)).out
 
 
-def test_a_site_comes_by_standard_input_too(node: Node) -> None:
+def test_a_site_can_be_read_from_standard_input(node: Node) -> None:
     # `run` gives the program an empty one.
     done = node.run("plan", "--site", "-")
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -118,14 +118,16 @@ def test_a_site_comes_by_standard_input_too(node: Node) -> None:
         (["--site", LAMP, "--nodes", "*"], "no wildcards"),
     ],
 )
-def test_misuse_is_one_line_and_exit_code_2(node: Node, arguments: list[str], message: str) -> None:
+def test_misuse_is_a_single_line_and_exit_code_2(
+    node: Node, arguments: list[str], message: str
+) -> None:
     done = node.run("plan", *arguments)
     assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert message in done.err
     assert "me:pw" not in done.err
 
 
-def test_our_own_form_is_held_to_its_schema(node: Node) -> None:
+def test_a_site_file_is_checked_against_its_schema(node: Node) -> None:
     path = node.write("site.yaml", "applications: {shop: {web: {nodes: [a, b]}}}\n")
     done = node.run("plan", "--site", str(path))
     assert done.code == 2
@@ -134,7 +136,7 @@ def test_our_own_form_is_held_to_its_schema(node: Node) -> None:
     )
 
 
-def test_json_is_what_its_schema_says(node: Node, shop: str) -> None:
+def test_json_matches_its_schema(node: Node, shop: str) -> None:
     schema = loads(shared_file("plan.schema.json").read_bytes())
     jsonschema.Draft202012Validator.check_schema(schema)
     for arguments in (
@@ -170,7 +172,7 @@ def test_json_of_a_plan_with_checks_and_repeated_runs(node: Node, shop: str) -> 
     }
 
 
-def test_json_of_narrowed_nodes_names_what_is_taken_as_it_stands(node: Node, shop: str) -> None:
+def test_json_of_narrowed_nodes_names_external_capabilities(node: Node, shop: str) -> None:
     arguments = ["--instance", "shop", "--nodes", "web01.example.com"]
     found = node.run("plan", "--json", "--site", shop, *arguments).json
     assert (found["nodes"], found["external_capabilities"]) == (1, ["sql/shop"])

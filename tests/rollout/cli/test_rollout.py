@@ -1,4 +1,4 @@
-"""`localpuppet rollout`, as far as it goes without nodes; with them in tests/scenarios."""
+"""`localpuppet rollout` without nodes; tests/scenarios has tests with nodes."""
 
 import pytest
 
@@ -44,7 +44,7 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
         (["--site", "@SITE@", "--pause-at-most", "0"], "the --pause-at-most must be positive"),
     ],
 )
-def test_what_is_refused(node: Node, words: list[str], message: str) -> None:
+def test_an_invalid_rollout_is_refused(node: Node, words: list[str], message: str) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
     site = str(node.write("site.yaml", SITE))
     done = node.run("rollout", "run", *(site if word == "@SITE@" else word for word in words))
@@ -82,7 +82,7 @@ def written(machine: Node) -> None:
     journal.close()
 
 
-def test_what_is_told(node: Node) -> None:
+def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
     node.settings(bus="sqlite", node="web01.example.com")
     assert node.run("rollout", "list").out == "this machine has no rollout\n"
     assert node.run("rollout", "status").code == 2
@@ -147,8 +147,8 @@ def test_what_is_told(node: Node) -> None:
     )
 
 
-def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
-    """The approval is one of the options of the earlier rollout: nothing beyond it happens now."""
+def test_failed_nodes_are_repeated_within_the_approval(node: Node) -> None:
+    """The approval is an option of the earlier rollout: the new one makes no other changes."""
     node.settings(bus="sqlite", node="web01.example.com")
     parent = approved(began([1], [2]))
     journals = Journals(node.state / "rollouts")

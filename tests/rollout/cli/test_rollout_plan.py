@@ -1,4 +1,4 @@
-"""What a release would change, as people see it."""
+"""The display of changes that a release would make."""
 
 import click
 
@@ -8,7 +8,7 @@ from localpuppet.node.releases.difference import CatalogChanges
 from localpuppet.rollout.cli.rollout_plan import SHOWN, lines
 
 
-def test_what_changes_where() -> None:
+def test_changes_are_shown_by_groups_of_nodes() -> None:
     web = CatalogChanges(
         added=tuple(f"File[/{number}]" for number in range(SHOWN)),
         removed=("Notify[x]",),

@@ -48,7 +48,7 @@ def test_how_far_it_is() -> None:
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
 
 
-def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failure() -> None:
+def test_a_pause_shows_its_commands_and_deadline_and_a_failure_its_report() -> None:
     run = "20261122T110000.000000Z-0a1b"
     paused = RolloutPaused(reason="1 node failed", since=datetime(2026, 11, 22, 11, 30, tzinfo=UTC))
     events: list[Event] = [
@@ -71,7 +71,7 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
     ]
 
 
-def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> None:
+def test_a_stopped_rollout_offers_resume_if_nodes_are_left() -> None:
     stopped = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by SIGINT", still_held={})
     silent = NodeRunEnded(node_run=FIRST, result=NodeResult.UNRESPONSIVE, reason="was not awaited")
 
@@ -96,7 +96,7 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
     assert last_line(*ended).endswith(": by SIGINT (2 done)")
 
 
-def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> None:
+def test_failed_nodes_can_be_repeated_unless_their_release_was_rolled_back() -> None:
     failed = NodeRunEnded(
         node_run=FIRST, result=NodeResult.FAILED, outcome="failed", reason="1 resource failed"
     )
@@ -117,7 +117,7 @@ def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> No
     )
 
 
-def test_a_rollout_that_is_not_ready_says_what_helps() -> None:
+def test_a_rollout_that_is_not_ready_names_the_cure() -> None:
     over = RolloutEnded(ending=RolloutEnding.NOT_READY, reason="n01: on hold", still_held={})
 
     def told(**options: object) -> str:

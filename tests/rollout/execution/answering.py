@@ -1,4 +1,4 @@
-"""A client of requests that has one answer, and a fleet that is asked with it."""
+"""A client of requests with a fixed answer, and a fleet that uses it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def replied(result: dict[str, Json] | str) -> NodeAnswer:
 
 
 class Client(RequestClient):
-    """Answers what a test says."""
+    """Gives the answer that a test sets."""
 
     whose = "choria=alice"
 

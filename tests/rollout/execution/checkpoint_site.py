@@ -41,7 +41,7 @@ def kept(what: RolloutCheckpoint, revision: int) -> PublishedCheckpoint:
 
 
 class Store(MemoryKeyValue):
-    """A store that may refuse us, or be away."""
+    """A store that may refuse writes, or be unreachable."""
 
     problem: UnavailableError | None = None
 

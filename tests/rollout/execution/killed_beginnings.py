@@ -1,7 +1,7 @@
 """Journals whose processes are killed while they make them: `python -m …killed_beginnings DIR WAY`.
 
-In `DIR/N` a process is killed just before it touches names of files for the Nth time, until one
-comes to its end: what the disk has changes with these.
+In `DIR/N` a process is killed just before it changes names of files for the Nth time, until one
+process reaches its end: the state on disk changes only with names.
 """
 
 import os
@@ -33,7 +33,7 @@ def take_over(journals: Journals) -> None:
 
 
 def forget(journals: Journals) -> None:
-    """Remove a journal, made before anybody is killed."""
+    """Remove a journal that was made before the first kill."""
     journals.open(ID).remove()
 
 

@@ -62,7 +62,7 @@ def serial_of(name: NodeName) -> int:
 
 
 def entry_of(turn: NodeRun) -> AwaitedEntry:
-    """Return the entry that a node leaves when a turn went well."""
+    """Return the entry that a node publishes after a successful node run."""
     return AwaitedEntry(node=turn.node, digest=f"{turn.step:064x}", at=float(turn.step))
 
 
@@ -137,22 +137,22 @@ class SimulatedNodes:
     Attributes:
         seconds: How long each node's run takes; 1 for others.
         bad: The nodes whose runs fail.
-        silent: The nodes that answer nothing.
-        deaf_to_ends: Those that answer nothing when they are to stay held, or are let go.
+        silent: The nodes that do not answer.
+        deaf_to_ends: The nodes that do not answer when they are to stay on hold, or are released.
         unready: The nodes that are not ready, with the reason.
         staged: The nodes that were to have the release, each time, and in which epoch.
         staging: How long that takes.
         unstaged: The nodes that cannot, with the reason.
-        back: The step of the runs with which nodes go back.
-        stuck: The nodes whose way back fails.
-        untaken: The nodes that say then that they never took the release.
+        back: The step of the rollback runs.
+        stuck: The nodes whose rollback fails.
+        untaken: The nodes that then report that they never applied the release.
         foreseen: What each node would change.
-        silent_looks: The nodes that do not answer when they are to look.
-        looked: The turns with which nodes looked at that.
-        looked_at: By step and node, when that ended.
+        silent_looks: The nodes that do not answer a request for a prediction.
+        looked: The node runs with which nodes predicted that.
+        looked_at: The end of each prediction, by step and node.
         ran_with: What each run changed.
-        producers: The nodes that others wait for: they are asked which entry they left.
-        requests: How often each turn was asked for.
+        producers: The nodes that others wait for; they are asked for their entry.
+        requests: The number of requests for each node run.
         after: What each run waited for.
         ran: The runs, in the order in which they began, with their begin and end.
     """

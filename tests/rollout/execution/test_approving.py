@@ -34,7 +34,7 @@ TAGS = RolloutOptions(tags=("web",))
 
 
 def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> RolloutState:
-    """Return where a rollout with noop is whose nodes told this."""
+    """Return the state of a rollout with noop whose nodes reported this."""
     state = RolloutState(FIRST)
     for number, one in enumerate(told, 1):
         turn = NodeRun(number, node(number))
@@ -54,7 +54,7 @@ def looked(*told: PredictedChanges | None, over: RolloutEnded | None = OVER) -> 
 WHOLE = looked(foretold(change("/a")), foretold())
 
 
-def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
+def test_an_approval_is_found_by_its_digest_or_the_first_digits() -> None:
     approval = approval_of(WHOLE)
     assert approval is not None
     assert approval.nodes == {node(1): foretold(change("/a")), node(2): foretold()}
@@ -82,7 +82,7 @@ def test_a_digest_and_its_first_digits_find_what_was_approved() -> None:
         (RolloutState(began([1])), "was not a rollout with --noop"),
     ],
 )
-def test_what_is_not_whole_cannot_be_approved(state: RolloutState, why: str) -> None:
+def test_an_incomplete_rollout_cannot_be_approved(state: RolloutState, why: str) -> None:
     assert not_approvable(state).startswith(why)
     assert approval_of(state) is None
 

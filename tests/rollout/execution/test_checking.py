@@ -7,7 +7,7 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import SimulatedProbe, node
 
 
-def test_the_checks_of_a_node_go_together_and_one_that_fails_is_named() -> None:
+def test_the_checks_of_a_node_run_together_and_a_failed_check_is_named() -> None:
     async def work() -> None:
         bad = ("/bin/probe", "secret")
         probe = SimulatedProbe(bad={bad, "http://n01.example.com/2"})
@@ -31,7 +31,7 @@ def test_a_check_that_passes_later_passes() -> None:
     run_simulated(work())
 
 
-def test_so_many_are_tried_at_a_time_whichever_nodes_they_are_of() -> None:
+def test_the_number_of_concurrent_checks_is_limited_over_all_nodes() -> None:
     async def work() -> None:
         probe = SimulatedProbe()
         checking = CheckRunner(probe)

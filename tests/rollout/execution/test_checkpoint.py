@@ -1,4 +1,4 @@
-"""What a head tells of a rollout: how far it is, or how it ended; and what is not believed."""
+"""A checkpoint of a rollout: its progress or its result, and what the reader rejects."""
 
 import json
 import zlib
@@ -29,7 +29,7 @@ FIRST = began([1], [2])
         {"title": 7},
     ],
 )
-def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]) -> None:
+def test_a_summary_is_accepted_only_in_its_form(lie: dict[str, object]) -> None:
     raw = {"title": "t" * 999, "ending": "done", "reason": "a\nb", "started_at": AT}
     told = {**raw, "finished_at": AT, "noop": False, "counts": {"done": 3}, "release": ""}
     whole = {"schema": 1, "rollout": ID, "epoch": 1, "over": True, "events": [], "summary": told}
@@ -55,7 +55,7 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
         (AT, NodeRunsStarted(node_runs=(NodeRun(1, node(7)),))),
     ],
 )
-def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) -> None:
+def test_a_checkpoint_with_impossible_events_is_rejected(at: str, event: Event) -> None:
     def parsed(*events: tuple[str, Event]) -> RolloutCheckpoint:
         told = RolloutCheckpoint(rollout=ID, epoch=1, events=((AT, FIRST), *events))
         return RolloutCheckpoint.parse(told.to_payload(), caller=FIRST.caller)
@@ -77,8 +77,8 @@ def test_a_number_that_has_no_value_is_no_epoch() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "resumed"), [(0, 1), (-1, 1), (2**70, 1), (100_000, 1), (2, 3)])
-def test_an_epoch_that_no_node_would_hear_is_not_believed(epoch: int, resumed: int) -> None:
-    """Its caller would resume in the next one, which all nodes refuse, and never again."""
+def test_a_checkpoint_with_an_epoch_that_nodes_refuse_is_rejected(epoch: int, resumed: int) -> None:
+    """Its caller would resume in the next epoch, which all nodes refuse for ever."""
 
     def parsed(epoch: int, resumed: int) -> RolloutCheckpoint:
         events = ((AT, FIRST), (AT, RolloutResumed(epoch=resumed)))

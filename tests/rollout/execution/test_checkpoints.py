@@ -51,7 +51,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_head_is_what_was_written_and_bounded() -> None:
+def test_a_checkpoint_is_encoded_parsed_and_bounded() -> None:
     whole = head(STARTED, RolloutResumed(epoch=4), epoch=4)
     assert RolloutCheckpoint.parse(whole.to_payload(), caller=CALLER) == whole
     for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
@@ -65,14 +65,14 @@ def test_a_head_is_what_was_written_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
-def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
+def test_an_invalid_checkpoint_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidInputError, match="rollout checkpoint"):
         RolloutCheckpoint.parse(payload, caller=CALLER)
     with pytest.raises(InvalidInputError, match="not of a rollout of choria=bob"):
         RolloutCheckpoint.parse(head().to_payload(), caller="choria=bob")
 
 
-async def test_a_head_is_the_callers_own(site: Site) -> None:
+async def test_a_checkpoint_must_be_signed_by_its_caller(site: Site) -> None:
     assert await site.heads.read(ID) is None
     revision = await site.heads.write(head(), None)
     assert await site.heads.read(ID) == kept(head(), revision)
@@ -91,7 +91,7 @@ async def test_a_head_is_the_callers_own(site: Site) -> None:
         await site.heads.read(ID)
 
 
-async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None:
+async def test_another_machine_resumes_from_the_checkpoint_on_the_bus(site: Site) -> None:
     site.begin(STARTED)
     await site.heads.write(head(STARTED), None)
     taken = await site.take_up(site.there, None)
@@ -100,12 +100,12 @@ async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None
     claimed = await site.heads.read(ID)
     assert taken.revision is not None
     assert claimed == kept(head(STARTED, epoch=2), taken.revision)
-    # Where it began its own journal says more than the bus does, and it takes the epoch after that.
+    # On the first machine the journal has more than the bus; it takes the epoch after that.
     again = await site.take_up(site.here)
     assert again.epoch == 3
 
 
-async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(site: Site) -> None:
+async def test_checkpoints_of_others_do_not_hide_the_newest(site: Site) -> None:
     await site.heads.write(head(), None)
     over = RolloutId("20261123T110000Z-0a1b")
     await site.heads.write(RolloutCheckpoint(rollout=over, epoch=1, events=(), over=True), None)
@@ -119,7 +119,7 @@ async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(si
     assert await site.heads.newest() == ID
 
 
-async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
+async def test_an_overtaken_machine_resumes_from_the_checkpoint_of_the_other(site: Site) -> None:
     site.begin(STARTED)
     later = (RolloutResumed(epoch=2), NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)))
     await site.heads.write(head(*later, epoch=2), None)
@@ -127,7 +127,7 @@ async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site:
     assert site.here.open(ID).state().started == {NodeRun(1, node(2))}
 
 
-async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
+async def test_of_two_processes_that_resume_a_rollout_only_the_first_succeeds(site: Site) -> None:
     site.begin()
     revision = await site.heads.write(head(), None)
     await site.heads.write(head(epoch=2), revision)
@@ -152,7 +152,7 @@ async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
         (head(RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})), "is over: done"),
     ],
 )
-async def test_what_cannot_go_on_is_said(
+async def test_the_error_says_why_a_rollout_cannot_be_resumed(
     site: Site, there: RolloutCheckpoint | None, message: str
 ) -> None:
     if there is not None:
@@ -161,7 +161,7 @@ async def test_what_cannot_go_on_is_said(
         await site.take_up(site.there)
 
 
-async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -> None:
+async def test_without_rights_on_the_bus_only_its_own_machine_resumes_a_rollout(site: Site) -> None:
     site.begin(STARTED)
     site.kv.problem = RefusedError("not allowed", where="bus")
     taken = await site.take_up(site.here, None)
@@ -183,7 +183,7 @@ def keeper(site: Site, current: Any, revision: int | None = None) -> CheckpointK
     )
 
 
-def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
+def test_a_checkpoint_follows_its_journal_over_outages(site: Site) -> None:
     events: list[Event] = []
 
     async def work() -> None:
@@ -210,7 +210,7 @@ def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
     run_simulated(work())
 
 
-def test_who_was_overtaken_hears_of_it(site: Site) -> None:
+def test_an_overtaken_controller_learns_of_it_and_ends(site: Site) -> None:
     async def work() -> None:
         ours = keeper(site, head)
         await ours.write()
@@ -225,7 +225,7 @@ def test_who_was_overtaken_hears_of_it(site: Site) -> None:
     run_simulated(work())
 
 
-def test_who_may_not_write_heads_is_told_once(site: Site) -> None:
+def test_a_controller_without_the_right_to_write_checkpoints_warns_once(site: Site) -> None:
     site.kv.problem = RefusedError("not allowed", where="bus")
     ours = keeper(site, head)
     ours.changed()
@@ -233,7 +233,7 @@ def test_who_may_not_write_heads_is_told_once(site: Site) -> None:
     assert site.notes == ["warning: only this machine can resume the rollout: bus: not allowed"]
 
 
-def test_what_others_write_there_ends_heads_and_not_the_rollout(site: Site) -> None:
+def test_a_foreign_value_at_its_key_ends_checkpoints_and_not_the_rollout(site: Site) -> None:
     async def work() -> None:
         ours = keeper(site, head)
         await ours.write()
@@ -245,7 +245,7 @@ def test_what_others_write_there_ends_heads_and_not_the_rollout(site: Site) -> N
     run_simulated(work())
 
 
-def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
+def test_a_journal_has_a_checkpoint_as_long_as_it_can_be_resumed(site: Site) -> None:
     site.begin(STARTED)
     journal = site.here.take(ID)
     assert head_of(journal) == head(STARTED)
@@ -269,7 +269,7 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     assert layout.rollouts_of("alice") + ID == KEY
 
 
-async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_that(
+async def test_another_person_takes_a_rollout_over_and_its_caller_resumes_it_later(
     site: Site, tmp_path: Path
 ) -> None:
     """If a policy does not let Bob take over, a checkpoint that Bob signed is rejected."""
@@ -288,7 +288,7 @@ async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_
     assert found.signer == "alice"
 
 
-async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
+async def test_of_two_people_who_take_a_rollout_over_only_the_first_succeeds(site: Site) -> None:
     await site.heads.write(head(STARTED), None)
     bobs, carols = site.heads_of(site.bob), site.heads_of(site.carol)
     first, second = await bobs.read(ID), await carols.read(ID)
@@ -299,7 +299,7 @@ async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
         await carols.write(head(STARTED, epoch=2), second.revision)
 
 
-async def test_where_nodes_do_not_let_one_nothing_is_changed(site: Site) -> None:
+async def test_a_takeover_that_nodes_refuse_changes_nothing(site: Site) -> None:
     await site.heads.write(head(STARTED), None)
     site.refusal = "n01.example.com: denied by policy line 1"
     with pytest.raises(InvalidInputError, match="cannot be taken over, and nothing was changed"):
@@ -308,14 +308,16 @@ async def test_where_nodes_do_not_let_one_nothing_is_changed(site: Site) -> None
     assert await shown(site) == head(STARTED)
 
 
-async def test_who_may_not_write_a_head_takes_nothing_over(site: Site) -> None:
+async def test_a_person_without_the_right_to_write_checkpoints_takes_nothing_over(
+    site: Site,
+) -> None:
     await site.heads.write(head(STARTED), None)
     site.kv.problem = RefusedError("not allowed", where="bus")
     with pytest.raises(RefusedError):
         await site.take_up(site.there, ID, site.bob)
 
 
-def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_else(
+def test_a_slow_controller_ends_only_for_a_takeover_that_its_policy_allows(
     site: Site,
 ) -> None:
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What a rollout makes of a node's word on the confirmation of the release that it brought."""
+"""How a rollout reads a node's report on the confirmation of its release."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def confirm(client: Client, end: NodeRunEnded = WELL) -> NodeRunAnswer:
 
 
 @pytest.mark.parametrize("fate", [NodeResult.SUCCEEDED, NodeResult.FAILED])
-def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
+def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
     fate: NodeResult,
 ) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
@@ -64,19 +64,19 @@ def test_the_nonce_comes_back_signed_by_the_caller_whatever_became_of_the_run(
         },
     ],
 )
-def test_where_nothing_waits_for_it_nothing_is_confirmed(told: dict[str, Json]) -> None:
+def test_without_a_pending_confirmation_nothing_is_sent(told: dict[str, Json]) -> None:
     client = Client(replied(told))
     assert confirm(client) == NodeRunAnswer(answered=True, end=WELL)
     assert client.asked == []
 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
-def test_where_nothing_ran_nothing_is_asked_about(outcome: str) -> None:
+def test_without_a_run_the_node_is_not_asked(outcome: str) -> None:
     ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome=outcome)
     assert confirm(Client(SILENCE), ended) == NodeRunAnswer(answered=True, end=ended)
 
 
-def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
+def test_an_interrupted_run_of_a_node_that_rolled_back_has_that_result() -> None:
     ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome="interrupted")
     told = {**status("rolled back"), "rollback": BACK, "last_run": LAST}
     asked = confirm(Client(replied(told)), ended)
@@ -93,16 +93,14 @@ def test_a_run_whose_agent_was_killed_may_have_cut_the_node_off() -> None:
         (status(None), "does not wait"),
     ],
 )
-def test_what_is_not_confirmed_yet_is_asked_about_again(
-    told: dict[str, Json], problem: str
-) -> None:
+def test_an_unconfirmed_release_is_asked_about_again(told: dict[str, Json], problem: str) -> None:
     asked = confirm(Client(replied(told)))
     assert (asked.answered, asked.end) == (False, None)
     assert "its release is not confirmed: " in asked.problem
     assert problem in asked.problem
 
 
-def test_a_node_that_refuses_or_is_silent_is_asked_again() -> None:
+def test_a_node_that_refuses_or_is_unresponsive_is_asked_again() -> None:
     refusals = [replied("it could not make a new connection yet")] * len(PAUSES)
     client = Client(replied(status("pending", nonce=NONCE)), *refusals)
     assert confirm(client).problem.endswith("it could not make a new connection yet")
@@ -132,7 +130,7 @@ BACK: dict[str, Json] = {"release": "shop/tags/r6"}
         ("superseded", {"rollback": BACK, "last_run": LAST}, NodeResult.FAILED),
     ],
 )
-def test_a_node_went_back_when_its_own_word_names_a_run_of_the_old_release(
+def test_a_node_has_rolled_back_when_its_status_names_a_run_of_the_old_release(
     stage: str, told: dict[str, Json], fate: NodeResult | None
 ) -> None:
     asked = confirm(Client(replied({**status(stage, reason="no\x1b connection"), **told})))

@@ -77,7 +77,7 @@ def test_a_batch_is_closed_and_a_window_is_not() -> None:
 CHECK = ("http://%{node}/",)
 
 
-def test_a_batch_is_checked_when_all_of_it_have_ended_and_then_the_next_one_starts() -> None:
+def test_a_batch_is_checked_when_all_its_runs_have_ended_then_the_next_starts() -> None:
     state = RolloutState(began(range(4), batch=Amount.parse("2", what=""), checks=CHECK))
     assert start(state) == turns(0, 1)
     end(state, 0)
@@ -116,7 +116,7 @@ def test_nodes_of_different_places_do_not_run_together() -> None:
     assert start(batches) == turns(1, 3)
 
 
-def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked() -> None:
+def test_a_failed_check_is_a_failure_of_its_node_and_finished_runs_are_checked() -> None:
     state = RolloutState(began([1, 2, 3], [4], window=3, checks=CHECK))
     start(state)
     end(state, 1, 2)
@@ -137,7 +137,7 @@ def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked
     ]
 
 
-def test_the_checks_of_a_turn_are_those_of_the_site_and_of_the_options() -> None:
+def test_the_checks_of_a_node_run_come_from_the_site_and_the_options() -> None:
     first = began([1], [2], checks=CHECK)
     first = replace(first, checks={NodeRun(2, node(2)): ("http://site/",)})
     assert RolloutState(first).checks(NodeRun(1, node(1))) == CHECK
@@ -146,7 +146,7 @@ def test_the_checks_of_a_turn_are_those_of_the_site_and_of_the_options() -> None
     assert RolloutState(noop).checks(NodeRun(2, node(2))) == ()
 
 
-def test_canaries_come_first_and_one_that_fails_ends_it_whatever_may_fail() -> None:
+def test_canaries_run_first_and_a_failed_canary_ends_the_rollout() -> None:
     first = began(range(5), canary=2, window=3, max_failures=Amount.parse("5", what=""))
     state = RolloutState(first)
     assert start(state) == turns(0, 1)
@@ -162,7 +162,7 @@ def test_canaries_come_first_and_one_that_fails_ends_it_whatever_may_fail() -> N
     assert decide(state).stop == "n00.example.com, a canary, is unresponsive"
 
 
-def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> None:
+def test_a_failed_node_does_not_run_again_and_a_skipped_node_never_runs() -> None:
     state = RolloutState(began([1, 2, 4], [1, 2, 3, 4], max_failures=Amount.parse("25%", what="")))
     state.take(NodesSkipped(reasons={node(4): "on hold"}))
     assert start(state) == turns(1, 2)
@@ -179,7 +179,7 @@ def test_a_node_that_failed_runs_no_more_and_one_that_was_skipped_never() -> Non
     ]
 
 
-def test_what_was_stopped_starts_nothing_and_is_over_when_nothing_is_on() -> None:
+def test_a_stopped_rollout_starts_nothing_and_ends_with_its_last_run() -> None:
     state = RolloutState(began([1], [2]))
     start(state)
     state.take(RolloutStopped(ending=RolloutEnding.STOPPED, reason="alice"))
@@ -190,7 +190,7 @@ def test_what_was_stopped_starts_nothing_and_is_over_when_nothing_is_on() -> Non
 
 
 @pytest.mark.parametrize("text", ["", "-1", "0", "101%", "1.5", "x", "5 %", "9999999"])
-def test_what_is_not_an_amount(text: str) -> None:
+def test_an_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         Amount.parse(text, what="--batch")
 
@@ -259,7 +259,7 @@ PROBLEMS = st.sampled_from(["", "", "answered 503"])
 
 @given(data=st.data(), groups=GROUPS, allowed=st.builds(str, st.integers(0, 8)) | st.just("30%"))
 def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str) -> None:
-    """Whatever ends in whatever order: the rules hold at each step, and it comes to an end."""
+    """In any order of ends, the rules hold at each step, and the rollout ends."""
     window = data.draw(st.none() | st.integers(1, 4))
     first = began(
         *map(sorted, groups),

@@ -1,4 +1,4 @@
-"""What nodes answer who are to have, take and leave a release, and what a rollout makes of it."""
+"""Replies of nodes that stage, apply and leave a release, and what a rollout concludes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ OURS: dict[str, Json] = {"assignment": {"serial": 5, "rollout": ID}}
 
 
 class Client(RequestClient):
-    """Nodes that answer what a test says: to `status`, and to each deed."""
+    """Nodes that give the answers that a test sets: to `status`, and to each action."""
 
     @property
     def caller(self) -> str:
@@ -66,7 +66,7 @@ def one_group(client: Client) -> Deliveries:
     return Deliveries(client, began=began([1], delivery=RELEASE), delivery=RELEASE)
 
 
-def test_who_may_not_or_cannot_take_it_is_not_ready() -> None:
+def test_nodes_that_cannot_accept_the_release_are_not_ready() -> None:
     def status(name: NodeName, args: StatusRequest) -> NodeAnswer:
         if name == node(1):
             return replied({"state": "idle"})
@@ -81,7 +81,7 @@ def test_who_may_not_or_cannot_take_it_is_not_ready() -> None:
     assert found == {node(1): TOO_OLD, node(2): "denied by line 3\\x1b[2J"}
 
 
-def test_a_release_is_asked_for_until_nodes_have_it() -> None:
+def test_staging_is_repeated_until_nodes_have_the_release() -> None:
     def status(name: NodeName, _: StatusRequest) -> NodeAnswer:
         return SILENCE if name == node(3) else replied({"assignment": {"serial": int(name[2])}})
 
@@ -99,7 +99,7 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     assert refused.problems == {node(2): "no class shop"}
 
 
-def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> None:
+def test_serials_from_before_a_resume_stay_in_force() -> None:
     """A controller that resumes the rollout elsewhere may not know the serial yet."""
 
     def status(name: NodeName, _: StatusRequest) -> NodeAnswer:
@@ -111,7 +111,7 @@ def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> N
     assert (staged.serials, staged.problems) == ({node(1): 5, node(2): 4}, {})
 
 
-def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
+def test_an_unreachable_node_or_bus_is_retried_and_then_reported() -> None:
     client = Client(replied({"assignment": None}), SILENCE, SILENCE, replied({"state": "done"}))
     assert run_simulated(deliveries_of(client).stage([node(1)], epoch=1)).problems == {}
     found = run_simulated(deliveries_of(client).stage([node(1)], epoch=1))
@@ -135,7 +135,7 @@ def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
         ),
     ],
 )
-def test_a_node_takes_it_before_its_turn_and_once(
+def test_a_node_applies_the_release_once_before_its_run(
     answer: NodeAnswer, expected: NodeRunAnswer | None
 ) -> None:
     client = Client(replied(OURS), answer)
@@ -160,8 +160,10 @@ def test_a_node_takes_it_before_its_turn_and_once(
         ({"assignment": 3}, False),
     ],
 )
-def test_a_node_that_never_took_it_has_no_way_back(status: dict[str, Json], *, taken: bool) -> None:
-    """It is asked to leave first: what it had accepted before that is over by then."""
+def test_a_node_that_never_applied_the_release_needs_no_rollback(
+    status: dict[str, Json], *, taken: bool
+) -> None:
+    """The controller requests the rollback first, so that accepted requests have ended by then."""
     client = Client(replied(status), replied({"state": "done"}))
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
     ended = NodeRunAnswer(
@@ -203,7 +205,7 @@ WELL = NodeRunEnded(node_run=BACK, result=NodeResult.SUCCEEDED, outcome="changed
         ({}, False),
     ],
 )
-def test_a_node_is_back_when_its_own_word_names_the_old_release(
+def test_a_node_has_rolled_back_when_its_status_names_the_old_release(
     status: dict[str, Json], *, well: bool
 ) -> None:
     asked = run_simulated(one_group(Client(replied(status))).confirm(WELL, epoch=1, serial=5))
@@ -219,6 +221,6 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
         lambda ours: ours.move(BACK, epoch=1, serial=5),
     ],
 )
-def test_a_node_that_does_not_say_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
+def test_an_unresponsive_node_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
     ours = one_group(Client(SILENCE, replied({"state": "done"})))
     assert run_simulated(work(ours)) == NodeRunAnswer(answered=False, problem="did not answer")

@@ -1,4 +1,4 @@
-"""How long a rollout will take yet."""
+"""The estimate of the remaining time of a rollout."""
 
 from dataclasses import replace
 
@@ -38,11 +38,13 @@ def rollout(*groups: list[int], **options: object) -> RolloutState:
         ({"window": 1, "canary": 2}, 20 + 70 + 50),
     ],
 )
-def test_the_medians_of_what_is_left(options: dict[str, object], seconds: float) -> None:
+def test_the_estimate_uses_the_medians_of_the_remaining_runs(
+    options: dict[str, object], seconds: float
+) -> None:
     assert seconds_left(rollout([1, 2, 3, 4], [5], **options)) == seconds
 
 
-def test_places_take_their_time_one_after_the_other() -> None:
+def test_the_times_of_places_add_up() -> None:
     state = RolloutState(
         replace(began([1, 2, 3, 4]), places={node(n): str(n % 2) for n in range(1, 5)})
     )
@@ -50,7 +52,7 @@ def test_places_take_their_time_one_after_the_other() -> None:
     assert seconds_left(state) == 40 + 30
 
 
-def test_what_has_ended_takes_nothing_and_what_nobody_knows_is_unknown() -> None:
+def test_ended_runs_take_no_time_and_an_unknown_duration_has_no_estimate() -> None:
     state = rollout([1, 2], [5])
     state.take(NodeRunsStarted(node_runs=(NodeRun(1, node(2)),)))
     assert seconds_left(state) == 20 + 50

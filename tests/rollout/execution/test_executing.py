@@ -62,7 +62,7 @@ def test_nodes_of_a_group_run_together_and_groups_one_after_the_other() -> None:
     run_simulated(work())
 
 
-def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
+def test_an_unresponsive_node_is_a_failure_and_ends_the_rollout() -> None:
     async def work() -> None:
         nodes = SimulatedNodes()
         notes = Notes()
@@ -82,7 +82,7 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
     run_simulated(work())
 
 
-def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
+def test_a_rollout_with_unready_nodes_is_refused_before_any_change() -> None:
     async def work() -> None:
         nodes = SimulatedNodes(silent={node(2)}, unready={node(3): "on hold: work"})
         state = await carry_out(began([1, 2], [3]), nodes)
@@ -96,8 +96,8 @@ def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
     run_simulated(work())
 
 
-def test_a_node_that_tells_how_its_turn_ended_is_asked_once() -> None:
-    """One that failed is asked why, and one that others wait for is asked what it left."""
+def test_a_node_that_reports_its_result_is_asked_once() -> None:
+    """The controller asks a failed node for the reason, and a producer for its entry."""
 
     async def work() -> None:
         nodes = SimulatedNodes(bad={node(2)}, producers={node(3)})
@@ -114,7 +114,7 @@ def test_a_node_that_tells_how_its_turn_ended_is_asked_once() -> None:
     run_simulated(work())
 
 
-def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
+def test_an_unready_node_is_left_out_unless_another_needs_it() -> None:
     async def work(*, needed: bool) -> RolloutState:
         nodes = SimulatedNodes(unready={node(1): "on hold: work"})
         first = began([1, 2], [3], skip_unready=True)
@@ -193,7 +193,7 @@ def test_another_process_can_ask_for_a_stop() -> None:
     run_simulated(work())
 
 
-def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
+def test_an_interruption_after_a_stop_command_counts_as_the_first() -> None:
     async def work() -> None:
         notes = Notes()
         rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
@@ -208,7 +208,7 @@ def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
     run_simulated(work())
 
 
-def test_what_was_stopped_goes_on() -> None:
+def test_a_stopped_rollout_can_be_resumed() -> None:
     async def work() -> None:
         nodes, notes = SimulatedNodes(), Notes()
         first = began([1], [2], [3])
@@ -250,7 +250,7 @@ def test_a_window_waits_for_checks_and_a_check_may_take_some_tries() -> None:
     run_simulated(work())
 
 
-def test_a_check_that_never_passes_ends_the_rollout_and_gives_the_nodes_back() -> None:
+def test_a_check_that_never_passes_ends_the_rollout_and_releases_the_nodes() -> None:
     async def work() -> None:
         probe = SimulatedProbe(bad={"http://n01.example.com/"})
         nodes = SimulatedNodes()
@@ -289,7 +289,7 @@ class Deaf(SimulatedNodes):
         raise UnavailableError("away")
 
 
-def test_a_bus_that_is_away_before_anything_changed_is_an_error() -> None:
+def test_an_unreachable_bus_before_any_change_is_an_error() -> None:
     async def work() -> None:
         nodes, notes = Deaf(), Notes()
         with pytest.raises(UnavailableError):
@@ -303,7 +303,7 @@ def test_a_bus_that_is_away_before_anything_changed_is_an_error() -> None:
 
 
 class Forgetful(SimulatedNodes):
-    """Nodes that answer every other time only, and tell no news."""
+    """Nodes that answer only every other request, and publish no reports."""
 
     asked = 0
 
@@ -316,7 +316,7 @@ class Forgetful(SimulatedNodes):
         return found
 
 
-def test_an_answer_that_is_lost_costs_time_only() -> None:
+def test_a_lost_reply_costs_only_time() -> None:
     async def work() -> None:
         nodes = Forgetful()
         state = await carry_out(began([1], [2]), nodes)

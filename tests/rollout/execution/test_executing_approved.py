@@ -1,4 +1,4 @@
-"""Rollouts whose changes were approved: each node looks first, and waits where it differs."""
+"""Rollouts with approved changes: each node predicts first, and waits if it differs."""
 
 import asyncio
 from dataclasses import replace
@@ -57,7 +57,7 @@ async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Roll
     return nodes, notes, rollout, doing
 
 
-def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
+def test_approved_changes_run_and_each_node_predicts_before_its_run() -> None:
     nodes, notes = site(), Notes()
     nodes.foreseen[node(3)] = foretold()  # by now another person did that
     nodes.producers = {node(1)}
@@ -66,12 +66,14 @@ def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
     assert words(state) == ["succeeded"] * 3
     assert sorted(nodes.looked) == [NodeRun(4, node(1)), NodeRun(4, node(2)), NodeRun(5, node(3))]
     seen = entry_of(NodeRun(1, node(1)))
-    assert nodes.after[NodeRun(5, node(3))] == (seen,), "it looks at what its producers left"
+    assert nodes.after[NodeRun(5, node(3))] == (seen,), (
+        "it predicts with the entries of its producers"
+    )
     looked = [one.node_run for one in notes.events if isinstance(one, ChangesPredicted)]
     assert sorted(looked) == sorted(nodes.ran)
 
 
-def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
+def test_a_difference_waits_for_an_approval_and_no_other_run_starts() -> None:
     async def work() -> None:
         nodes, notes, rollout, doing = await waiting()
         state = rollout.state
@@ -94,8 +96,8 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
     run_simulated(work())
 
 
-def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> None:
-    """The approval was of what the node saw before; fewer changes than that pass."""
+def test_changes_that_appear_while_a_node_waits_need_an_approval() -> None:
+    """The approval was for the earlier prediction; fewer changes than that pass."""
 
     async def work() -> None:
         nodes, notes, rollout, doing = await waiting()
@@ -118,7 +120,7 @@ def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> No
 
 
 class Unreachable(SimulatedNodes):
-    """Nodes that cannot be asked to run for ten minutes."""
+    """Nodes that are unreachable for ten minutes."""
 
     async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         if asyncio.get_running_loop().time() < 600:
@@ -146,14 +148,14 @@ def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
 
 
 class Slow(SimulatedNodes):
-    """Nodes for which every look is too long ago."""
+    """Nodes for which each prediction is too old."""
 
     async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         self.looked_at[asked["looked"], turn.node] = -1000.0
         return await super().start(turn, **asked)
 
 
-def test_a_node_whose_looks_are_always_too_old_fails_and_does_not_run() -> None:
+def test_a_node_whose_predictions_are_always_too_old_fails_and_does_not_run() -> None:
     nodes = Slow(foreseen={node(1): foretold(A)})
     state = run_simulated(carry_out(approved(began([1])), nodes, Notes()))
     assert (words(state), nodes.ran, len(nodes.looked)) == (["failed"], {}, LOOKS)
@@ -178,7 +180,7 @@ def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None
     run_simulated(work())
 
 
-def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
+def test_a_wait_ends_without_a_decision_or_with_two_interruptions() -> None:
     async def work() -> None:
         nodes, notes = site(differing=True), Notes()
         first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
@@ -195,7 +197,7 @@ def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
     run_simulated(work())
 
 
-def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> None:
+def test_a_failed_or_too_large_prediction_is_a_failure_and_no_node_runs() -> None:
     async def work() -> None:
         nodes = site()
         nodes.foreseen[node(1)] = replace(foretold(), total=5000)

@@ -50,7 +50,7 @@ ENDS = {
 
 @pytest.mark.parametrize("lag", range(4))
 @pytest.mark.parametrize("name", FIRSTS)
-def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: int) -> None:
+def test_no_node_runs_twice_even_if_the_checkpoint_lags_behind(name: str, lag: int) -> None:
     """Killed at each write; the controller that resumes does not know the last few events."""
     for kill_at in range(1, 100):
         nodes = nodes_of(name)
@@ -82,7 +82,7 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
     pytest.fail("it never comes to an end")
 
 
-def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
+def test_a_takeover_is_in_the_journal_and_not_a_failure() -> None:
     """Running nodes are not failures either: the other controller has their results."""
 
     async def work() -> None:
@@ -115,8 +115,8 @@ def nodes_of(name: str) -> SimulatedNodes:
 
 
 @pytest.mark.parametrize("handed_over", [True, False])
-def test_who_is_overtaken_leaves_the_nodes_to_who_goes_on(handed_over: bool) -> None:
-    """Let go of, they would run for others until the next one holds them: up to 20 s."""
+def test_an_overtaken_controller_leaves_the_holds_to_the_new_one(handed_over: bool) -> None:
+    """Otherwise nodes would run for others until the next controller holds them: up to 20 s."""
 
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})

@@ -101,7 +101,7 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
 
 
 def dies(work: "asyncio.Future[RolloutState | None] | object") -> RolloutState | None:
-    """Return what work comes to; `None` where it was killed."""
+    """Return the result of work; `None` if it was killed."""
     try:
         return run_simulated(work)  # type: ignore[arg-type]
     except Killed:

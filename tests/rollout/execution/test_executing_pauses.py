@@ -31,7 +31,7 @@ AT = "2026-11-22T11:00:00.000000Z"
 PAUSES = began([1, 2, 3], [4], [5], window=1, on_failure=OnFailure.PAUSE)
 
 
-def test_failures_pause_a_rollout_until_somebody_lets_it_go_on() -> None:
+def test_failures_pause_a_rollout_until_an_operator_continues_it() -> None:
     """Two fail: each of them pauses, what runs ends, and holds are renewed meanwhile."""
 
     async def work() -> None:
@@ -45,7 +45,7 @@ def test_failures_pause_a_rollout_until_somebody_lets_it_go_on() -> None:
         assert len(nodes.held) == 5
         notes.words += [(RolloutCommand.CONTINUE, "bob")] * 2
         await asyncio.sleep(10)
-        assert rollout.state.waits, "the second word was for the same pause"
+        assert rollout.state.waits, "the second command was for the same pause"
         assert len(nodes.ran) == 3
         notes.words.append((RolloutCommand.CONTINUE, "carol"))
         over = await doing
@@ -59,7 +59,7 @@ def test_failures_pause_a_rollout_until_somebody_lets_it_go_on() -> None:
 
 
 @pytest.mark.parametrize("word", [None, RolloutCommand.STOP])
-def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
+def test_a_pause_ends_by_a_command_or_its_deadline_and_can_be_resumed(
     word: RolloutCommand | None,
 ) -> None:
     async def work() -> None:
@@ -85,7 +85,7 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
     run_simulated(work())
 
 
-def test_a_rollout_that_was_killed_while_it_was_paused_is_paused_when_it_goes_on() -> None:
+def test_a_rollout_that_was_killed_during_a_pause_is_paused_when_it_resumes() -> None:
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
         doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
@@ -103,7 +103,7 @@ def test_a_rollout_that_was_killed_while_it_was_paused_is_paused_when_it_goes_on
     run_simulated(work())
 
 
-def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> None:
+def test_the_deadline_of_a_pause_counts_while_no_process_runs_the_rollout() -> None:
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
         doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
@@ -119,7 +119,7 @@ def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> 
     run_simulated(work())
 
 
-def test_pauses_that_were_asked_for() -> None:
+def test_requested_pauses_happen() -> None:
     """After the canaries of each group that has others, and before each group but the first."""
 
     async def work() -> None:
@@ -173,8 +173,8 @@ def test_an_operator_pauses_and_continues_and_accepts_no_failure_by_that(fails: 
     run_simulated(work())
 
 
-def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
-    """It was asked to stay held for hours, and its answer was lost; so was that to letting go."""
+def test_failed_nodes_with_a_lost_reply_can_be_released_later() -> None:
+    """The replies to its long hold and to its release were lost."""
 
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
@@ -193,8 +193,8 @@ def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
     run_simulated(work())
 
 
-def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
-    """Whatever it is held for: what failed and is kept, and what is not."""
+def test_a_node_that_did_not_receive_its_release_is_asked_again() -> None:
+    """Both for a failed node that stays on hold, and for another node."""
 
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
@@ -214,7 +214,7 @@ def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
     run_simulated(work())
 
 
-def test_what_failed_is_kept_and_given_back_later() -> None:
+def test_failed_nodes_stay_on_hold_and_are_released_later() -> None:
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
         rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)

@@ -1,4 +1,4 @@
-"""Rollouts of a release: on all nodes before one changes, and taken back where that is wanted."""
+"""Rollouts of a release: staged on all nodes before the first change, rolled back on request."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 BACK = {"delivery": RELEASE, "on_failure": OnFailure.ROLLBACK}
 
 
-def test_a_release_is_on_all_nodes_before_one_changes_and_they_stay_held() -> None:
+def test_all_nodes_stage_a_release_before_the_first_change_and_stay_on_hold() -> None:
     async def work() -> None:
         nodes, notes = SimulatedNodes(staging=1000.0), Notes()
         state = await carry_out(began([1, 2], [3], delivery=RELEASE), nodes, notes)
@@ -78,7 +78,7 @@ def test_a_stop_while_it_is_brought_ends_it_before_anything_changed() -> None:
     run_simulated(work())
 
 
-def test_a_failure_takes_the_release_back_the_last_group_first() -> None:
+def test_a_failure_rolls_the_release_back_from_the_last_group() -> None:
     """Nodes that the rollout did not reach have nothing to roll back."""
 
     async def work() -> None:
@@ -95,7 +95,7 @@ def test_a_failure_takes_the_release_back_the_last_group_first() -> None:
     run_simulated(work())
 
 
-def test_one_way_back_that_fails_does_not_stop_the_others() -> None:
+def test_a_failed_rollback_does_not_stop_the_others() -> None:
     async def work() -> None:
         nodes = SimulatedNodes(bad={node(2)}, stuck={node(2)}, back=2)
         notes = Notes()
@@ -110,7 +110,7 @@ def test_one_way_back_that_fails_does_not_stop_the_others() -> None:
     run_simulated(work())
 
 
-def test_a_silent_node_holds_up_no_other_and_one_that_never_took_it_failed() -> None:
+def test_an_unresponsive_node_delays_no_other_rollback() -> None:
     async def work() -> None:
         nodes = SimulatedNodes(bad={node(2)}, untaken={node(2)}, back=3)
         rollout = new(began([1], [2, 3], timeout=50, **BACK), nodes, Notes())
@@ -126,7 +126,7 @@ def test_a_silent_node_holds_up_no_other_and_one_that_never_took_it_failed() -> 
     run_simulated(work())
 
 
-def test_a_person_who_stops_it_takes_nothing_back() -> None:
+def test_a_stop_by_a_person_rolls_nothing_back() -> None:
     async def work() -> None:
         nodes = SimulatedNodes(back=3)
         rollout = new(began([1], [2], **BACK), nodes, Notes())
@@ -186,7 +186,7 @@ def test_options_that_contradict_each_other(options: dict[str, object], message:
         Delivery(release=ReleasePath("shop/trunk"))
 
 
-def test_a_journal_keeps_what_is_brought() -> None:
+def test_a_journal_keeps_the_whole_delivery() -> None:
     whole = Delivery(
         release=ReleasePath("shop/tags/r7"),
         layers=("canary",),

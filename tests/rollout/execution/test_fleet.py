@@ -1,4 +1,4 @@
-"""What a node's replies mean for a rollout, also where a node says what it likes."""
+"""What a node's replies mean for a rollout, also replies of hostile nodes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,9 @@ from tests.rollout.execution.simulated import began, entry_of, node
         ),
     ],
 )
-async def test_who_is_ready(answer: NodeAnswer, why: str | None, tmp_path: Path) -> None:
+async def test_readiness_follows_from_the_reply_of_a_node(
+    answer: NodeAnswer, why: str | None, tmp_path: Path
+) -> None:
     nodes, _ = fleet(answer, tmp_path)
     assert await nodes.ready([node(1)]) == ({} if why is None else {node(1): why})
 
@@ -103,7 +105,7 @@ async def test_which_release_a_node_ran_last(
         ),
     ],
 )
-async def test_how_a_turn_ended(
+async def test_the_result_of_a_node_run_follows_from_the_reply(
     answer: NodeAnswer, end: NodeRunEnded | None, tmp_path: Path
 ) -> None:
     nodes, client = fleet(answer, tmp_path)
@@ -119,7 +121,7 @@ async def test_how_a_turn_ended(
 
 
 @pytest.mark.parametrize("new", [True, False])
-async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
+async def test_a_node_gets_the_entries_to_wait_for_and_returns_its_own(
     tmp_path: Path, *, new: bool
 ) -> None:
     """A node without an inventory cannot wait for entries, and is not asked to."""
@@ -190,7 +192,7 @@ async def test_a_node_looks_before_it_runs(
     assert asked.end.result is (NodeResult.FAILED if reason else NodeResult.SUCCEEDED)
 
 
-async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
+async def test_a_node_with_an_old_prediction_has_to_predict_again(tmp_path: Path) -> None:
     client = Client(replied({"accepted": False, "repeat_noop": True}))
     nodes = FleetNodes(
         MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
@@ -208,7 +210,7 @@ async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) 
     )
 
 
-async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path) -> None:
+async def test_with_noop_a_node_reports_what_would_change(tmp_path: Path) -> None:
     over: Json = {"state": "over", "outcome": "unchanged"}
     status: dict[str, Json] = {"denied": {}, "holds": [], "reports_changes": True}
     client = Client(replied({**status, "step": over, "changes": TOLD}))
@@ -228,7 +230,7 @@ async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path)
     )
 
 
-async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> None:
+async def test_an_unreachable_bus_is_a_problem_of_each_node(tmp_path: Path) -> None:
     nodes, client = fleet(None, tmp_path)
     assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
     assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
@@ -241,7 +243,7 @@ async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> 
     assert hold.length == "600"
 
 
-async def test_who_took_it_over_speaks_for_its_caller(tmp_path: Path) -> None:
+async def test_a_controller_that_took_over_acts_for_the_first_caller(tmp_path: Path) -> None:
     held: Json = {"owner": OWNER, "reason": "r"}
     answer = replied({"denied": {"takeover": "denied by policy line 1"}, "holds": [held]})
     nodes, client = fleet(answer, tmp_path, caller="choria=bob")

@@ -30,8 +30,8 @@ from tests.rollout.execution.changes.foretold import approved
 from tests.rollout.execution.simulated import began, node
 
 
-async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
-    """What another signed, and what is of another rollout, is not believed."""
+async def test_only_a_node_itself_reports_its_results(tmp_path: Path) -> None:
+    """Messages that another member signed or that name another rollout are rejected."""
     mine, other = person(node(1)), person("z.example.com")
     store = MemoryStore(now=lambda: 0.0)
     kv = MemoryKeyValue(store)
@@ -77,10 +77,10 @@ RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
         (approved(began([1], [1])), 2, "changed", True),
     ],
 )
-async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
+async def test_a_node_whose_status_has_the_full_result_is_not_asked(
     first: RolloutBegan, step: int, outcome: str, tmp_path: Path, *, whole: bool
 ) -> None:
-    """Why it failed, what would change, what it left and what is confirmed, its reply says."""
+    """Its reply has the failure, the changes, its entry and the confirmation."""
     mine = person(node(1))
     kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
     nodes = FleetNodes(kv, client=Client(None), verifier=verifier(tmp_path, mine), began=first)
@@ -106,7 +106,7 @@ class Counting(Verifier):
         return super().verify(token, kind)
 
 
-async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path: Path) -> None:
+async def test_statuses_without_a_step_of_the_rollout_are_not_verified(tmp_path: Path) -> None:
     people = [person(node(number)) for number in range(1, 9)]
     counting = Counting(trusting(tmp_path, *people), None, FakeClock())
     kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
@@ -147,7 +147,7 @@ async def test_an_outage_is_noted_once_and_so_is_its_end(tmp_path: Path) -> None
     following.cancel()
 
 
-async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None:
+async def test_the_changes_of_a_successful_prediction_are_requested(tmp_path: Path) -> None:
     mine = person(node(1))
     kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
     nodes = FleetNodes(

@@ -102,7 +102,7 @@ def journals(tmp_path: Path) -> Journals:
     return Journals(tmp_path / "rollouts")
 
 
-def test_what_was_written_is_read(journals: Journals) -> None:
+def test_written_events_are_read(journals: Journals) -> None:
     first, *others = EVENTS
     assert isinstance(first, RolloutBegan)
     journal = journals.begin(first, at=AT)
@@ -113,7 +113,7 @@ def test_what_was_written_is_read(journals: Journals) -> None:
     assert journals.open(ID).state().epoch == 2
 
 
-def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
+def test_only_a_single_process_can_take_a_rollout(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
     assert journals.open(ID).taken
     with pytest.raises(BusyError, match="another process"):
@@ -123,7 +123,7 @@ def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
     assert not journals.open(ID).taken
 
 
-def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Journals) -> None:
+def test_commands_are_received_once_and_forgotten_with_the_process(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
     assert journal.commands_after(0) == []
     journals.open(ID).say(RolloutCommand.CONTINUE, "bob")
@@ -161,7 +161,7 @@ def test_a_rollout_that_ends_while_it_is_read_was_not_interrupted(journals: Jour
     assert journals.open(ID).report().word == RolloutEnding.DONE
 
 
-def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -> None:
+def test_a_finished_rollout_or_that_of_another_caller_cannot_be_resumed(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
     assert resumable(journal, "choria=alice").id == ID
     with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
@@ -174,7 +174,7 @@ def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -
     journal.close()
 
 
-def test_the_form_of_an_event_names_what_happened() -> None:
+def test_events_have_named_fields_in_json() -> None:
     turn = NodeRun(1, node(1))
     changes = PredictedChanges(release="shop/tags/r1", total=0, changes=())
     end = NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, predicted_changes=changes)
@@ -222,7 +222,7 @@ def test_a_journal_of_an_earlier_format_is_refused(journals: Journals, tmp_path:
         '{"event": "node_run_ended", "node_run": [1, "a.example.com"], "result": "bored"}',
     ],
 )
-def test_what_is_not_an_event_is_an_error(text: str) -> None:
+def test_an_invalid_event_is_an_error(text: str) -> None:
     with pytest.raises(StateError, match="this version does not know"):
         from_dict(loads(text))
 
@@ -278,7 +278,7 @@ def test_a_journal_of_another_format_is_refused(journals: Journals, tmp_path: Pa
         journals.open(ID).state()
 
 
-def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
+def test_ids_sort_by_their_start_also_when_the_clock_is_set_back() -> None:
     now = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
     first = RolloutId.of(now, "ffff", None)
     second = RolloutId.of(now, "0000", first)

@@ -23,7 +23,7 @@ def journals(tmp_path: Path) -> Journals:
     return Journals(tmp_path / "rollouts")
 
 
-def test_what_is_not_there(journals: Journals) -> None:
+def test_an_unknown_rollout_is_an_error(journals: Journals) -> None:
     assert list(journals.ids()) == []
     with pytest.raises(InvalidInputError, match="this machine has no rollout"):
         journals.open(None)
@@ -34,7 +34,7 @@ def test_what_is_not_there(journals: Journals) -> None:
         journals.open(RolloutId("20261122T110000Z-ffff"))
 
 
-def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_on(
+def test_old_journals_are_removed_except_the_newest_and_running_ones(
     journals: Journals, tmp_path: Path
 ) -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,10 +71,10 @@ def test_a_damaged_journal_hides_no_other_rollout(journals: Journals, tmp_path: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_rollout_whose_process_is_killed_is_there_with_its_beginning_or_not_at_all(
+def test_a_killed_start_leaves_a_journal_with_its_first_event_or_none(
     way: str, tmp_path: Path
 ) -> None:
-    """Killed before each name that it makes or takes away."""
+    """Killed before each file that it creates or removes."""
     subprocess.run(
         [sys.executable, "-m", "tests.rollout.execution.killed_beginnings", str(tmp_path), way],
         cwd=REPOSITORY,
@@ -99,7 +99,7 @@ def test_a_rollout_whose_process_is_killed_is_there_with_its_beginning_or_not_at
     assert attempts[-1] < MOST
 
 
-def test_what_a_killed_process_left_is_removed_when_that_was_long_ago(tmp_path: Path) -> None:
+def test_old_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     journals = Journals(tmp_path)
     journals.begin(BEGAN, at=AT).close()
     halves = (f".{ID}.sqlite.0123456789ab", f"{ID}.lock", f"{ID}.sqlite-wal")
@@ -108,7 +108,7 @@ def test_what_a_killed_process_left_is_removed_when_that_was_long_ago(tmp_path: 
         (tmp_path / name).touch()
     (tmp_path / halves[0]).touch()
     journals.forget(datetime(2026, 12, 1, tzinfo=UTC))
-    assert len(list(tmp_path.iterdir())) == 6, "its process may live yet"
+    assert len(list(tmp_path.iterdir())) == 6, "its process may still be running"
     journals.forget(datetime(2027, 12, 1, tzinfo=UTC))
     assert {path.name for path in tmp_path.iterdir()} == {f"{ID}.sqlite", *halves[:2]}
     journals.open(ID).remove()
@@ -124,7 +124,7 @@ def test_a_second_rollout_of_an_id_is_not_begun(journals: Journals) -> None:
     assert (journal.events(), journal.taken) == ([(AT, BEGAN)], False)
 
 
-def test_a_journal_that_is_removed_meanwhile_is_not_made_anew(
+def test_a_journal_that_is_removed_meanwhile_is_not_created_again(
     journals: Journals, tmp_path: Path
 ) -> None:
     journals.begin(BEGAN, at=AT).close()

@@ -26,7 +26,7 @@ SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 
 
 def told(path: Path, *events: Event, taken: bool = False, now: int = 60) -> dict[str, str]:
-    """Return what the file says after events ten seconds apart, without the metrics' prefix."""
+    """Return the values in the file after events ten seconds apart, without the metrics' prefix."""
     timed = [(show_time(NOON + timedelta(seconds=10 * n)), one) for n, one in enumerate(events)]
     update(path, RolloutReport.of(timed, taken=taken), now=NOON + timedelta(seconds=now))
     found = parse_samples(path.read_text())
@@ -43,7 +43,7 @@ def done(first: RolloutBegan) -> list[Event]:
     return [first, NodeRunsStarted(node_runs=turns), *ends]
 
 
-def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
+def test_a_running_rollout_has_its_metrics(tmp_path: Path) -> None:
     paused = RolloutPaused(reason="before group 2")
     found = told(tmp_path / "m.prom", *done(FIRST)[:3], paused, taken=True)
     assert found[f'info{{id="{ID}"}}'] == "1"
@@ -56,7 +56,7 @@ def test_a_rollout_that_goes_on(tmp_path: Path) -> None:
     assert not any(value == "1" for name, value in found.items() if name.startswith("outcome"))
 
 
-def test_one_that_is_over(tmp_path: Path) -> None:
+def test_a_finished_rollout_has_its_metrics(tmp_path: Path) -> None:
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     found = told(tmp_path / "m.prom", *done(FIRST), over)
     assert (found["running"], found["success"], found['outcome{outcome="done"}']) == ("0", "1", "1")
@@ -65,7 +65,7 @@ def test_one_that_is_over(tmp_path: Path) -> None:
     assert found["end_timestamp_seconds"] == f"{NOON.timestamp() + 40:.3f}"
 
 
-def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path) -> None:
+def test_the_last_success_outlives_failures_and_ignores_noop_rollouts(tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     over = RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={})
     told(path, *done(began([1], [2], noop=True)), over)
@@ -78,7 +78,7 @@ def test_the_last_success_outlives_failures_and_is_none_of_a_noop(tmp_path: Path
     assert parse_samples(path.read_text())[SUCCESS] == f"{NOON.timestamp() + 40:.3f}"
 
 
-def test_a_file_of_somebody_elses_is_replaced(tmp_path: Path) -> None:
+def test_an_invalid_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "m.prom"
     path.write_bytes(b"\xff not text")
     assert told(path, FIRST)["running"] == "0"

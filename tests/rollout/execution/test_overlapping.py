@@ -70,7 +70,7 @@ def orchestrator(
 
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("later", [0.0, 0.5, 1.5, 3.2, 20.0])
-def test_a_node_runs_for_one_of_them(later: float, *, skip: bool) -> None:
+def test_a_node_runs_for_only_one_rollout_at_a_time(later: float, *, skip: bool) -> None:
     """Both rollouts need nodes 3 and 4; a rollout that does not get all of its nodes takes none."""
 
     async def work() -> None:
@@ -95,7 +95,7 @@ def test_a_node_runs_for_one_of_them(later: float, *, skip: bool) -> None:
     run_simulated(work())
 
 
-def test_who_lost_is_begun_again_when_the_other_is_over() -> None:
+def test_a_refused_rollout_can_run_when_the_other_has_ended() -> None:
     async def work() -> None:
         holders: Holders = {}
         one, first = orchestrator(1, began([1, 2]), holders)

@@ -29,7 +29,7 @@ SHORT = 0.2
 
 @asynccontextmanager
 async def server(answer: bytes, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str, None]:
-    """Serve the same bytes to everybody, and hold the connection open; yield HOST:PORT."""
+    """Serve each client the same bytes, and keep the connection open; yield HOST:PORT."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +54,7 @@ def tried(
     ca: Path | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> str:
-    """Return what a check of a server that answers so comes to."""
+    """Return the result of a check of a server with this answer."""
 
     async def work() -> str:
         async with server(answer, tls=tls) as host:
@@ -83,13 +83,13 @@ def run(check: Check, *, seconds: float = LONG) -> str:
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 1000, "did not answer with HTTP: HTTPException"),
     ],
 )
-def test_the_head_of_an_answer_decides(answer: bytes, problem: str) -> None:
-    """The server never ends its answer: what is not read is not waited for."""
+def test_the_head_of_a_response_decides(answer: bytes, problem: str) -> None:
+    """The server never ends its response: the probe does not wait for the rest."""
     assert tried(answer) == problem
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\na: b\r\n"])
-def test_a_server_that_does_not_end_the_head_of_its_answer_fails_in_time(answer: bytes) -> None:
+def test_a_response_without_an_end_of_its_head_fails_in_time(answer: bytes) -> None:
     assert tried(answer, seconds=SHORT) == "timed out after 0.2 s"
 
 
@@ -115,7 +115,7 @@ def test_a_check_that_is_cancelled_closes_its_connection() -> None:
     asyncio.run(work())
 
 
-def test_nobody_listens() -> None:
+def test_a_refused_connection_fails() -> None:
     async def work() -> str:
         async with server(b"") as host:
             pass
@@ -124,7 +124,7 @@ def test_nobody_listens() -> None:
     assert asyncio.run(work()) == "Connection refused"
 
 
-def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1/")
     assert tried(b"HTTP/1.1 200 OK\r\n\r\n") == ""
 
@@ -154,7 +154,7 @@ def test_the_exit_code_of_a_command_decides(check: Check, problem: str) -> None:
     assert run(check) == problem
 
 
-def test_a_command_that_takes_too_long_ends_with_what_it_has_started(tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_ends_with_its_children(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     check = ("/bin/sh", "-c", f"sleep 1000 & echo $! > {file}.new; mv {file}.new {file}; wait")
     assert run(check, seconds=2.0) == "did not end within 2.0s"
@@ -163,7 +163,7 @@ def test_a_command_that_takes_too_long_ends_with_what_it_has_started(tmp_path: P
 
 
 def test_a_command_may_end_when_its_time_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was collected by asyncio's thread, and asyncio does not know yet."""
+    """asyncio's thread has collected the process, and asyncio does not know yet."""
     kill = os.killpg
 
     def late(group: int, number: int) -> None:
@@ -182,7 +182,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_a_command_ends_when_whoever_rolls_out_is_killed(tmp_path: Path) -> None:
+def test_a_command_ends_when_its_controller_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     command = ("/bin/sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000")
     with subprocess.Popen([sys.executable, "-c", OPERATOR, *command], cwd=REPOSITORY) as operator:

@@ -29,7 +29,9 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) -> None:
+async def test_a_person_who_took_over_does_not_choose_the_commands_of_the_caller(
+    site: Site,
+) -> None:
     """The right to resume in Alice's name does not let Bob choose her commands or her release."""
     site.begin(STARTED)
     site.may = {"bob"}
@@ -43,12 +45,12 @@ async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) ->
         await site.take_up(site.there)
     assert site.here.open(ID).state().began == FIRST
     assert not site.there.ids()
-    # Carol who takes it over as well is asked about commands before anything else.
+    # When Carol takes it over as well, she is asked about commands first.
     assert (await site.take_up(site.there, ID, site.carol)).epoch == 3
     assert site.asked[0].commands == ["/bin/evil"]
 
 
-async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_large_epoch(
+async def test_a_large_epoch_of_a_takeover_does_not_stop_the_caller_from_resuming(
     site: Site,
 ) -> None:
     site.begin(STARTED)
@@ -59,7 +61,7 @@ async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_larg
 
 
 @pytest.mark.parametrize("by_bob", [True, False])
-async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resuming(
+async def test_an_overwritten_checkpoint_does_not_stop_the_caller_from_resuming(
     site: Site, by_bob: bool
 ) -> None:
     """On a bus without permissions any member could: the nodes know whether a controller runs."""
@@ -76,7 +78,9 @@ async def test_what_others_write_over_a_head_does_not_keep_its_caller_from_resum
     assert entry.value == token, "the others see the false checkpoint, too"
 
 
-async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Site) -> None:
+async def test_commands_that_need_events_are_refused_for_a_checkpoint_without_events(
+    site: Site,
+) -> None:
     """Its checkpoint is too large for events: from another machine, only stop works."""
     await site.heads.write(RolloutCheckpoint(rollout=ID, epoch=1, events=()), None)
     for word in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
@@ -94,10 +98,10 @@ async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Sit
         NodeRunsStarted(node_runs=(NodeRun(1, node(9)),)),
     ],
 )
-async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_journal(
+async def test_a_checkpoint_with_foreign_nodes_does_not_enter_the_journal(
     site: Site, forged: Event
 ) -> None:
-    """Each later command of that machine would have ended with a stack trace."""
+    """Otherwise each later command on that machine would end with a stack trace."""
     site.begin(STARTED)
     site.may = {"bob"}
     await site.heads_of(site.bob).write(head(RolloutResumed(epoch=2), forged, epoch=2), None)

@@ -33,7 +33,7 @@ def part(
     )
 
 
-def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
+def test_a_plan_becomes_groups_with_checks_and_consumers() -> None:
     parts = (
         part(1, produces="sql"),
         part(2, consumes="sql", produces="http", checks=("http://b/", "http://a/")),
@@ -64,7 +64,7 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
     assert narrowed.checks == {NodeRun(2, node(3)): of_third}, "the groups have moved up"
 
 
-def test_many_who_need_many_are_few_needs() -> None:
+def test_dependencies_between_many_nodes_are_stored_once() -> None:
     """Each checkpoint is written in full: a thousand and a thousand must not be a million names."""
     names = [f"p{number}" for number in range(30)]
     makers = tuple(part(number, produces=name) for number, name in enumerate(names))
@@ -89,8 +89,8 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
             assert len(of_plan(plan).checks[NodeRun(1, node(1))]) == count
 
 
-def test_what_is_rolled_out_is_called_after_what_was_declared_and_the_roles_of_the_rest() -> None:
-    """The role of a node of a declared application says nothing more."""
+def test_the_title_has_the_declared_applications_and_the_roles_of_other_nodes() -> None:
+    """If an application of a node is declared, the title leaves out the role of the node."""
     related = replace(part(1, produces="asks"), application="role db", declared=False)
     asks = replace(part(2, consumes="asks"), application="role lb", declared=False)
     site = EnvironmentSite(
@@ -101,7 +101,7 @@ def test_what_is_rolled_out_is_called_after_what_was_declared_and_the_roles_of_t
     assert of_plan(make_plan(site, PlanSelection(), where="")).title == "shop, role lb"
 
 
-def test_who_only_asks_about_a_node_can_do_without_it() -> None:
+def test_a_node_that_only_queries_another_does_not_need_it() -> None:
     asks = replace(part(2, consumes="asks"), declared=False)
     parts = (replace(part(1, produces="asks"), declared=False), asks)
     plan = make_plan(
@@ -113,13 +113,13 @@ def test_who_only_asks_about_a_node_can_do_without_it() -> None:
     assert of_plan(plan).consumers == {}
 
 
-def test_where_nodes_are_and_who_does_not_say() -> None:
+def test_places_come_from_a_fact_and_a_missing_value_is_an_error() -> None:
     assert places_of({node(1): "ams", node(2): 3}, "zone") == {node(1): "ams", node(2): "3"}
     with pytest.raises(InvalidInputError, match=r"no single value of fact 'zone' for n01.*, n03"):
         places_of({node(3): {"a": 1}, node(1): None, node(2): "ams"}, "zone")
 
 
-def test_what_matches_no_node_is_refused() -> None:
+def test_a_selection_without_nodes_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="matches no node"):
         one_group([], title="")
     with pytest.raises(InvalidInputError, match="matches no node"):

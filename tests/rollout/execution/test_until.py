@@ -59,7 +59,7 @@ def test_a_moment(text: str, moment: str) -> None:
         ("2027-03-28 02:30 Europe/Berlin", "2027-03-28 02:30 does not exist in"),
     ],
 )
-def test_what_is_not_a_moment(text: str, message: str) -> None:
+def test_an_invalid_time_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=f"--until: .*({message})"):
         parse_until(text, now=NOW, where="--until")
 
@@ -71,7 +71,7 @@ def state(until: datetime, *seconds: float) -> RolloutState:
     return found
 
 
-def test_the_longest_of_the_last_runs_decides_and_what_is_unknown_does_not() -> None:
+def test_the_longest_known_run_decides_whether_nodes_still_start() -> None:
     turns = [NodeRun(1, node(number)) for number in range(3)]
     found = state(NOW + timedelta(minutes=10), 300, 600)
     assert late(found, turns, NOW) == ""
@@ -94,7 +94,9 @@ def test_the_longest_of_the_last_runs_decides_and_what_is_unknown_does_not() -> 
         ("2026-10-25 01:30 Europe/Berlin", 0),
     ],
 )
-def test_a_rollout_in_the_night_in_which_clocks_are_set_back(text: str, runs: int) -> None:
+def test_until_counts_correctly_in_the_night_in_which_clocks_are_set_back(
+    text: str, runs: int
+) -> None:
     """Runs of one hour, one after the other; the rest is not reached, and resume continues."""
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""What a check may be, in a document and as one text."""
+"""The forms of a check, in a document and as a text."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.rollout.execution.simulated import node
         ("/bin/sh -c 'exit 0; # $HOME'", ("/bin/sh", "-c", "exit 0; # $HOME")),
     ],
 )
-def test_a_check_as_one_text(text: str, check: Check) -> None:
+def test_a_check_is_parsed_from_a_text(text: str, check: Check) -> None:
     assert parse_text(text, where="--check") == check
     assert parse_check(to_json(check), "") == check  # type: ignore[arg-type]
 
@@ -47,24 +47,24 @@ def test_a_check_as_one_text(text: str, check: Check) -> None:
         ("/bin/probe" + " x" * 64, "has 65 elements; at most 64"),
     ],
 )
-def test_what_is_not_a_check(text: str, message: str) -> None:
+def test_an_invalid_check_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
         parse_text(text, where="--check")
     assert str(refused.value).startswith("--check")
 
 
 @pytest.mark.parametrize("value", [None, 1, {"a": 1}, [], ["probe"], [1], ["/p", "\0"]])
-def test_what_is_not_a_check_in_a_document(value: Json) -> None:
+def test_an_invalid_check_in_a_document_is_refused(value: Json) -> None:
     with pytest.raises(InvalidInputError):
         parse_check(value, "checks[0]")
 
 
-def test_the_name_of_the_node_stands_wherever_the_placeholder_did() -> None:
+def test_the_node_name_replaces_each_placeholder() -> None:
     found = on_node(("/bin/probe", "%{node}:%{node}", "%{x"), node(1))
     assert found == ("/bin/probe", "n01.example.com:n01.example.com", "%{x")
     assert on_node("http://%{node}/%{node}", node(1)) == "http://n01.example.com/n01.example.com"
 
 
-def test_messages_name_a_check_without_what_may_be_secret() -> None:
+def test_messages_name_a_check_without_possible_secrets() -> None:
     assert shown("https://web/health?token=secret") == "https://web/health"
     assert shown(("/bin/probe", "--password", "secret")) == "/bin/probe"

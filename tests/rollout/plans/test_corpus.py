@@ -26,7 +26,7 @@ def test_corpus(node: Node, case: dict[str, Any]) -> None:
     assert tree(node.root) == before, "a plan writes nothing"
 
 
-def test_what_choria_took_for_a_cycle_is_a_plan_that_says_so(node: Node) -> None:
+def test_a_cycle_for_choria_is_a_plan_with_a_note(node: Node) -> None:
     (case,) = (one for one in CASES if one["id"] == ORDERED)
     path = node.write("environment.json", content(case).decode())
     done = node.run("plan", "--site", str(path))
@@ -37,5 +37,5 @@ def test_what_choria_took_for_a_cycle_is_a_plan_that_says_so(node: Node) -> None
     assert done.out.count("\tdev1.devco.net (run 2 of 2)\n") == 1
 
 
-def test_the_corpus_has_as_many_cases_as_we_think() -> None:
+def test_the_corpus_has_the_expected_number_of_cases() -> None:
     assert len(cases("site_plan")) == 9

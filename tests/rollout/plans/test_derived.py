@@ -1,4 +1,4 @@
-"""Which order follows from what nodes say of themselves and of each other."""
+"""The order that follows from the entries of nodes."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def groups(found: DerivedPlan, *instances: str) -> list[list[str]]:
     return [[run.node.partition(".")[0] for run in group] for group in plan.groups]
 
 
-def test_what_catalogs_declare_is_the_order_as_it_is_of_a_site() -> None:
+def test_components_of_catalogs_give_the_order_as_a_site_does() -> None:
     found = of(
         node("web", "web", components=(part("Web[a]", "http", "sql"),)),
         node("db", "db", components=(part("Sql[a]", "sql"), part("Backup[b]"))),
@@ -59,7 +59,7 @@ def test_what_catalogs_declare_is_the_order_as_it_is_of_a_site() -> None:
     assert found.notes == ()
 
 
-def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
+def test_a_node_that_queries_collects_or_is_kicked_runs_after_the_others() -> None:
     collects = CollectorRecord(type="sshkey", filter=None, at="").question
     found = of(
         node("db", "db", kicks=('role="web"',)),
@@ -74,7 +74,7 @@ def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
     assert (lb.name, lb.consumes) == ("catalog", ('answer to servers_with_role("web")',))
 
 
-def test_two_relations_whose_names_are_cut_alike_are_told_apart() -> None:
+def test_two_relations_with_equal_shortened_names_stay_different() -> None:
     long = "x" * MAX_TEXT
     asks = tuple(f'servers_with_role("{long}","{one}")' for one in ("db", "web"))
     found = of(
@@ -97,12 +97,12 @@ def test_a_node_that_declares_and_asks_runs_once() -> None:
     assert groups(found) == [["lb"], ["db"], ["web"]]
 
 
-def test_relations_that_go_both_ways_give_no_order_and_take_none_from_others() -> None:
-    """Everybody asks for everybody, and the monitor for two roles, which ask for the monitor."""
-    everybody = 'query_nodes("os.family=Debian")'
-    webs = [node(f"web{n}", "web", asks=(everybody, role("monitor"))) for n in (1, 2)]
-    lb = node("lb", "lb", asks=(everybody, role("web"), role("monitor")))
-    found = of(*webs, lb, node("monitor", "monitor", asks=(everybody, role("web"), role("lb"))))
+def test_relations_in_both_directions_give_no_order_and_keep_that_of_others() -> None:
+    """All nodes query all nodes; the monitor also queries two roles, which query the monitor."""
+    all_nodes = 'query_nodes("os.family=Debian")'
+    webs = [node(f"web{n}", "web", asks=(all_nodes, role("monitor"))) for n in (1, 2)]
+    lb = node("lb", "lb", asks=(all_nodes, role("web"), role("monitor")))
+    found = of(*webs, lb, node("monitor", "monitor", asks=(all_nodes, role("web"), role("lb"))))
     assert groups(found) == [["monitor", "web1", "web2"], ["lb"]]
     assert found.notes == (
         "no order between lb and monitor: each waits for the other",
@@ -110,7 +110,7 @@ def test_relations_that_go_both_ways_give_no_order_and_take_none_from_others() -
     )
 
 
-def test_a_circle_of_relations_is_no_refusal_and_what_is_declared_wins() -> None:
+def test_a_cycle_of_relations_gives_no_order_and_declared_components_win() -> None:
     circle = of(
         node("a", "a", asks=(role("c"),)),
         node("b", "b", asks=(role("a"),)),
@@ -135,7 +135,7 @@ def test_a_circle_of_components_is_refused_as_in_a_site() -> None:
         groups(found)
 
 
-def test_what_is_between_too_many_gives_no_order_and_is_named() -> None:
+def test_a_relation_between_too_many_nodes_gives_no_order_and_is_noted() -> None:
     webs = [node(f"web{n}", "web", components=(part(f"Web{n}[a]", f"{n}"),)) for n in (1, 2)]
     found = of(*webs, node("lb", "lb", asks=(role("web"),)), most=1)
     assert groups(found) == [["lb", "web1", "web2"]]

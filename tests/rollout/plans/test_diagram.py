@@ -44,7 +44,7 @@ def names_of(diagram: Diagram) -> list[list[str]]:
     return [[*map(str, box.nodes)] for box in diagram.boxes]
 
 
-def test_a_box_has_the_equal_runs_and_an_edge_says_what_they_wait_for() -> None:
+def test_a_box_has_equal_runs_and_an_edge_names_what_they_wait_for() -> None:
     diagram = of_plan(LAMP)
     first, *others = diagram.boxes
     assert first.lines == ("Lamp[app1]: Lamp::Mysql[app1]", "Lamp[app2]: Lamp::Mysql[app2]")
@@ -58,7 +58,7 @@ def test_a_box_has_the_equal_runs_and_an_edge_says_what_they_wait_for() -> None:
     assert [head for _, head in diagram.heads] == ["Group 1", "Group 2"]
 
 
-def test_equal_neighbours_are_one_box_with_their_count() -> None:
+def test_equal_neighbours_share_a_box_with_their_count() -> None:
     webs = {f"s_{n}": part(f"web{n:02}", gives=f"http{n}", needs="sql") for n in range(20)}
     consumes = [f"http{n}" for n in range(20)]
     raw = site(s_db=part("db", gives="sql"), **webs)
@@ -202,7 +202,7 @@ def test_a_tooltip_has_a_node_once() -> None:
     assert all(len(set(tooltip)) == len(tooltip) for tooltip in tooltips)
 
 
-def test_nodes_without_a_role_are_one_box_where_their_neighbours_are_equal() -> None:
+def test_nodes_without_a_role_share_a_box_if_their_neighbours_are_equal() -> None:
     diagram = kick_diagram(
         of(
             node("lb01", "lb", kicks=("fqdn~'web.*'",)),
@@ -213,7 +213,7 @@ def test_nodes_without_a_role_are_one_box_where_their_neighbours_are_equal() -> 
     assert [box.title for box in diagram.boxes] == ["lb", "5 nodes"]
 
 
-def test_nothing_to_draw_is_a_picture() -> None:
+def test_an_empty_plan_has_a_picture() -> None:
     assert "production: 0 nodes, 0 groups" in texts(draw_svg(of_plan({"applications": {}})))
     found = texts(draw_svg(kick_diagram(of())))
     assert "No node kicks, asks about, collects from or triggers another node." in found
@@ -226,7 +226,7 @@ def test_nothing_to_draw_is_a_picture() -> None:
         (replace(BOUNDS, output=10), "'dot'"),
     ],
 )
-def test_a_layout_that_takes_too_much_is_ended(bounds: Bounds, problem: str) -> None:
+def test_a_layout_beyond_its_limits_is_an_error(bounds: Bounds, problem: str) -> None:
     with pytest.raises(UnavailableError, match=problem) as raised:
         draw_svg(of_plan(LAMP), bounds=bounds)
     assert raised.value.where == "Graphviz"

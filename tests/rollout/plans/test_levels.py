@@ -120,18 +120,18 @@ def test_two_nodes_that_need_each_other_run_twice() -> None:
     assert word_of(found) == [(1, "n0"), (1, "n1"), (2, "n0"), (2, "n1")]
 
 
-def test_a_node_that_could_run_early_for_one_waits_where_one_run_is_enough_for_all() -> None:
+def test_a_node_waits_if_a_later_single_run_is_enough_for_all() -> None:
     # n0 has a part that nothing precedes, and one that waits for n1; n2 and n3 need one each.
     found = plan([(0, [0], []), (0, [1], [2]), (1, [2], []), (2, [], [0]), (3, [], [1])])
     assert word_of(found) == [(1, "n1"), (2, "n0"), (3, "n2"), (3, "n3")]
 
 
-def test_everything_on_one_node_is_one_run_whatever_needs_what() -> None:
+def test_components_on_a_single_node_share_a_run() -> None:
     found = plan([(0, [0], [1]), (0, [1], [0]), (0, [2], [2])])
     assert word_of(found) == [(1, "n0")]
 
 
-def test_what_both_the_own_node_and_another_need_comes_before_the_other() -> None:
+def test_a_capability_that_its_own_node_and_another_need_comes_first() -> None:
     # n1's first part is needed by its own last one and by n0; the run that does the last one, which
     # waits for n0, is too late for n0.
     found = plan([(1, [0, 1], []), (0, [], [1]), (0, [0], []), (1, [], [0, 1])])

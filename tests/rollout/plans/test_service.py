@@ -1,4 +1,4 @@
-"""Servers that SRV records name: their order, and who is asked when."""
+"""Servers in SRV records: their order, and which server is asked when."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class Client:
         return b"{}"
 
 
-def test_the_first_server_that_answers_is_taken_within_the_time_of_one() -> None:
+def test_the_first_server_that_answers_is_used_within_a_single_timeout() -> None:
     servers = Servers(
         found=[record("c", 20), record("a", 10, port=8141), record("b", 15)],
         up={"b.example.com:8140", "c.example.com:8140"},
@@ -82,7 +82,7 @@ def test_the_first_server_that_answers_is_taken_within_the_time_of_one() -> None
     ]
 
 
-def test_where_none_answers_the_last_reason_is_told() -> None:
+def test_if_no_server_answers_the_last_reason_is_reported() -> None:
     servers = Servers(found=[record(f"s{number:02}") for number in range(20)])
     with pytest.raises(UnavailableError, match=f"{NAME}: none of {MOST} servers .* is down"):
         servers.fetch(DEFAULT).get(f"https://{NAME}{PATH}", limit=5)
@@ -100,7 +100,7 @@ def test_no_record_and_no_answer_are_two_things() -> None:
     assert len(servers.asked) == 1
 
 
-def test_a_url_that_names_its_server_is_asked_as_ever() -> None:
+def test_a_url_with_a_server_is_fetched_directly() -> None:
     servers = Servers(up={"puppet:8140"})
     assert servers.fetch().get(f"https://puppet:8140{PATH}", limit=5) == b"{}"
     assert servers.asked == [(f"https://puppet:8140{PATH}", 30)]

@@ -28,7 +28,7 @@ def parts(**bodies: Any) -> dict[str, Any]:
     return {"applications": {"App[1]": bodies}}
 
 
-def test_a_site_is_sorted_and_names_stand_in_it_once() -> None:
+def test_a_site_is_sorted_and_has_each_name_once() -> None:
     found = read(
         {
             "environment": "staging",
@@ -49,7 +49,7 @@ def test_a_site_is_sorted_and_names_stand_in_it_once() -> None:
     assert str(found.components[0]) == "y of A on n1"
 
 
-def test_the_environment_is_production_where_none_is_named() -> None:
+def test_the_environment_defaults_to_production() -> None:
     assert read({"applications": {}}).environment == "production"
 
 
@@ -96,7 +96,9 @@ def test_checks_are_urls_and_argument_vectors() -> None:
         (parts(a={**PART, "checks": ["http://a/"] * 21}), "a.checks: has 21 elements; at most 20"),
     ],
 )
-def test_what_is_not_a_site_is_refused_with_its_place(raw: dict[str, Any], message: str) -> None:
+def test_an_invalid_site_is_refused_with_the_place_of_the_error(
+    raw: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message) as refused:
         read(raw)
     assert str(refused.value).isprintable()
@@ -104,7 +106,7 @@ def test_what_is_not_a_site_is_refused_with_its_place(raw: dict[str, Any], messa
     json.dumps(raw)  # each of these can be in a file
 
 
-def test_the_example_of_the_documentation_is_one() -> None:
+def test_the_example_of_the_documentation_is_a_valid_site() -> None:
     example = REPOSITORY / "docs/examples/site.yaml"
     found = make_plan(read_site(str(example), Documents(None)), PlanSelection(), where="example")
     assert [[str(run.node) for run in group] for group in found.groups] == [
@@ -121,7 +123,7 @@ def test_the_example_of_the_documentation_is_one() -> None:
 COMMAND = {"applications": {"A": {"x": {**PART, "checks": ["http://a/", ["/bin/probe"]]}}}}
 
 
-def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_nothing_else(
+def test_commands_of_checks_are_accepted_only_from_a_named_yaml_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "site"
@@ -136,7 +138,7 @@ def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_no
         read_site(str(file), Documents(None))
 
 
-def test_what_a_server_answered_instead_of_a_graph_is_named(tmp_path: Path) -> None:
+def test_an_error_of_a_puppet_server_instead_of_a_graph_is_named(tmp_path: Path) -> None:
     file = tmp_path / "environment.json"
     file.write_text(json.dumps({"message": "Not Found: s3cret", "issue_kind": "RUNTIME_ERROR"}))
     with pytest.raises(InvalidInputError, match="the error of a Puppet server") as caught:

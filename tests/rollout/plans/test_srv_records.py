@@ -1,4 +1,4 @@
-"""SRV records, asked of a name server that really answers."""
+"""SRV records from a real name server."""
 
 import socket
 import threading
@@ -56,7 +56,7 @@ def name_server() -> Iterator[Dns]:
         thread.join()
 
 
-def test_what_a_name_server_says(name_server: Dns) -> None:
+def test_records_of_a_name_server_are_read(name_server: Dns) -> None:
     assert sorted(
         name_server.records("_x-puppet._tcp.example.com"), key=lambda one: one.priority
     ) == [
@@ -75,7 +75,9 @@ def test_what_a_name_server_says(name_server: Dns) -> None:
         (f"_x-puppet._tcp.{'x' * 64}.example.com", "lookup failed"),
     ],
 )
-def test_what_cannot_be_told_is_not_none(name_server: Dns, name: str, message: str) -> None:
+def test_a_failed_lookup_is_an_error_and_not_an_empty_answer(
+    name_server: Dns, name: str, message: str
+) -> None:
     with pytest.raises(UnavailableError, match=message) as caught:
         name_server.records(name)
     assert "\n" not in str(caught.value)

@@ -45,7 +45,7 @@ def test_another_difference_has_another_digest() -> None:
     assert len(one.digest) == 16
 
 
-def test_a_digest_is_over_all_that_was_told() -> None:
+def test_a_digest_covers_the_whole_approval() -> None:
     groups, nodes = [[node(1)], [node(2)]], {node(1): foretold(A), node(2): foretold()}
     first = digest_of(ID, groups=groups, tags=[], nodes=nodes)
     others = [

@@ -78,8 +78,8 @@ def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None:
-    """Also where failures were not to take it back; a command that comes after it is rejected."""
+def test_a_rollback_command_rolls_back_the_nodes_with_the_release(paused: bool) -> None:
+    """Also if the options do not roll back on failures; a later command is rejected."""
     first = began(
         [1, 2],
         [3],

@@ -48,7 +48,7 @@ def journal(tmp_path: Path) -> JournalWriter:
 
 
 def said_while(journal: JournalWriter, later: Callable[[], None]) -> None:
-    """Say it, while something happens a second later."""
+    """Send a command, while something happens a second later."""
 
     async def work() -> None:
         saying = asyncio.create_task(send_here(journal, GO_ON))
@@ -63,7 +63,7 @@ def said_while(journal: JournalWriter, later: Callable[[], None]) -> None:
     run_simulated(work())
 
 
-def test_a_word_is_done_when_the_journal_says_so(journal: JournalWriter) -> None:
+def test_a_command_is_done_when_the_journal_has_it(journal: JournalWriter) -> None:
     def more() -> None:
         journal.append(
             HEARD, RolloutEnded(ending=RolloutEnding.DONE, reason="", still_held={}), at=AT
@@ -91,7 +91,7 @@ def test_a_pause_is_recorded_with_the_time_that_the_controller_adds(tmp_path: Pa
 @pytest.mark.parametrize(
     ("event", "problem"), [(STOPPED, "is already ending"), (HEARD, "")], ids=["other", "own"]
 )
-def test_of_two_people_who_decide_each_is_told_who_did(
+def test_a_person_whose_command_comes_too_late_learns_who_decided(
     journal: JournalWriter, event: Event, problem: str
 ) -> None:
     def decided() -> None:
@@ -104,7 +104,7 @@ def test_of_two_people_who_decide_each_is_told_who_did(
         said_while(journal, decided)
 
 
-def test_who_does_not_hear_has_not_agreed(journal: JournalWriter) -> None:
+def test_a_controller_that_does_not_receive_a_command_is_an_error(journal: JournalWriter) -> None:
     with pytest.raises(UnavailableError, match="did not receive the command within 60 s"):
         said_while(journal, lambda: None)
     with pytest.raises(

@@ -36,7 +36,7 @@ ALICE = SignerName("alice")
 
 
 class Site:
-    """Alice's rollout on one machine; Alice, Bob who may, and Carol on another."""
+    """Alice's rollout on one machine; Alice, Bob with the right, and Carol on another."""
 
     def __init__(self, directory: Path) -> None:
         self.alice, self.bob, self.carol = person("alice"), person("bob"), person("carol")
@@ -64,7 +64,7 @@ class Site:
         return self.refusal
 
     def head(self, *, epoch: int = 1, rollout: RolloutId = ID) -> PublishedCheckpoint:
-        """Return the head that the journal comes to now."""
+        """Return the present checkpoint of the journal."""
         events = tuple(self.journal.events())
         head = RolloutCheckpoint(rollout=rollout, epoch=epoch, events=events)
         return PublishedCheckpoint(head=head, revision=1, signer=ALICE)
@@ -129,7 +129,7 @@ def heard(site: Site, work: Callable[[], object]) -> None:
     run_simulated(both())
 
 
-def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
+def test_a_command_is_accepted_and_its_sender_gets_a_reply(site: Site) -> None:
     site.happens(PAUSED)
 
     async def work() -> None:
@@ -154,7 +154,7 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
     ]
 
 
-def test_who_may_not_speak_is_told_so(site: Site) -> None:
+def test_a_sender_without_the_right_gets_the_policy_line(site: Site) -> None:
     async def work() -> None:
         with pytest.raises(InvalidInputError, match="denied by policy line 1: carol"):
             await site.say(site.carol, RolloutCommand.STOP, site.head())
@@ -163,7 +163,7 @@ def test_who_may_not_speak_is_told_so(site: Site) -> None:
     assert site.taken == []
 
 
-def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
+def test_a_command_is_bound_to_the_checkpoint_that_its_sender_knew(site: Site) -> None:
     """Not for another epoch, nor for another history."""
     site.happens(PAUSED)
     before = site.head()
@@ -186,7 +186,7 @@ def test_a_word_is_for_what_its_speaker_knew(site: Site) -> None:
     assert [one.command for one in site.taken] == [RolloutCommand.STOP]
 
 
-def test_a_word_that_is_repeated_is_heard_once(site: Site) -> None:
+def test_a_repeated_command_is_accepted_once(site: Site) -> None:
     def work() -> None:
         for number in range(3):
             site.put(site.signed(site.spoken()), str(number))
@@ -205,7 +205,7 @@ def test_a_word_that_is_repeated_is_heard_once(site: Site) -> None:
         {"rollout": RolloutId("20261122T110000Z-ffff")},
     ],
 )
-def test_what_is_not_its_signers_or_not_for_this_rollout_is_passed_over(
+def test_commands_of_other_signers_or_for_other_rollouts_are_ignored(
     site: Site, changes: dict[str, object]
 ) -> None:
     heard(site, lambda: site.put(site.signed(site.spoken(**changes))))
@@ -213,7 +213,7 @@ def test_what_is_not_its_signers_or_not_for_this_rollout_is_passed_over(
     assert not [key for key in site.store.kept if "/replies/" in key]
 
 
-def test_old_words_and_what_is_not_a_word_are_not_heard(site: Site) -> None:
+def test_old_commands_and_invalid_messages_are_ignored(site: Site) -> None:
     def work() -> None:
         now = int(site.clock.now().timestamp())
         site.put(site.signed(site.spoken(iat=now - 100, exp=now - 40)), "1")
@@ -227,7 +227,7 @@ def test_old_words_and_what_is_not_a_word_are_not_heard(site: Site) -> None:
     assert site.taken == []
 
 
-def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
+def test_a_sender_of_too_many_commands_does_not_block_others(site: Site) -> None:
     async def work() -> None:
         for number in range(30):
             jti = f"3f2504e0-4f89-41d3-9a0c-{number:012x}"
@@ -240,7 +240,7 @@ def test_who_says_too_much_keeps_nobody_else_from_speaking(site: Site) -> None:
     assert (len(by_bob), len(site.taken)) == (WORDS.each, 21)
 
 
-def test_silence_is_not_taken_for_consent(site: Site) -> None:
+def test_a_missing_reply_is_an_error(site: Site) -> None:
     async def work() -> None:
         with pytest.raises(UnavailableError, match="its controller did not reply"):
             await site.say(site.bob, RolloutCommand.STOP, site.head())
@@ -248,7 +248,7 @@ def test_silence_is_not_taken_for_consent(site: Site) -> None:
     run_simulated(work())
 
 
-def test_after_an_outage_it_hears_again(site: Site) -> None:
+def test_a_controller_receives_commands_again_after_an_outage(site: Site) -> None:
     async def work() -> None:
         site.store.away = True
         site.store.wake()
@@ -272,7 +272,7 @@ class Answerless(MemoryKeyValue):
         return await super()._write(key, value, ttl, expected)
 
 
-def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
+def test_a_sender_that_cannot_get_a_reply_does_not_block_others(site: Site) -> None:
     """A roster lets an admin send every command, and no member may reply to an admin."""
     site.ears = site.hearing(Answerless(site.store))
 

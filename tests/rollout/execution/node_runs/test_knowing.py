@@ -1,4 +1,4 @@
-"""Which entries of others a turn waits for."""
+"""The entries of other nodes that a node run waits for."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ FIRST = replace(
 )
 
 
-def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
+def test_a_node_run_waits_only_for_the_producers_that_ran() -> None:
     nodes, notes = SimulatedNodes(producers={node(1), node(2), node(3)}), Notes()
     run_simulated(carry_out(FIRST, nodes, notes))
     assert {turn: set(after) for turn, after in nodes.after.items()} == {
@@ -45,7 +45,7 @@ def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
     )
 
 
-def test_of_many_producers_those_that_ended_last_are_awaited() -> None:
+def test_of_many_producers_the_last_ones_are_awaited() -> None:
     makers = tuple(node(number) for number in range(MAX_AWAITED + 5))
     needs = (ExportDependency(producers=makers, consumers=(node(3),)),)
     state = RolloutState(replace(FIRST, groups=(makers, (node(3), node(500))), needs=needs))

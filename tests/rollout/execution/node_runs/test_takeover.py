@@ -20,7 +20,7 @@ MINE = Enable(rollout=RolloutReference(id=ID, epoch=2))
 TAKEN = Enable(rollout=RolloutReference(id=ID, epoch=2, caller="choria=alice"))
 
 
-class Told:
+class TakeoverRecorder:
     """Records the takeovers that it has to verify.
 
     Args:
@@ -41,12 +41,16 @@ def spoken(epoch: Json = 3, by: Json = "choria=bob", since: Json = AT) -> NodeAn
 
 
 async def heed(
-    told: Told, answer: NodeAnswer | None, args: Arguments = MINE, *, me: str = "choria=alice"
+    recorder: TakeoverRecorder,
+    answer: NodeAnswer | None,
+    args: Arguments = MINE,
+    *,
+    me: str = "choria=alice",
 ) -> Client:
-    """Have it looked at that a node refused something, in epoch 2; return who asked."""
+    """Have the controller check the refusal of a node in epoch 2; return the client."""
     client = Client(answer)
     client.whose = me
-    overtaking = TakeoverCheck(client=client, began=began([1]), believes=told.believes)
+    overtaking = TakeoverCheck(client=client, began=began([1]), believes=recorder.believes)
     await overtaking.heed(node(1), args)
     return client
 
@@ -61,13 +65,13 @@ async def heed(
         (spoken(epoch=2), TAKEN, "choria=carol", "choria=bob"),
     ],
 )
-async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
+async def test_a_trusted_takeover_reported_by_a_node_ends_this_controller(
     answer: NodeAnswer, args: Arguments, me: str, who: str
 ) -> None:
-    told = Told()
+    recorder = TakeoverRecorder()
     with pytest.raises(BusyError) as caught:
-        await heed(told, answer, args, me=me)
-    (word,) = told.words
+        await heed(recorder, answer, args, me=me)
+    (word,) = recorder.words
     assert (word.caller, word.since) == (who, datetime(2026, 11, 22, 11, tzinfo=UTC))
     assert str(caught.value) == (
         f"rollout {ID} was taken over by {who} at 2026-11-22 11:00:00 UTC: later events are in"
@@ -95,19 +99,19 @@ async def test_who_goes_on_by_the_word_of_a_node_ends_this_process(
 async def test_any_other_refusal_is_that_of_its_node(
     answer: NodeAnswer | None, args: Arguments, me: str
 ) -> None:
-    told = Told()
-    client = await heed(told, answer, args, me=me)
-    assert told.words == []
+    recorder = TakeoverRecorder()
+    client = await heed(recorder, answer, args, me=me)
+    assert recorder.words == []
     ((action, asked),) = client.asked
     assert (action, isinstance(asked, StatusRequest)) == ("status", True)
 
 
-async def test_one_node_whose_word_is_not_believed_ends_nothing() -> None:
-    told = Told(believed=False)
-    await heed(told, spoken())
-    assert len(told.words) == 1
+async def test_a_rejected_report_of_a_takeover_ends_nothing() -> None:
+    recorder = TakeoverRecorder(believed=False)
+    await heed(recorder, spoken())
+    assert len(recorder.words) == 1
 
 
-async def test_what_is_not_about_the_rollout_is_not_looked_at() -> None:
+async def test_replies_about_other_things_are_ignored() -> None:
     for args in (Enable(), StatusRequest(rollout=RolloutReference(id=ID, epoch=1))):
-        assert (await heed(Told(), spoken(), args)).asked == []
+        assert (await heed(TakeoverRecorder(), spoken(), args)).asked == []

@@ -36,7 +36,7 @@ FIRST = replace(
 
 
 class Reader(HTMLParser):
-    """What a browser makes of a page: its elements, its texts, its attributes."""
+    """Reads a page as a browser does: elements, texts, attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def report(*events: Event) -> RolloutReport:
     return RolloutReport.of(timed, taken=False)
 
 
-def test_whatever_nodes_and_people_wrote_stays_text() -> None:
+def test_texts_of_nodes_and_people_are_escaped() -> None:
     found = report(
         FIRST,
         NodesSkipped(reasons={node(4): EVIL}),
@@ -95,7 +95,7 @@ def test_whatever_nodes_and_people_wrote_stays_text() -> None:
     assert not any(value.startswith(("http", "//")) for value in reader.values)
 
 
-def test_who_ran_when_and_how_it_ended() -> None:
+def test_the_report_shows_each_node_run_with_its_times_and_result() -> None:
     found = report(
         replace(FIRST, title="shop"),
         NodeRunsStarted(node_runs=(NodeRun(1, node(1)), NodeRun(1, node(2)))),
@@ -139,14 +139,14 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
     assert "canary-6f1e" not in text
 
 
-def test_one_that_goes_on_has_a_report_as_well() -> None:
+def test_a_running_rollout_has_a_report_too() -> None:
     texts = Reader(
         page(report(FIRST, NodeRunsStarted(node_runs=(NodeRun(1, node(1)),))), NOW)
     ).texts
     assert {"interrupted", "running", "waiting", "not started", "Group 1: running"} <= set(texts)
 
 
-def test_what_was_not_approved_and_who_approved_it() -> None:
+def test_the_report_shows_unapproved_changes_and_who_approved_them() -> None:
     turn, more = NodeRun(1, node(1)), change(EVIL)
     found = compare(foretold(), foretold(more))
     told = report(

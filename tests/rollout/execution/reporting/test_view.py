@@ -1,4 +1,4 @@
-"""What people see of a rollout: the states add up, and are true during and after it."""
+"""The view of a rollout: the states add up, and are correct during and after it."""
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -90,7 +90,7 @@ def possible(sequence: list[Event]) -> list[Event]:
 
 
 @given(st.lists(events, max_size=25), st.booleans())
-def test_states_add_up_whatever_happened(sequence: list[Event], taken: bool) -> None:
+def test_the_counts_of_states_add_up_for_any_events(sequence: list[Event], taken: bool) -> None:
     found = view(*possible(sequence), taken=taken)
     assert sum(found.counts.values()) == 4
     told = found.report.to_dict()
@@ -185,7 +185,7 @@ def test_a_result_that_never_arrived_is_a_failure_and_not_unreached() -> None:
     assert again.counts == {"running": 1, "waiting": 1}
 
 
-def test_what_a_rollout_waits_for_and_how_long_it_takes() -> None:
+def test_the_view_shows_what_a_rollout_waits_for_and_how_long_it_takes() -> None:
     turn = NodeRun(1, node(1))
     measured = LastRunsReported(durations={node(1): (60.0,), node(2): (60.0,)})
     running = view(measured, NodeRunsStarted(node_runs=(turn,)), first=began([1], [2]))
@@ -224,7 +224,7 @@ def test_a_rollout_with_an_allowed_failure_is_not_simply_done() -> None:
     assert view(runs[1], over, first=began([2])).report.word == "done"
 
 
-def test_every_option_has_words() -> None:
+def test_each_option_has_a_description() -> None:
     changed = RolloutOptions(
         canary=1,
         window=5,
