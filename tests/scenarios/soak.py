@@ -38,7 +38,7 @@ TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has at a time when no run is in progress: bytes, and file descriptors."""
+    """The bytes and file descriptors of a process while no run is in progress."""
 
     memory: int
     descriptors: int
@@ -77,7 +77,7 @@ class SoakFleet:
     nodes: list[Member] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Make all nodes, give them the first release, and serve the dashboard."""
+        """Make all nodes, assign the first release, and serve the dashboard."""
         self.operator = self.fleet.add_one("a")
         for number in range(1, 7):
             node = self.fleet.add_one(
@@ -119,7 +119,7 @@ class SoakFleet:
 
     @property
     def release(self) -> str:
-        """The release that all nodes have been given last."""
+        """The last release that all nodes were assigned."""
         return f"app/tags/{RELEASES[(self.rollouts - 1) % 2]}"
 
     def _rollout(self) -> list[str]:
@@ -130,7 +130,7 @@ class SoakFleet:
     # Each of these ends when the fleet has recovered.
 
     def roll_out(self) -> None:
-        """Give all nodes the other release, in order."""
+        """Roll out the other release to all nodes, in order."""
         self._check(self.operator.run(*self._rollout()))
 
     def kill_a_rollout(self) -> None:
@@ -176,7 +176,7 @@ class SoakFleet:
         node.node.wait_until(succeeded)
 
     def kill_the_server(self) -> None:
-        """Take the bus away while nodes run."""
+        """Kill the bus while nodes run."""
         self.fleet.bus.server.kill()
         self.apply(self.nodes[2])
         self.fleet.bus.server.start()
@@ -215,7 +215,7 @@ class SoakFleet:
 
     @property
     def disturbances(self) -> Sequence[Callable[[], None]]:
-        """What to do in turn."""
+        """The disturbances, one after the other."""
         return (
             self.read,
             self.kill_an_agent,

@@ -1,4 +1,4 @@
-"""Releases given by signed request, over a real agent and real Puppet, by the command line."""
+"""Releases assigned by signed request, with a real agent and real Puppet, by the command line."""
 
 import json
 
@@ -40,7 +40,7 @@ def why(member: Member) -> dict[str, object]:
 
 
 def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
-    """What is refused changes nothing."""
+    """A refused request changes nothing."""
     a, b = fleet.add_one("a"), fleet.add_one("b", puppet=True)
     takes_app(b)
     fleet.start()

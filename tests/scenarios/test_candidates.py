@@ -1,4 +1,4 @@
-"""What another release would change on a node, told by the node itself, over real Puppet."""
+"""What another release would change on a node, as the node reports, with real Puppet."""
 
 import json
 
@@ -11,8 +11,8 @@ BODY = """file { '/nowhere/motd': ensure => file, mode => '0600', content => '%s
   %s"""
 
 
-def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Fleet) -> None:
-    """One denies it; nothing is applied, nor given to the node."""
+def test_a_node_reports_what_another_release_would_change_without_values(fleet: Fleet) -> None:
+    """Another node denies the request; no release is applied or assigned."""
     a, b, c = fleet.add_one("a"), fleet.add_one("b", puppet=True), fleet.add_one("c")
     release(b, "r1", BODY % (SECRET, "true", "notify { 'gone': }"))
     release(b, "r2", BODY % (f"{SECRET}!", "true", "notify { 'new': }"))

@@ -85,7 +85,7 @@ def apart(tmp_path: Path, puppet_probe: str) -> Iterator[Apart]:
                 yield Apart(fleet, made)
 
 
-def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart: Apart) -> None:
+def test_a_node_that_is_cut_off_rolls_back_and_an_outage_causes_no_rollback(apart: Apart) -> None:
     a, b, server = apart.a, apart.b, apart.fleet.bus.server
     assert a.run("assign", b.name, "app/tags/r1").code == 0
     b.wait_log("app/tags/r1: confirmed")

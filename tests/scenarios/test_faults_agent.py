@@ -13,7 +13,7 @@ STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync
 
 
 def killed_at_write(number: int) -> list[str]:
-    """Return the words that kill a program in its n-th call of fdatasync."""
+    """Return the command prefix that kills a program in its n-th call of fdatasync."""
     return [*STRACE, "-e", f"inject=fdatasync:signal=KILL:when={number}"]
 
 
@@ -33,7 +33,7 @@ def test_killed_while_it_writes_down(nats_fleet: Fleet, number: int) -> None:
 
 
 @pytest.mark.parametrize("when", ["begin", "end"])
-def test_killed_by_its_own_run(any_fleet: Fleet, when: str) -> None:
+def test_an_agent_is_killed_by_its_own_run(any_fleet: Fleet, when: str) -> None:
     """After acceptance, before its end is written down: the cause leads to one more run."""
     fleet = any_fleet
     a, b = fleet.add("a", "b")
@@ -49,8 +49,8 @@ def test_killed_by_its_own_run(any_fleet: Fleet, when: str) -> None:
     assert runs == [(f"{a.name}/{uuid}",)] * 2
 
 
-def test_killed_while_a_run_is_on_that_goes_on(fleet: Fleet) -> None:
-    """The next agent waits for the command of the one before: never two at once."""
+def test_an_agent_is_killed_during_a_run_that_continues(fleet: Fleet) -> None:
+    """The next agent waits for the command of the agent before: never two at once."""
     a, b = fleet.add("a", "b")
     b.behave(gate=True)
     fleet.start()
@@ -79,7 +79,7 @@ def test_killed_again_and_again(fleet: Fleet) -> None:
     fleet.settle()
 
 
-def test_away_for_less_than_the_ttl(any_fleet: Fleet) -> None:
+def test_an_agent_is_offline_for_less_than_the_ttl(any_fleet: Fleet) -> None:
     fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
@@ -98,7 +98,7 @@ def runs_only_for_one_more(fleet: Fleet, sender: Member, receiver: Member, late:
     assert causes == [(f"{sender.name}/{good}",)], f"{late} was too late"
 
 
-def test_away_for_more_than_the_ttl(any_fleet: Fleet) -> None:
+def test_an_agent_is_offline_for_more_than_the_ttl(any_fleet: Fleet) -> None:
     fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
@@ -110,7 +110,7 @@ def test_away_for_more_than_the_ttl(any_fleet: Fleet) -> None:
 
 
 def test_hanging_for_more_than_the_ttl(any_fleet: Fleet) -> None:
-    """What a bus still has of it is refused by its age."""
+    """Old messages that the bus still has are refused."""
     fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_agent_and_loses_nothing(fleet: Fleet) -> None:
     fleet.settle()
 
 
-def test_a_second_agent_is_refused_and_the_first_goes_on(fleet: Fleet) -> None:
+def test_a_second_agent_is_refused_and_the_first_keeps_running(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
     settings = b.root / "localpuppet.yaml"
@@ -159,7 +159,7 @@ def test_a_second_agent_is_refused_and_the_first_goes_on(fleet: Fleet) -> None:
     fleet.settle()
 
 
-def test_term_lets_the_run_finish_and_the_sender_hear_of_it(any_fleet: Fleet) -> None:
+def test_sigterm_lets_the_run_finish_and_its_sender_gets_the_result(any_fleet: Fleet) -> None:
     fleet = any_fleet
     a, b = fleet.add("a", "b")
     b.behave(gate=True)

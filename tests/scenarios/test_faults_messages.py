@@ -1,4 +1,4 @@
-"""Messages that come twice, out of order, late, in circles, or are no messages at all."""
+"""Messages that arrive twice, out of order, late, in circles, or are invalid."""
 
 import asyncio
 import json
@@ -133,7 +133,7 @@ POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
 }
 
 
-def test_poison_is_one_line_each_and_stops_nothing(fleet: Fleet) -> None:
+def test_each_invalid_message_is_a_single_log_line_and_stops_nothing(fleet: Fleet) -> None:
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
     put(fleet, a, b, b"A" * MAX_VALUE)  # more than a trigger can be: passed over where it is read
@@ -169,8 +169,8 @@ def test_a_circle_of_nodes_ends(any_fleet: Fleet, length: int) -> None:
     assert loop["reason"].startswith("the loop ends here")
 
 
-def test_everybody_notifies_everybody(fleet: Fleet) -> None:
-    """Chains through all others end, however they are mixed by coalescing."""
+def test_chains_end_if_each_node_notifies_all_others(fleet: Fleet) -> None:
+    """Chains end, however coalescing mixes them."""
     origin, *members = fleet.add(*"oabc")
     for member in members:
         member.behave(notify=[other.name for other in members if other is not member])
@@ -232,7 +232,7 @@ def test_on_hold_a_trigger_expires(fleet: Fleet) -> None:
     ("clock", "reason"), [("+1h", r"expired: 36\d\d s old"), ("-1h", r"in the future")]
 )
 def test_a_clock_that_is_an_hour_off(fleet: Fleet, clock: str, reason: str) -> None:
-    """It accepts nothing, says why, and catches up once it is set right."""
+    """The node accepts nothing, logs the reason, and catches up once the clock is correct."""
     a, b = fleet.add("a", "b")
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
     fake = [f"LD_PRELOAD={library}", f"FAKETIME={clock}", "FAKETIME_DONT_FAKE_MONOTONIC=1"]

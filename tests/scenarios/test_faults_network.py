@@ -38,7 +38,7 @@ class Island:
 
     @property
     def inside(self) -> list[str]:
-        """The words that start a program in it."""
+        """The command prefix that starts a program in it."""
         return ["ip", "netns", "exec", self.name]
 
     def cut(self) -> None:

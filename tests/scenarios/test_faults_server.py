@@ -42,7 +42,7 @@ def test_a_server_that_is_killed_again_and_again(served_fleet: Fleet) -> None:
     fleet.settle()
 
 
-def test_runs_that_send_while_the_server_is_away_are_told_so(served_fleet: Fleet) -> None:
+def test_runs_that_send_during_an_outage_get_an_error(served_fleet: Fleet) -> None:
     fleet = served_fleet
     a, b, c = fleet.add("a", "b", "c")
     b.behave(gate=True, notify=[c.name])
@@ -60,7 +60,7 @@ def test_runs_that_send_while_the_server_is_away_are_told_so(served_fleet: Fleet
     fleet.settle()
 
 
-def test_a_cluster_that_loses_its_quorum_and_gets_it_back(quorum_fleet: Fleet) -> None:
+def test_a_cluster_loses_its_quorum_and_recovers_it(quorum_fleet: Fleet) -> None:
     fleet = quorum_fleet
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()

@@ -61,7 +61,7 @@ def heard(fleet: Fleet, sender: Member, receiver: Member) -> None:
     ),
     ids=["large triggers", "large requests", "maximal triggers", "maximal requests"],
 )
-def test_who_fills_what_an_agent_listens_to(
+def test_an_agent_stays_small_if_others_fill_its_keys(
     any_fleet: Fleet, place: str, count: int, size: int
 ) -> None:
     a, b = any_fleet.add("a", "b")
@@ -94,7 +94,7 @@ CAME = 5
         ("nats", "nats, servers"),
     ],
 )
-def test_a_server_that_lies_about_lengths_until_it_is_an_honest_one(
+def test_an_agent_stays_small_with_a_lying_server_and_recovers(
     lent_fleet: Callable[[str], Fleet], bus: str, lie: str
 ) -> None:
     fleet = lent_fleet(bus)
@@ -114,7 +114,7 @@ def test_a_server_that_lies_about_lengths_until_it_is_an_honest_one(
 
 
 def lead(member: Member, door: Door) -> None:
-    """Have a member know no server but the one behind a door."""
+    """Have a member use only the server behind a door."""
     file = member.root / "localpuppet.yaml"
     settings = json.loads(file.read_text())
     settings["buses"][settings["bus"]]["servers"] = [door.url]

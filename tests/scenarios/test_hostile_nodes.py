@@ -1,4 +1,4 @@
-"""A node whose key is trusted, and whose agent was taken over: what its words do to the others."""
+"""A trusted node with a compromised agent: the effect of its messages on other nodes."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ ESCAPE = "\x1b]0;owned\x07\nweb99.example.com  idle"
 
 
 def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
-    """Tell others, as the agent of `member` would, what it never does."""
+    """Publish, as the agent of `member` would, a presence that it never publishes."""
     signer = MessageSigner(SignerName(member.name), member.key.load())
     token = signer.sign(json.dumps({"node": member.name, **said}).encode(), MessageKind.PRESENCE)
 
@@ -45,7 +45,7 @@ def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_presence_of_another_form_hides_nobody(fleet: Fleet, odd: dict[str, Any]) -> None:
+def test_a_malformed_presence_hides_no_other_node(fleet: Fleet, odd: dict[str, Any]) -> None:
     a, b, eve = fleet.add("a", "b", "eve")
     announce(fleet, b, GOOD)
     announce(fleet, eve, {**GOOD, **odd})
@@ -67,7 +67,9 @@ def test_a_presence_of_another_form_hides_nobody(fleet: Fleet, odd: dict[str, An
     ],
     ids=["state", "cause", "hold", "outcome", "release"],
 )
-def test_no_node_writes_to_the_terminal_of_who_looks(fleet: Fleet, odd: dict[str, Any]) -> None:
+def test_a_node_cannot_control_the_terminal_of_an_operator(
+    fleet: Fleet, odd: dict[str, Any]
+) -> None:
     a, eve = fleet.add("a", "eve")
     announce(fleet, eve, {**GOOD, **odd})
     shown = a.run("nodes")

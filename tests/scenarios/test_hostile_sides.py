@@ -1,4 +1,4 @@
-"""A network side that was taken over: what it can cost root's side."""
+"""A compromised network side: what it can cost root's side."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def answers(split: Split) -> bool:
         return False
 
 
-def test_peers_that_say_nothing_cost_few_descriptors(split: Split) -> None:
+def test_idle_peers_take_few_descriptors(split: Split) -> None:
     run_side = split.run_side()
     pid = run_side.process.pid
     limit = [f"--pid={pid}", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}"]
@@ -100,7 +100,7 @@ def said(writer: asyncio.StreamWriter, **fields: object) -> None:
     writer.write(json.dumps({"ok": True, **fields}).encode() + b"\n")
 
 
-async def test_a_listing_that_never_comes_ends(place: Path) -> None:
+async def test_a_listing_that_never_ends_is_an_error(place: Path) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
         said(writer, listing=1, count=2, more=False)
         await writer.drain()
@@ -127,7 +127,7 @@ async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int)
         await changes.aclose()
 
 
-async def test_the_socket_of_who_lives_is_left_alone(place: Path) -> None:
+async def test_the_socket_of_a_running_agent_is_left_alone(place: Path) -> None:
     async def answer(line: bytes, _process: int) -> bytes:
         return line
 
@@ -140,7 +140,7 @@ async def test_the_socket_of_who_lives_is_left_alone(place: Path) -> None:
     server.close()
 
 
-async def test_a_link_to_the_socket_of_another_is_told_nothing(short: Path) -> None:
+async def test_a_link_to_the_socket_of_another_user_gets_no_request(short: Path) -> None:
     heard: list[bytes] = []
 
     async def answer(line: bytes, _process: int) -> bytes:

@@ -49,12 +49,12 @@ class Cloud:
 
     @property
     def inside(self) -> list[str]:
-        """The words that start a program in it."""
+        """The command prefix that starts a program in it."""
         return ["ip", "netns", "exec", self.name]
 
     @property
     def requests(self) -> list[str]:
-        """What the service was asked for."""
+        """The requests to the service."""
         return self._log.read_text().splitlines()[1:]
 
     @property
@@ -73,7 +73,7 @@ class Cloud:
         node.wait_until(lambda: "listening" in self._log.read_text())
 
     def stop(self) -> None:
-        """Let the services be gone."""
+        """Stop the services."""
         while self.running:
             service = self.running.pop()
             service.kill()
@@ -157,7 +157,7 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
     assert readable_by_others(node.root, "facts['kernel']") == [MANIFEST]  # it does find
 
 
-def test_nobody_is_asked_where_nothing_is_set(node: Node, cloud: Cloud) -> None:
+def test_without_settings_no_service_is_asked(node: Node, cloud: Cloud) -> None:
     cloud.serve(node, LINK_LOCAL, metadata.ec2("i-0a1b", USER_DATA.encode()))
     done = node.run("apply")
     assert done.code == 0, done.err
@@ -167,7 +167,7 @@ def test_nobody_is_asked_where_nothing_is_set(node: Node, cloud: Cloud) -> None:
     assert not (node.state / "instance").exists()
 
 
-def test_a_service_that_is_away_stops_the_run_before_it_begins(node: Node, cloud: Cloud) -> None:
+def test_an_unreachable_service_stops_the_run_before_it_begins(node: Node, cloud: Cloud) -> None:
     """ "No role" and "could not ask" are different answers."""
     node.settings(instance_data={"service": "ec2", "cloud_init": False})
     done = node.run("apply")
@@ -220,9 +220,7 @@ def test_an_input_of_user_data_is_as_strict_as_any(
     assert "error: user data: " in done.err
 
 
-def test_facts_of_cloud_init_are_there_for_runs_lookups_and_catalogs(
-    node: Node, tmp_path: Path
-) -> None:
+def test_runs_lookups_and_catalogs_have_the_facts_of_cloud_init(node: Node, tmp_path: Path) -> None:
     machine = CloudInit(tmp_path / "cloud-init")
     machine.root.mkdir()
     machine.boot(USER_DATA.encode())

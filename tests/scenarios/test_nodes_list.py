@@ -33,7 +33,7 @@ def publish(fleet: Fleet, member: Member, clock: Clock) -> None:
 
 @pytest.fixture
 def looker(fleet: Fleet) -> Member:
-    """A member that looks at a failed, a late, an unresponsive node, and one on hold."""
+    """A member that lists a failed, a late, an unresponsive node, and a node on hold."""
     looker, failed, late, held, lost = fleet.add("looker", "failed", "late", "held", "lost")
     clock = SystemClock()
     now = show_time(clock.now())

@@ -1,4 +1,4 @@
-"""Noop first, over two real agents and real Puppet: looked at, approved, changed meanwhile."""
+"""Noop first, with two real agents and real Puppet: predicted, approved, changed meanwhile."""
 
 import json
 from typing import Any
@@ -54,11 +54,11 @@ def waits(operator: Member, before: str = "") -> dict[str, Any]:
     return told
 
 
-def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
+def test_only_changes_seen_with_noop_are_made_without_approval(fleet: Fleet) -> None:
     """A node for which more would change waits until an operator approves that.
 
     Here that is an operator on another machine. The second node also waits until it has received
-    the exports of the first one's run. What changes while it waits is not approved by that.
+    the exports of the first one's run. The approval does not cover what changes while it waits.
     """
     operator = fleet.add_one("a")
     db, web = fleet.add("db", "web", puppet=True)

@@ -1,4 +1,4 @@
-"""What the contract says of servers that die, hang, come back and forget, over every engine."""
+"""The contract for servers that die, hang, restart and lose data, over each engine."""
 
 import asyncio
 import re
@@ -41,7 +41,7 @@ async def refused(store: KeyValue, prefix: str) -> None:
             await asyncio.wait_for(call, 10 * TIMEOUT)
 
 
-async def test_a_killed_server_is_noticed_and_keeps_what_it_acknowledged(
+async def test_a_killed_server_is_noticed_and_keeps_acknowledged_writes(
     served: ServerEngine,
 ) -> None:
     prefix = served.prefix()
@@ -81,7 +81,7 @@ async def test_a_server_that_hangs_is_noticed(served: ServerEngine) -> None:
         await again.stop()
 
 
-async def test_nobody_there_from_the_beginning(served: ServerEngine) -> None:
+async def test_an_unreachable_server_is_an_error_from_the_beginning(served: ServerEngine) -> None:
     served.server.stop()
     try:
         with pytest.raises(UnavailableError) as caught:
@@ -128,7 +128,7 @@ async def test_restarts_while_many_write(served: ServerEngine) -> None:
         await follower.stop()
 
 
-async def test_history_that_is_gone_brings_a_listing(served: ServerEngine) -> None:
+async def test_a_watch_after_compaction_begins_with_a_listing(served: ServerEngine) -> None:
     prefix = served.prefix()
     async with served.open(TIMEOUT) as store:
         seen = await store.put(prefix + "a", b"1")

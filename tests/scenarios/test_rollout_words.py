@@ -33,7 +33,7 @@ def run_of(who: Member, *words: str) -> tuple[int, str]:
 
 
 def told_by_nodes(shop: Shop) -> set[tuple[str, str, str]]:
-    """Return what each node that ran tells everybody of the rollout: whose, which, how it ended."""
+    """Return the caller, the rollout and the result that each node publishes after its run."""
     there = [str(member.name) for member in shop.nodes]
     found = set()
     for status in shop.operator.run("nodes", "--json").json["nodes"]:
@@ -43,8 +43,8 @@ def told_by_nodes(shop: Shop) -> set[tuple[str, str, str]]:
     return found
 
 
-def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> None:
-    """Bob may not and then may; the operator's laptop has no journal of it."""
+def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop: Shop) -> None:
+    """At first Bob has no right; the operator's laptop has no journal of the rollout."""
     bob = shop.fleet.add_one("bob")
     laptop = shop.elsewhere()
     for member in (shop.db, shop.webs[0]):
@@ -114,7 +114,7 @@ def test_an_operator_pauses_on_any_machine_and_running_nodes_finish(shop: Shop) 
     assert shop.free()
 
 
-def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None:
+def test_another_person_takes_over_from_a_slow_controller(shop: Shop) -> None:
     """Refused before anything changes if one node's policy does not allow it.
 
     The first one's machine lets no person take over: its controller learns of it from the nodes.

@@ -88,7 +88,7 @@ def local(fleet: Fleet) -> Shop:
 DONE = {"db": "succeeded", "web1": "succeeded", "web2": "succeeded"}
 
 
-def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
+def test_a_killed_rollout_resumes_and_no_node_runs_twice(shop: Shop) -> None:
     """Killed while the database runs; a trigger that comes meanwhile waits, whatever its ttl.
 
     Then the bus is unreachable while the web servers run; that is on another machine.
@@ -142,7 +142,7 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("bus", "end"), [("sqlite", signal.SIGKILL), ("etcd", signal.SIGSTOP)])
-def test_another_machine_goes_on_with_what_a_kill_left(
+def test_another_machine_resumes_a_killed_rollout(
     lent_fleet: Callable[[str], Fleet], bus: str, end: signal.Signals
 ) -> None:
     """A controller that was frozen and wakes up is ignored by all nodes, and ends."""
@@ -170,7 +170,7 @@ def test_another_machine_goes_on_with_what_a_kill_left(
 
 
 def stop_is_not_heard_at_first(local: Shop, rollout: str) -> None:
-    """Have a rollout that is over give the database back, which refuses that once."""
+    """Have a finished rollout release the database, which refuses that once."""
     status_only = POLICY.replace("\t*\t*\t*", "\tstatus\t*\t*")
     local.db.node.write("policies/puppet.policy", status_only)
     done = local.operator.run("rollout", "stop")
@@ -231,8 +231,8 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert [hold["reason"] for one in held for hold in one.get("holds", [])] == ["by hand"]
 
 
-def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> None:
-    """^C; another rollout of the same nodes is refused meanwhile; then the agent is killed."""
+def test_an_interrupted_rollout_releases_its_nodes_and_resumes(local: Shop) -> None:
+    """^C; meanwhile another rollout of the same nodes is refused; then the agent is killed."""
     db, web1, _ = local.nodes
     db.behave(gate=True)
     process = local.operator.node.start("rollout", "run", "--site", local.site)

@@ -58,7 +58,7 @@ class Terminal:
         raise AssertionError(f"{command}: the shell ended: {printed}")
 
     def close(self) -> None:
-        """End the agents, if the page did not, and the shell."""
+        """End the agents, if the commands of the page did not, and the shell."""
         try:
             self._shell.communicate("kill $(jobs -p) 2>/dev/null; wait\n", timeout=PATIENCE)
         finally:

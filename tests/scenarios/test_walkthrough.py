@@ -51,7 +51,7 @@ def printed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 @LONG
-def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
+def test_the_page_has_what_the_example_prints(printed: tuple[str, Path]) -> None:
     out, directory = printed
     found = differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop"))
     logs = "".join(log.read_text() for log in directory.glob("*.log"))
@@ -65,11 +65,11 @@ def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
 
 
 def texts(picture: Path) -> list[str]:
-    """Return what a picture says, sorted: places differ between versions of Graphviz."""
+    """Return the texts of a picture, sorted: places differ between versions of Graphviz."""
     return sorted(re.findall(r"<text [^>]*>([^<]*)</text>", picture.read_text("utf-8")))
 
 
-def test_a_page_that_shows_something_else_is_found_out() -> None:
+def test_a_page_with_other_output_is_detected() -> None:
     page = "text\n```console\nold\n```\nmore\n```console\n$ b (1.5s)  \n```\n"
     printed = "\n== One ==\n\n$ a\n\n== Two ==\n\n$ b (12s)\n\n\n"
     assert differences(page, printed)[3:] == ["-old", "+$ a"]

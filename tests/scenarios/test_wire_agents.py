@@ -40,7 +40,7 @@ POLICY += f"allow\tchoria={WEB01} choria={WEB02}\ttrigger\t*\t*\n"
 
 
 def _trigger(sender: str) -> bytes:
-    """Return what a trigger of a node for lb01 says."""
+    """Return the payload of a trigger of a node for lb01."""
     return Trigger(
         hostname=NodeName(sender),
         tags=(),
@@ -60,7 +60,7 @@ def _broken(token: bytes) -> bytes:
 
 
 class Site:
-    """A fleet on one machine: roots with keys that know each other, agents on two of them."""
+    """A fleet on one machine: roots that trust each other's keys, and agents on two of them."""
 
     def __init__(self, directory: Path, wire: NatsWire | EtcdWire, probe: str) -> None:
         self.wire = wire
@@ -166,8 +166,8 @@ def test_a_trigger_that_is_not_allowed_is_refused_by_the_server(
     assert len(done.err.splitlines()) == 1
 
 
-def test_the_agent_says_so_to_puppet(site: Site) -> None:
-    """A resource that triggers a node that it may not fails, with one line."""
+def test_a_refused_trigger_is_an_error_in_puppet(site: Site) -> None:
+    """A resource that triggers a node without the right fails with a single line."""
     question = {"verb": "trigger", "name": "t", "hosts": [WEB02], "tags": [], "ttl": None}
     more = {"keyprefix": "/puppet_trigger/events", "keyttl": 180, "engine": None, "run": None}
     node = site.nodes[WEB01]
@@ -184,7 +184,7 @@ def test_the_agent_says_so_to_puppet(site: Site) -> None:
     assert "permission" in answer["error"]
 
 
-def test_a_person_asks_who_may(site: Site) -> None:
+def test_only_a_person_with_the_right_can_send_requests(site: Site) -> None:
     done = site.run(ALICE, "last-run", LB01, "--json")
     assert done.code == 0, done.err
     assert done.json["replies"][LB01]["ok"] is True
@@ -193,7 +193,7 @@ def test_a_person_asks_who_may(site: Site) -> None:
     assert "permission" in done.err
 
 
-async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> None:
+async def test_messages_of_an_admin_in_anothers_name_are_dropped(site: Site) -> None:
     before = site.ran(LB01)
     node = NodeName(LB01)
     key = layout.triggers_for(node, "/puppet_trigger/events") + WEB01
@@ -220,7 +220,7 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
     assert site.ran(LB01) == before
 
 
-async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
+async def test_a_reply_that_an_admin_forges_is_rejected(site: Site) -> None:
     """No agent of web02 is running, so the admin answers in its name."""
     clock = SystemClock()
     signer = site.signers[ALICE]

@@ -1,4 +1,4 @@
-"""What is etcd's own about keeping nodes apart: roles, other members, a version that does not."""
+"""How etcd keeps nodes apart: roles, other members, and a version that does not."""
 
 import asyncio
 import ssl
@@ -149,7 +149,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
 
 
 async def test_a_script_that_was_cut_off_leaves_no_half_of_a_role(tmp_path: Path) -> None:
-    """A role that was not given is made whole by the next run."""
+    """The next run completes a role that was not granted."""
     wire = EtcdWire(tmp_path / "etcd")
     wire.start()
     try:
@@ -165,7 +165,7 @@ async def test_a_script_that_was_cut_off_leaves_no_half_of_a_role(tmp_path: Path
         wire.server.stop()
 
 
-async def test_debians_etcd_does_not_keep_nodes_apart_and_we_say_so(wire: EtcdWire) -> None:
+async def test_debians_etcd_does_not_keep_nodes_apart_and_localpuppet_warns(wire: EtcdWire) -> None:
     """Before 3.5.33 and 3.6.14 a transaction in a transaction is not checked against any role.
 
     So here a node reads and writes what it may not. Its reader drops what it writes, because the

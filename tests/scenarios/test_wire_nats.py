@@ -1,4 +1,4 @@
-"""What is NATS's own about keeping nodes apart: the API, answers as a weapon, names, TLS."""
+"""How NATS keeps nodes apart: the API, replies as a weapon, names, TLS."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ async def test_a_node_may_not(wire: NatsWire, method: str) -> None:
         {"filter_subjects": ["lp.localpuppet.presence.>", "lp.puppet_trigger.>"]},
     ],
 )
-async def test_a_consumer_cannot_say_another_filter_than_its_subject(
+async def test_a_consumer_cannot_have_another_filter_than_its_subject(
     wire: NatsWire, config: dict[str, Any]
 ) -> None:
     async with raw_nats(wire, WEB01) as client:
@@ -102,7 +102,7 @@ async def test_a_consumer_cannot_say_another_filter_than_its_subject(
 async def test_consumers_that_a_node_leaves_behind_expire(
     wire: NatsWire, asked: int, granted: int | None
 ) -> None:
-    """As many as the server allows for all take a node less than a second."""
+    """A node can create as many as the server allows in less than a second."""
     subject = "lp.localpuppet.presence.>"
     config = {
         **{"name": "left", "durable_name": "left", "filter_subject": subject},
@@ -156,7 +156,7 @@ async def provoke(client: RawNats, answer_to: str) -> None:
 
 
 async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
-    """What two accounts are for: in one, each of these would be web02's presence afterwards."""
+    """The reason for two accounts: in one, each of these would become web02's presence."""
     admin = await wire.connect(wire.admin)
     before = await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, WEB01) as client:
@@ -169,7 +169,7 @@ async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
 
 
 async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
-    """From 2.11 on a header says where the server tells what became of a message."""
+    """From 2.11 on, a header names the subject to which the server reports on a message."""
     admin = await wire.connect(wire.admin)
     before = await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, WEB01) as client:
@@ -183,8 +183,10 @@ async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
     await admin.close()
 
 
-async def test_in_one_account_it_would(wire: NatsWire) -> None:
-    """The same in the stream's own account: that is what the documentation warns of."""
+async def test_in_a_single_account_a_reply_could_overwrite_the_key_of_another_node(
+    wire: NatsWire,
+) -> None:
+    """In the stream's own account the same request does what the documentation warns of."""
     admin = await wire.connect(wire.admin)
     await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, wire.admin) as client:
@@ -201,10 +203,10 @@ async def test_in_one_account_it_would(wire: NatsWire) -> None:
 
 
 async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
-    """What is left of answers: a node can make others hear one as if it had been stored.
+    """A remaining attack: a node can send others a reply as if it had been stored.
 
-    What they hear is checked for its signature; here it must not keep them from hearing the rest,
-    even if it says that it was stored in a far future.
+    They check its signature. It must not stop them from receiving the rest, even if it claims a
+    revision in the far future.
     """
     lb01: KeyValue = await wire.connect(LB01)
     admin = await wire.connect(wire.admin)
@@ -239,7 +241,7 @@ async def test_a_stream_of_before_gets_the_limit_and_an_operators_own_stays(
                 assert limits["inactive_threshold"] == after * 10**9
 
 
-async def test_who_somebody_is_only_the_certificate_says(wire: NatsWire) -> None:
+async def test_only_the_certificate_decides_the_user(wire: NatsWire) -> None:
     async with raw_nats(wire, WEB02, user=WEB01, password="") as client:
         assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is None
     own = wire.authority.issue(WEB01, WEB01)  # a certificate that has its name in DNS, too
@@ -248,13 +250,13 @@ async def test_who_somebody_is_only_the_certificate_says(wire: NatsWire) -> None
     await kv.close()
 
 
-async def test_answers_to_others_are_not_heard(wire: NatsWire) -> None:
+async def test_replies_to_others_cannot_be_received(wire: NatsWire) -> None:
     async with raw_nats(wire, WEB01) as client:
         for subject in ("_INBOX.>", "_INBOX_web02~example~com.>", ">", "$JS.>", "_R_.>", "$SYS.>"):
             assert await client.subscribe(subject) is None
 
 
-async def test_what_a_node_still_learns(wire: NatsWire) -> None:
+async def test_a_node_can_list_the_names_of_all_keys(wire: NatsWire) -> None:
     """Names of keys: which members have written to which, and how much. This is documented."""
     async with raw_nats(wire, WEB01) as client:
         answer = await client.call(f"STREAM.INFO.{STREAM}", {"subjects_filter": "lp.>"})
@@ -303,7 +305,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
         own.server.stop()
 
 
-async def test_a_server_that_pretends_to_have_no_tls_is_told_nothing(tmp_path: Path) -> None:
+async def test_a_server_that_pretends_to_have_no_tls_receives_nothing(tmp_path: Path) -> None:
     """Its first line comes in clear text: an attacker on the path may have written it."""
     heard: list[bytes] = []
 

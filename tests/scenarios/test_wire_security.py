@@ -89,7 +89,7 @@ async def send(kv: KeyValue, sender: str, *hosts: str) -> sending.SendResult:
     )
 
 
-async def test_presence_is_told_and_heard(wire: Wire) -> None:
+async def test_presence_is_published_and_received(wire: Wire) -> None:
     async with store(wire, WEB01) as web01, store(wire, LB01) as lb01:
         await presence.announce(web01, NodeName(WEB01), b"one")
         follower = Follower(lb01, layout.PRESENCE)
@@ -174,8 +174,8 @@ async def test_leases(wire: Wire) -> None:
         assert await other.give_back(taken)
 
 
-async def test_words_to_a_rollout_are_heard_by_whom_they_are_for(wire: Wire) -> None:
-    """Said on one machine of Alice's, heard and answered on another."""
+async def test_rollout_commands_reach_their_receiver(wire: Wire) -> None:
+    """Sent from one machine of Alice's, received and answered on another."""
     async with store(wire, ALICE) as there, store(wire, ALICE) as here:
         place = layout.commands_of(ALICE, ALICE) + "20261122T110000Z-0a1b/1"
         async with aclosing(there.watch(layout.commands_to(ALICE), parts=True)) as changes:
@@ -254,7 +254,7 @@ async def test_the_server_refuses(wire: NatsWire | EtcdWire, who: str, verb: str
 
 
 async def test_the_admin_may(wire: NatsWire | EtcdWire) -> None:
-    """What the refusals are held against: the same calls, by one who may, are answered."""
+    """The counterpart of the refusals: the same calls succeed for the admin."""
     async with raw(wire, wire.admin) as client:
         key = f"/localpuppet/presence/{WEB02}"
         assert await client.write(key, b"1") is not None
@@ -263,7 +263,9 @@ async def test_the_admin_may(wire: NatsWire | EtcdWire) -> None:
         assert await client.watch("/localpuppet/presence/") is not None
 
 
-async def test_a_node_reads_what_is_its_own_below_our_store(wire: NatsWire | EtcdWire) -> None:
+async def test_a_node_reads_its_own_keys_below_localpuppets_store(
+    wire: NatsWire | EtcdWire,
+) -> None:
     async with store(wire, wire.admin) as admin, raw(wire, WEB01) as client:
         await admin.put(f"{TRIGGERS}/{WEB01}/{ALICE}", b"for web01", ttl=3600.0)
         assert await client.read(f"{TRIGGERS}/{WEB01}/{ALICE}") is not None
@@ -271,7 +273,7 @@ async def test_a_node_reads_what_is_its_own_below_our_store(wire: NatsWire | Etc
         assert await client.watch(f"{TRIGGERS}/{WEB01}/") is not None
 
 
-async def test_our_store_says_at_once_what_is_refused(wire: Wire) -> None:
+async def test_localpuppets_store_reports_a_refusal_at_once(wire: Wire) -> None:
     async with store(wire, WEB01) as web01:
         for refused in (
             send(web01, WEB01, WEB02),
@@ -330,7 +332,7 @@ async def test_a_client_in_clear_text(wire: Wire) -> None:
 
 
 async def _read_to_the_end(reader: asyncio.StreamReader) -> bytes:
-    """Return what a peer says until it hangs up, in whatever way."""
+    """Return what a peer sends until it closes the connection, in any way."""
     said = b""
     with suppress(ConnectionResetError):
         while chunk := await reader.read(65536):
