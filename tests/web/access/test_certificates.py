@@ -39,7 +39,7 @@ class Made:
         return (200, "") if refusal is None else (refusal.code, f"{refusal.what} {refusal.hint}")
 
 
-def test_who_is_named_comes_in() -> None:
+def test_a_listed_person_has_access() -> None:
     made = Made()
     assert made.why() == (200, "")
     assert made.why(origin=OURS, sec_fetch_site="same-origin") == (200, "")
@@ -53,7 +53,7 @@ def test_a_certificate_of_the_ca_is_not_enough() -> None:
     assert "localpuppet.yaml" in why
 
 
-def test_who_is_taken_from_the_list_is_out_at_once() -> None:
+def test_a_person_who_is_removed_from_the_list_loses_access_at_once() -> None:
     made = Made()
     visitor = Visitor(headers=HOST, certificate=b"alice")
     assert made.door.knows(visitor)
@@ -62,7 +62,7 @@ def test_who_is_taken_from_the_list_is_out_at_once() -> None:
     assert made.why()[0] == 403
 
 
-def test_who_is_revoked_is_out_at_once_and_told_why() -> None:
+def test_a_bad_certificate_loses_access_at_once_with_the_reason() -> None:
     made = Made()
     made.wrong = NotInForceError("the certificate of alice, or of its CA, has expired")
     assert made.why() == (
@@ -71,7 +71,7 @@ def test_who_is_revoked_is_out_at_once_and_told_why() -> None:
     )
 
 
-def test_files_that_are_refused_let_nobody_in_and_are_not_told() -> None:
+def test_refused_files_give_no_access_and_are_not_named() -> None:
     made = Made()
     made.wrong = InvalidInputError("may be written by others", where="/etc/puppet/ca.pem")
     code, why = made.why()
@@ -80,7 +80,7 @@ def test_files_that_are_refused_let_nobody_in_and_are_not_told() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_is_done_whoever_asks(method: str) -> None:
+def test_no_action_is_accepted_from_any_visitor(method: str) -> None:
     assert Made().why(method, "/nodes/do/trigger", origin=OURS)[0] == 405
 
 
@@ -97,7 +97,7 @@ def test_at_the_port_of_https_a_host_needs_no_port() -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://fleet.example.com:8443", "https://evil.example"])
-def test_no_other_origin_comes_in(origin: str) -> None:
+def test_other_origins_have_no_access(origin: str) -> None:
     assert Made().why(origin=origin)[0] == 403
 
 
@@ -105,7 +105,7 @@ def test_a_refusal_has_its_style() -> None:
     assert Made().why(path="/static/page.css", who="web01.example.com") == (200, "")
 
 
-def test_nodes_do_not_take_the_turns_of_people() -> None:
+def test_requests_of_nodes_do_not_use_the_limit_of_people() -> None:
     made = Made()
     codes = [made.why(who="web01")[0] for _ in range(int(STRANGERS_BURST) + 1)]
     assert (codes[0], codes[-1]) == (403, 429)

@@ -1,16 +1,16 @@
-"""How many connections there may be."""
+"""The limits of connections."""
 
 from localpuppet.web.access.connections import ConnectionTable
 
 
-def test_one_address_keeps_nobody_else_out() -> None:
+def test_an_address_with_many_connections_keeps_no_other_address_out() -> None:
     crowd = ConnectionTable(most=5, of_one=2)
     inside = [crowd.enter("192.0.2.1") for _ in range(3)]
     assert inside == ["192.0.2.1", "192.0.2.1", None]
     assert crowd.enter("192.0.2.2")
 
 
-def test_all_together_are_not_too_many() -> None:
+def test_the_total_number_of_connections_is_limited() -> None:
     crowd = ConnectionTable(most=2, of_one=2)
     first = crowd.enter("192.0.2.1")
     assert first
@@ -20,7 +20,7 @@ def test_all_together_are_not_too_many() -> None:
     assert crowd.enter("192.0.2.3")
 
 
-def test_a_network_of_ipv6_is_one_address() -> None:
+def test_an_ipv6_network_counts_as_a_single_address() -> None:
     crowd = ConnectionTable(most=9, of_one=1)
     assert crowd.enter("2001:db8::1")
     assert crowd.enter("2001:db8::2:2") is None

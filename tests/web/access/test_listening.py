@@ -1,4 +1,4 @@
-"""Where the page listens."""
+"""The addresses on which the dashboard listens."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ def test_all_else_is_refused(text: str) -> None:
         ListenAddress.parse(text)
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     taken = r"cannot listen.*--listen 127\.0\.0\.1:0"
     with (
         socket.create_server(("127.0.0.1", 0)) as other,
@@ -63,7 +63,7 @@ def there() -> list[str]:
     return found
 
 
-def test_nobody_else_is_where_the_name_localhost_leads() -> None:
+def test_the_dashboard_takes_its_port_on_all_addresses_of_localhost() -> None:
     for address in there():
         others = [one for one in there() if one != address]
         with bound(ListenAddress(address=address, port=0)) as listening:
@@ -82,7 +82,7 @@ def test_nobody_else_is_where_the_name_localhost_leads() -> None:
             pass
 
 
-def test_an_address_that_localhost_does_not_lead_to_is_the_only_one() -> None:
+def test_an_address_that_is_not_localhost_is_the_only_address() -> None:
     with bound(ListenAddress(address="127.0.0.2", port=0)) as listening:
         assert [one.getsockname()[0] for one in listening] == ["127.0.0.2"]
 

@@ -1,4 +1,4 @@
-"""Which requests come in."""
+"""Which requests the dashboard accepts on loopback."""
 
 import pytest
 
@@ -23,14 +23,14 @@ class Made:
         return 200 if refusal is None else refusal.code
 
 
-def test_who_has_a_session_comes_in() -> None:
+def test_a_visitor_with_a_session_has_access() -> None:
     made = Made()
     assert made.code() == 200
     assert made.code(host="localhost:8141") == 200
     assert made.code(origin="http://127.0.0.1:8141", sec_fetch_site="same-origin") == 200
 
 
-def test_a_link_of_another_site_leads_here_and_what_it_embeds_does_not() -> None:
+def test_links_of_other_sites_work_and_embedded_requests_do_not() -> None:
     made = Made()
     assert made.code(sec_fetch_site="cross-site", sec_fetch_mode="navigate") == 200
     assert made.code(sec_fetch_site="cross-site", sec_fetch_mode="no-cors") == 403
@@ -45,12 +45,12 @@ def test_a_name_that_leads_here_is_not_enough(host: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:8141", ""])
-def test_no_other_origin_comes_in(origin: str) -> None:
+def test_other_origins_have_no_access(origin: str) -> None:
     assert Made().code(origin=origin) == 403
 
 
 @pytest.mark.parametrize("cookie", ["", "localpuppet_8141=", "localpuppet_8141=x", "a=b;;=;\x01"])
-def test_without_a_session_only_the_door_and_the_style_are_there(cookie: str) -> None:
+def test_without_a_session_only_the_entrance_and_the_style_are_served(cookie: str) -> None:
     made = Made()
     for path in ("/", "/nodes", "/events", "/enter/x", "/staticx", "/nodes.csv"):
         assert made.code(path=path, cookie=cookie) == 403
@@ -62,7 +62,7 @@ def test_without_a_session_only_the_door_and_the_style_are_there(cookie: str) ->
     "others",
     ['x={"a":1}; ', 'x="; ', "a b; ", "=y; ", "path=/; ", "a[1]=2; ", "localpuppet_8141=evil; "],
 )
-def test_cookies_of_other_ports_hide_ours_from_nobody(others: str) -> None:
+def test_cookies_of_other_ports_do_not_hide_the_session(others: str) -> None:
     made = Made()
     ours = made.cookie["cookie"]
     assert made.code(cookie=f"{others}{ours}") == 200
@@ -72,7 +72,7 @@ def test_cookies_of_other_ports_hide_ours_from_nobody(others: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
-def test_nothing_is_done(method: str) -> None:
+def test_no_action_is_accepted_without_the_option(method: str) -> None:
     assert Made().code(method) == 405
 
 
@@ -80,7 +80,7 @@ ACT = "/nodes/do/trigger"
 OURS = "http://127.0.0.1:8141"
 
 
-def test_something_is_done_only_where_it_was_allowed_and_from_a_page_of_ours() -> None:
+def test_an_action_is_accepted_only_if_allowed_and_from_the_dashboards_own_forms() -> None:
     made = Made(acts=True)
     assert made.code("POST", ACT, origin=OURS) == 200
     for path in ("/", "/nodes/web01", "/nodes/do/trigger/x", "/enter", f"/x{ACT}"):
@@ -94,14 +94,14 @@ def test_something_is_done_only_where_it_was_allowed_and_from_a_page_of_ours() -
     assert Made().code("POST", ACT, origin=OURS) == 405
 
 
-def test_so_much_is_done_and_no_more() -> None:
+def test_the_rate_of_actions_is_limited() -> None:
     made = Made(acts=True)
     codes = [made.code("POST", ACT, origin=OURS) for _ in range(int(DEEDS_BURST) + 1)]
     assert (codes[-2], codes[-1]) == (200, 429)
     assert made.code() == 200
 
 
-def test_strangers_do_not_take_the_turns_of_those_with_a_session() -> None:
+def test_requests_without_a_session_do_not_use_the_limit_of_sessions() -> None:
     made = Made()
     codes = [made.code(cookie="") for _ in range(int(STRANGERS_BURST) + 1)]
     assert (codes[0], codes[-1]) == (403, 429)

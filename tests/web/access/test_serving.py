@@ -14,7 +14,7 @@ from tests.web.dashboard.site import NAME, PlayedActor, Served, Site, status
 @pytest.mark.parametrize(
     "head", [b"", b"GET / HTTP/1.1\r\nHos", b"GET /static/page.js HTTP/1.1\r\n"]
 )
-def test_who_connects_and_asks_for_nothing_is_let_go(head: bytes, tmp_path: Path) -> None:
+def test_a_connection_without_a_request_is_closed(head: bytes, tmp_path: Path) -> None:
     site = Site(tmp_path)
     with (
         Served(site, patience=ConnectionLimits(head=0.1)),
@@ -24,10 +24,10 @@ def test_who_connects_and_asks_for_nothing_is_let_go(head: bytes, tmp_path: Path
         assert caller.recv(1) == b""
 
 
-def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Path) -> None:
+def test_a_connection_with_an_unfinished_second_request_is_closed(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with (
-        # To be idle is not what ends the connection.
+        # The limit for idle connections does not end this connection.
         Served(site, patience=ConnectionLimits(head=0.1, idle=600)),
         socket.create_connection(("127.0.0.1", site.port), 60) as caller,
     ):
@@ -39,7 +39,7 @@ def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Pat
         assert caller.recv(1) == b""
 
 
-def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Path) -> None:
+def test_a_connection_above_the_limit_is_closed_and_the_others_are_served(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with Served(site, patience=ConnectionLimits(most=2)), ExitStack() as opened:
         address = "127.0.0.1", site.port
@@ -51,7 +51,7 @@ def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Pa
         assert there[0].recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
-def test_a_form_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_form_that_does_not_arrive_in_time_is_refused(tmp_path: Path) -> None:
     site = Site(tmp_path, actor=PlayedActor(), form_patience=0.1)
     site.tell(status("web01", site.now() - 60))
     with Served(site) as served:

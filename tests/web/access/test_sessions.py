@@ -37,7 +37,7 @@ def test_a_link_is_good_once() -> None:
     assert not sessions.knows(link)
 
 
-def test_before_there_is_a_link_nothing_is_one() -> None:
+def test_before_a_link_exists_no_key_is_valid() -> None:
     sessions, _ = made()
     assert sessions.enter("") is None
     assert sessions.enter("\ud800") is None

@@ -1,4 +1,4 @@
-"""The page over a real TLS, with certificates as Puppet Server makes them."""
+"""The dashboard over real TLS, with certificates as Puppet Server makes them."""
 
 import socket
 import ssl
@@ -34,7 +34,7 @@ class Secured(Site):
     patience = PATIENCE
 
     def prepare(self) -> "Secured":
-        """Make the CA, and write what the page reads."""
+        """Make the CA, and write the files of the dashboard."""
         self.actor = PlayedActor()  # even so nothing is done
         self.since = datetime.now(UTC) - HOUR
         self.ca = Ca(since=self.since - HOUR, until=self.since + 1000 * HOUR)
@@ -116,7 +116,7 @@ def ask(connection: HTTPSConnection, path: str = "/nodes", method: str = "GET") 
     return answer.status, answer.read().decode()
 
 
-def test_people_come_in_and_nobody_else(secured: Secured) -> None:
+def test_only_listed_people_have_access(secured: Secured) -> None:
     alice = secured.client(secured.issue("alice"))
     code, text = ask(alice)
     assert code == 200
@@ -159,8 +159,8 @@ def answer_to(secured: Secured, said: bytes) -> bytes:
     return answer
 
 
-def test_who_has_no_certificate_is_told_so_and_nothing_else(secured: Secured) -> None:
-    """Whatever is asked, or said: the answer is the same bytes, and the connection ends."""
+def test_a_visitor_without_a_certificate_gets_a_fixed_answer(secured: Secured) -> None:
+    """Each request gets the same bytes as answer, and the connection ends."""
     for path, method in (("/nodes", "GET"), ("/static/page.css", "GET"), ("/enter", "POST")):
         with closing(secured.client(None)) as stranger:
             code, text = ask(stranger, path, method)
@@ -171,7 +171,7 @@ def test_who_has_no_certificate_is_told_so_and_nothing_else(secured: Secured) ->
     assert "refused a connection from 127.0.0.1: no certificate" in secured.log.text
 
 
-def test_who_is_named_no_more_is_out_on_the_same_connection(secured: Secured) -> None:
+def test_a_person_who_is_removed_loses_access_on_the_same_connection(secured: Secured) -> None:
     alice = secured.client(secured.issue("alice"))
     assert ask(alice)[0] == 200
     secured.people.clear()
@@ -179,7 +179,7 @@ def test_who_is_named_no_more_is_out_on_the_same_connection(secured: Secured) ->
     alice.close()
 
 
-def test_who_is_revoked_is_out(secured: Secured) -> None:
+def test_a_person_with_a_revoked_certificate_has_no_access(secured: Secured) -> None:
     issued = secured.issue("alice")
     alice = secured.client(issued)
     revoked = secured.list(issued)
@@ -191,7 +191,7 @@ def test_who_is_revoked_is_out(secured: Secured) -> None:
     alice.close()
 
 
-def test_who_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
+def test_a_connection_without_a_handshake_is_closed(tmp_path: Path) -> None:
     site = Secured(tmp_path).prepare()
     site.patience = 0.1
     with Served(site):
@@ -212,7 +212,7 @@ def test_who_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
         wait_until(lambda: not site.crowd.total, lambda: str(site.crowd.total))
 
 
-def test_nobody_speaks_without_tls_and_more_than_may_are_let_go(secured: Secured) -> None:
+def test_connections_without_tls_or_above_the_limit_are_closed(secured: Secured) -> None:
     plain = HTTPConnection("127.0.0.1", secured.port, timeout=30)
     plain.request("GET", "/static/page.css")
     with closing(plain), pytest.raises(GONE):

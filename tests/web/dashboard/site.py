@@ -1,4 +1,4 @@
-"""A page over a fleet that tests make: views, doors and memory are real, nodes are played."""
+"""A dashboard of a fleet in tests: views, access rules and memory are real, nodes are played."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
 
 def run_id(at: float) -> RunId:
-    """Return the id of a run that was asked for at a time."""
+    """Return the id of a run that was requested at a time."""
     return RunId.parse(f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%S.%fZ}-00aa")
 
 
@@ -103,7 +103,7 @@ def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
 
 
 class PlayedActor:
-    """Does what it is asked for, unless a node refuses or does not answer."""
+    """Does each action, unless a node refuses or does not answer."""
 
     name, machine = "choria=alice", "desk.example.com"
 
@@ -184,7 +184,7 @@ class PlayedReleases:
 
 @dataclass
 class Site:
-    """A page."""
+    """A dashboard."""
 
     directory: Path
     clock: FakeClock = field(default_factory=FakeClock)
@@ -222,7 +222,7 @@ class Site:
         return self.clock.now().timestamp()
 
     def tell(self, *statuses: Mapping[str, Any]) -> None:
-        """Have nodes say how they are."""
+        """Have nodes publish their status."""
         for one in statuses:
             self.revision += 1
             key, value = PRESENCE + one["node"], json.dumps(one).encode()
@@ -271,7 +271,7 @@ class Site:
         return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
 
     def way(self, address: str = "127.0.0.1") -> DashboardAccess:
-        """Return how the page is reached: on loopback."""
+        """Return the access to the dashboard: on loopback."""
         monotonic = self.clock.monotonic
         door = LoopbackDoor(
             address,
@@ -322,7 +322,7 @@ class Served:
 
     Args:
         site: What is shown; while this serves, use it through `do`.
-        patience: How much is borne of those who connect.
+        patience: The limits of connections.
         port: Where it listens; 0 for any free port.
     """
 
@@ -358,7 +358,7 @@ class Served:
             await serve(app, listening, self.leave, tls=self.way.tls, patience=self._patience)
 
     def do(self, work: Any, *args: Any) -> None:
-        """Have the page's thread do something with the site."""
+        """Have the dashboard's thread do something with the site."""
 
         async def done() -> None:
             work(*args)

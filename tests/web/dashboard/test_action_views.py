@@ -56,7 +56,7 @@ def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
     return f"{answer.status_code} {answer.text}"
 
 
-def test_nothing_is_done_before_it_is_confirmed(
+def test_an_action_is_sent_only_after_its_confirmation(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     page = text(visitor, "/nodes/web01")
@@ -70,7 +70,7 @@ def test_nothing_is_done_before_it_is_confirmed(
     assert site.log.lines == [("info", "choria=alice: web01: noop: 1 accepted")]
 
 
-def test_a_token_is_good_once_for_what_it_was_given_for(
+def test_a_token_is_valid_once_for_its_action(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     given = token(visitor)
@@ -110,7 +110,7 @@ def test_a_refusal_is_shown_and_in_the_log(
 
 
 @pytest.mark.parametrize("cut", [asyncio.CancelledError, RuntimeError])
-def test_a_deed_that_is_cut_off_is_in_the_log(
+def test_an_interrupted_action_is_logged(
     site: Site,
     visitor: TestClient,
     actor: PlayedActor,
@@ -124,7 +124,7 @@ def test_a_deed_that_is_cut_off_is_in_the_log(
     assert site.log.lines == [line]
 
 
-def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: PlayedActor) -> None:
+def test_a_hold_requires_a_reason(visitor: TestClient, actor: PlayedActor) -> None:
     url = "/nodes/do/hold?node=web01"
     assert sent(visitor, url, token=token(visitor, url), message="").startswith("400")
     assert actor.deeds == []
@@ -132,7 +132,9 @@ def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: Pla
     assert (actor.deeds[0].message, actor.deeds[0].length) == ("disk", "2h")
 
 
-def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedActor) -> None:
+def test_requests_that_do_not_come_from_the_forms_are_refused(
+    visitor: TestClient, actor: PlayedActor
+) -> None:
     large = {"token": "x" * 256 * (MAX_NODES + 50)}
     many = {str(number): "x" for number in range(MAX_NODES + 50)}
     assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
@@ -206,7 +208,7 @@ def test_an_action_without_a_bus_fails_as_a_whole(
     assert "End these" not in page
 
 
-def test_a_rollout_is_told_to_stop_or_to_go_on(
+def test_a_rollout_can_be_stopped_and_resumed(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
@@ -240,7 +242,7 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
 
 
-def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
+def test_a_confirmation_continues_only_the_pause_that_was_shown(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
@@ -266,7 +268,7 @@ def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
     journal.close()
 
 
-def test_without_actions_there_are_none(site: Site) -> None:
+def test_without_the_option_no_actions_are_offered(site: Site) -> None:
     with site.visitor() as client:
         page = text(client, "/nodes/web01")
         assert "/do/" not in page

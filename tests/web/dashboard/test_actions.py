@@ -1,4 +1,4 @@
-"""What a person may have a node do."""
+"""The actions on nodes and rollouts, and what their confirmations say."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_hold_needs_a_reason_and_may_have_an_end() -> None:
             NodeAction.read(Action.HOLD, (NODE,), form)
 
 
-def test_other_actions_take_nothing_of_a_form() -> None:
+def test_other_actions_ignore_the_fields_of_a_hold() -> None:
     deed = NodeAction.read(Action.NOOP, (NODE,), {"message": "x"})
     assert deed == NodeAction(action=Action.NOOP, nodes=(NODE,))
     assert deed.command == "localpuppet runonce --noop web01"
@@ -72,7 +72,7 @@ def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> Roll
     return RolloutReport.of([(at, event) for event in (began, *events)], taken=taken)
 
 
-def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
+def test_commands_are_offered_for_a_rollout_with_a_running_process() -> None:
     interrupted, running = told(taken=False), told(taken=True)
     assert courses(running) == (RolloutAction.PAUSE, RolloutAction.STOP)
     said = " ".join(rollout_consequences(RolloutAction.STOP, interrupted))
@@ -93,7 +93,7 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
         RolloutAction.parse("reboot")
 
 
-def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
+def test_rollback_is_offered_if_the_rollout_delivers_a_release() -> None:
     delivery = Delivery(release=ReleasePath("shop/tags/r7"))
     gives = RolloutOptions(delivery=delivery)
     paused = (NodeRunsStarted(node_runs=(NodeRun(1, NODE),)), RolloutPaused(reason="canaries"))
@@ -110,7 +110,7 @@ def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
     assert "Its nodes roll back already." in said(*paused, back)
 
 
-def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
+def test_resume_is_offered_for_a_rollout_without_a_process() -> None:
     interrupted = told(taken=False)
     assert courses(interrupted) == (RolloutAction.RESUME,)
     said = " ".join(rollout_consequences(RolloutAction.RESUME, interrupted))
@@ -125,11 +125,11 @@ def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
 
 
 @pytest.mark.parametrize("action", list(Action))
-def test_what_will_happen_says_which_right_it_needs(action: Action) -> None:
+def test_the_confirmation_names_the_required_right(action: Action) -> None:
     assert "it must allow you" in consequences(action, [NodeRow(node="a", state="idle")])[-1]
 
 
-def test_what_will_happen_names_the_nodes_that_may_refuse() -> None:
+def test_the_confirmation_names_the_nodes_that_may_refuse() -> None:
     def said(action: Action, *rows: NodeRow) -> str:
         return " ".join(consequences(action, rows))
 
@@ -145,7 +145,7 @@ def test_what_will_happen_names_the_nodes_that_may_refuse() -> None:
     assert "Not trusted, replies are rejected: odd." in said(Action.HOLD, strange)
 
 
-def test_the_result_of_an_action_counts_and_offers_what_takes_it_back() -> None:
+def test_the_result_of_an_action_has_counts_and_the_opposite_action() -> None:
     deed = NodeAction(action=Action.HOLD, nodes=(NODE, OTHER), message="disk")
     fine = ActionResult(node=NODE, verdict=NodeVerdict.ACCEPTED)
     refused = ActionResult(node=OTHER, verdict=NodeVerdict.REFUSED, reason="the policy denies it")

@@ -38,7 +38,7 @@ def test_requests_are_listed_filtered_and_exported(site: Site) -> None:
         assert 'href="/audit?node=web01"' in text(client, "/nodes/web01")
 
 
-def test_what_the_dashboard_sent_is_listed_even_if_no_node_answered(site: Site) -> None:
+def test_actions_of_the_dashboard_are_listed_even_if_no_node_answered(site: Site) -> None:
     actor = site.actor = PlayedActor()
     actor.dead = {"web01"}
     with site.visitor() as client:

@@ -26,7 +26,7 @@ ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
 class Page:
-    """A `localpuppet web` that runs, and a visitor who has used its link."""
+    """A running `localpuppet web`, and a visitor who has used its link."""
 
     def __init__(self, member: Member, *options: str) -> None:
         self.member = member
@@ -46,7 +46,7 @@ class Page:
         return self.ask("GET", path)
 
     def do(self, path: str, *, code: int = 200, **form: str) -> str:
-        """Confirm something that the page shows."""
+        """Confirm an action on the form of the dashboard."""
         shown = re.findall('name="(token|about|node)" value="(.*?)"', self.get(path))
         body = urlencode([*shown, *form.items()])
         return self.ask("POST", path.partition("?")[0], body, code=code)
@@ -94,7 +94,7 @@ def two(nats_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member]]:
     yield nats_fleet, a, b
 
 
-def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
+def test_the_dashboard_remembers_the_fleet_over_a_kill_and_an_outage(
     two: tuple[Fleet, Member, Member],
 ) -> None:
     fleet, a, b = two
@@ -122,7 +122,9 @@ def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
     assert a.run("nodes").code == 0
 
 
-def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet: Fleet) -> None:
+def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
+    nats_fleet: Fleet,
+) -> None:
     a, b = nats_fleet.add("a", "b")
     b.start()
     nats_fleet.present(b)
@@ -135,7 +137,7 @@ def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet:
     assert (done.code, done.err) == (0, "")  # nothing is wrong
 
 
-def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) -> None:
+def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fleet) -> None:
     a, b, c, d = nats_fleet.add("a", "b", "c", "d")
     rules = "".join(f"allow\t*\t{action}\t*\t*\n" for action in ("disable", "trigger"))
     b.node.write("policies/puppet.policy", f"policy default deny\n{rules}")

@@ -18,7 +18,7 @@ CALLS = {"pwrite64": 2, "fdatasync": 1, "ftruncate": 1, "unlink": 1}
 
 
 def attempt(directory: Path, trace: Path, *strace: str) -> tuple[list[str], int]:
-    """Let a page write under strace; return what it said, and how it ended."""
+    """Let a dashboard write under strace; return its output, and how it ended."""
     module = "tests.web.dashboard.one_memory"
     done = run_under_strace(trace, *strace, module=module, arguments=(str(directory),))
     return done.stdout.split(), done.returncode
@@ -47,7 +47,7 @@ def check(directory: Path, told: list[str]) -> None:
     memory.close()
 
 
-def test_a_page_that_is_killed_at_any_write_goes_on_with_what_it_had(tmp_path: Path) -> None:
+def test_a_dashboard_that_is_killed_at_any_write_restarts_with_what_it_had(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     said, code = attempt(tmp_path / "whole", trace, "-e", f"trace={','.join(CALLS)}")
     assert (said, code) == ([*map(str, range(SECONDS)), "pruned"], 0)

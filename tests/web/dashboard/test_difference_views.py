@@ -1,4 +1,4 @@
-"""What differs between two releases, as a view and as files."""
+"""The difference of two releases, as a view and as files."""
 
 import asyncio
 import json
@@ -36,7 +36,9 @@ def words(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.replace("<wbr>", "")))
 
 
-def test_what_differs_is_shown_with_who_signed(two: Site, visitor: TestClient) -> None:
+def test_a_difference_is_shown_with_the_signers_of_both_releases(
+    two: Site, visitor: TestClient
+) -> None:
     page = text(visitor, DIFFERENCE)
     shown = words(page)
     for part in ("module ntp changed v1 → v2", "web/b.pp removed", "1 to 4 of 4"):
@@ -82,7 +84,7 @@ def test_each_release_links_to_the_comparison_with_the_previous_one(
     assert "1 to 4 of 4" in words(text(visitor, url.replace("&amp;", "&")))
 
 
-def test_it_is_a_file_too(two: Site, visitor: TestClient) -> None:
+def test_a_difference_can_be_downloaded_as_a_file(two: Site, visitor: TestClient) -> None:
     url = DIFFERENCE.partition("?")[2]
     found = json.loads(text(visitor, f"/releases/difference.json?{url}"))["changes"]
     first = {"of": "dependencies", "name": "module ntp", "change": "changed", "how": "v1 → v2"}
@@ -107,7 +109,7 @@ def test_the_same_bytes_do_not_differ(two: Site, visitor: TestClient) -> None:
     assert "The releases do not differ." in text(visitor, DIFFERENCE)
 
 
-def test_what_is_not_staged_is_said_and_nothing_is_fetched(two: Site, visitor: TestClient) -> None:
+def test_an_unstaged_release_is_an_error_and_is_not_fetched(two: Site, visitor: TestClient) -> None:
     page = text(visitor, DIFFERENCE.replace("r9", "r8"))
     assert "web/tags/r8: is not staged on this machine" in page
     assert "Compare" in text(visitor, "/releases/difference")
@@ -118,11 +120,11 @@ def test_a_url_is_understood_whole_or_refused(visitor: TestClient, query: str) -
     assert "<h1>" in text(visitor, f"/releases/difference?{query}", 400)
 
 
-def test_without_a_release_the_view_says_so(site: Site, visitor: TestClient) -> None:
+def test_without_a_staged_release_the_view_has_a_note(site: Site, visitor: TestClient) -> None:
     assert "No release is staged on this machine." in text(visitor, "/releases/difference")
 
 
-def test_who_waits_for_a_difference_keeps_no_thread_from_others(two: Site) -> None:
+def test_requests_that_wait_for_a_difference_take_no_thread(two: Site) -> None:
     at_once: list[int] = []
     begun, going_on = threading.Event(), threading.Event()
 

@@ -28,13 +28,13 @@ def test_legacy_facts_are_a_part_of_their_own_and_are_cut_first() -> None:
     assert tree_of({"architecture": "amd64", **many}).left_out
 
 
-def test_a_search_finds_paths_and_values_in_whatever_case() -> None:
+def test_a_search_finds_paths_and_values_in_any_case() -> None:
     assert [one.key for one in tree_of(FACTS, "DEBIAN").branches] == ["os"]
     assert tree_of(FACTS, "release.maj").shown == 1
     assert tree_of(FACTS, "nowhere").branches == ()
 
 
-def test_a_page_stays_a_page() -> None:
+def test_the_number_of_shown_facts_is_limited() -> None:
     tree = tree_of({f"k{number}": number for number in range(3 * MAX_LEAVES)})
     assert (tree.shown, tree.left_out) == (MAX_LEAVES, True)
     (one,) = tree_of({"x" * 5000: "\u202ey" * 5_000_000}).branches

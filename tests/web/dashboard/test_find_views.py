@@ -21,7 +21,7 @@ from tests.web.dashboard.site import EVIL, Site, run_id, staged, status, text
         ("", "/nodes"),
     ],
 )
-def test_one_match_is_shown_at_once(visitor: TestClient, words: str, leads: str) -> None:
+def test_a_single_match_is_shown_at_once(visitor: TestClient, words: str, leads: str) -> None:
     answer = visitor.get("/find", params={"text": words})
     assert (answer.status_code, answer.headers["location"]) == (303, leads)
 
@@ -57,7 +57,9 @@ def test_several_matches_are_a_page_by_kind(site: Site, visitor: TestClient) -> 
     assert "Classes were not searched" not in page
 
 
-def test_no_match_names_what_was_searched_and_what_is_similar(visitor: TestClient) -> None:
+def test_without_a_match_the_page_names_the_searched_fields_and_similar_names(
+    visitor: TestClient,
+) -> None:
     page = text(visitor, "/find?text=wbe01")
     assert "Nothing matches “wbe01”" in page
     assert "The search covers names of nodes" in page

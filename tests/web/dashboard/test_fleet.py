@@ -1,4 +1,4 @@
-"""The fleet as it is now: presence, the inventory, and who is woken."""
+"""The present state of the fleet: presence, inventory, and listeners."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def rows(site: Site) -> dict[str, str]:
     return {row.node: row.state for row in site.fleet.rows}
 
 
-def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
+def test_a_node_that_leaves_is_unresponsive_and_keeps_its_last_run(site: Site) -> None:
     site.tell(status("a", site.now(), last_run={"outcome": "changed"}))
     site.leave("a")
     row = site.fleet.row("a")
@@ -31,13 +31,13 @@ def test_a_node_that_is_gone_is_unresponsive_and_keeps_its_last_run(site: Site) 
     assert (row.state, row.outcome) == ("unresponsive", Kind.CHANGED)
 
 
-def test_a_listing_misses_who_is_not_in_it_unless_he_came_after(site: Site) -> None:
+def test_nodes_missing_from_a_listing_are_unresponsive_unless_they_came_later(site: Site) -> None:
     site.tell(status("a", site.now()), status("b", site.now()))
     site.fleet.miss(set(), 1)
     assert rows(site) == {"a": "unresponsive", "b": "idle"}
 
 
-def test_another_store_with_lower_revisions_is_believed(site: Site) -> None:
+def test_another_store_with_lower_revisions_is_accepted(site: Site) -> None:
     site.revision = 100
     site.tell(status("a", site.now()), status("b", site.now()))
     site.revision = 1
@@ -69,7 +69,7 @@ def test_while_the_disk_refuses_no_node_fills_the_memory(tmp_path: Path) -> None
     assert [one.node for one in site.fleet.news().ended] == ["eve"]
 
 
-def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
+def test_a_restarted_dashboard_remembers_the_fleet(site: Site) -> None:
     site.tell(status("a", site.now(), last_run={"outcome": "failed"}))
     again = Fleet(
         site.memory.rows(),
@@ -82,7 +82,7 @@ def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
     assert again.away
 
 
-def test_that_a_node_was_heard_again_is_no_news(site: Site) -> None:
+def test_a_repeated_status_is_no_change(site: Site) -> None:
     site.tell(status("a", site.now()))
     before = site.fleet.changes.revision
     site.clock.advance(20)
@@ -92,7 +92,7 @@ def test_that_a_node_was_heard_again_is_no_news(site: Site) -> None:
     assert site.fleet.changes.since(before) == {"a"}
 
 
-def test_an_outage_is_said_once_and_its_end(site: Site) -> None:
+def test_an_outage_and_its_end_are_a_single_change_each(site: Site) -> None:
     site.fleet.answered()
     before = site.fleet.changes.revision
     for _ in range(3):
@@ -112,7 +112,7 @@ def test_strangers_do_not_fill_the_memory(tmp_path: Path) -> None:
     assert "n9" not in rows(site)
 
 
-def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
+def test_untrusted_nodes_keep_no_trusted_node_out(tmp_path: Path) -> None:
     site = Site(tmp_path, limits=FleetLimits(nodes=2))
     eve = {"state": "not trusted", "reason": "unknown key"}
     site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
@@ -124,7 +124,7 @@ def test_strangers_keep_out_nobody_who_is_trusted(tmp_path: Path) -> None:
     assert sorted(rows(site)) == ["web01", "web02"]
 
 
-def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
+def test_a_node_that_was_never_trusted_leaves_no_row(site: Site) -> None:
     site.tell({"node": "eve", "state": "not trusted", "reason": "unknown key"})
     site.leave("eve")
     assert rows(site) == {}
@@ -132,7 +132,7 @@ def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
     assert site.memory.rows() == []
 
 
-def test_the_inventory_adds_roles_and_takes_away_who_was_forgotten(site: Site) -> None:
+def test_the_inventory_adds_roles_and_removes_forgotten_nodes(site: Site) -> None:
     site.tell(status("a", site.now()))
     site.list_(entry("a", at=0.0, roles=("web",)), entry("b", at=0.0, roles=("db",)))
     assert {row.node: row.roles for row in site.fleet.rows} == {"a": ("web",), "b": ("db",)}
@@ -151,7 +151,7 @@ def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
     assert rows(site) == {}
 
 
-async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(tmp_path: Path) -> None:
+async def test_a_large_listing_is_processed_in_parts(tmp_path: Path) -> None:
     site = Site(tmp_path, limits=FleetLimits(together=10))
     site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
     assert len(rows(site)) == 10
@@ -171,7 +171,7 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(tmp_path: Pat
     keeping.cancel()
 
 
-async def test_what_waits_of_a_store_is_forgotten_with_it(tmp_path: Path) -> None:
+async def test_waiting_entries_of_a_store_are_forgotten_with_it(tmp_path: Path) -> None:
     site = Site(tmp_path, limits=FleetLimits(together=1))
     site.listing(status("a", site.now()), status("old", site.now()))
     site.fleet.take(KeyListing(entries=(), revision=1))
@@ -182,7 +182,9 @@ async def test_what_waits_of_a_store_is_forgotten_with_it(tmp_path: Path) -> Non
     assert rows(site) == {"a": "unresponsive"}
 
 
-async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
+async def test_a_change_wakes_waiting_listeners_and_an_earlier_change_returns_at_once(
+    site: Site,
+) -> None:
     waiting = asyncio.create_task(site.fleet.changes.changed(site.fleet.changes.revision))
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -1,4 +1,4 @@
-"""How the page hears: a store in memory, real signatures, outages, an agent that comes and goes."""
+"""How the dashboard receives presence: a store in memory, real signatures, outages, an agent."""
 
 import asyncio
 import hashlib
@@ -119,7 +119,7 @@ def hearing(tmp_path: Path) -> Hearing:
     return Hearing(tmp_path)
 
 
-async def test_presence_is_heard_verified_and_remembered(hearing: Hearing) -> None:
+async def test_presence_is_received_verified_and_remembered(hearing: Hearing) -> None:
     async with hearing.going_on():
         await hearing.announce(WEB)
         await hearing.announce(EVE)
@@ -161,7 +161,7 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
     hearing.memory.close()
 
 
-async def test_an_outage_is_said_and_over_when_it_is(hearing: Hearing) -> None:
+async def test_an_outage_is_shown_until_it_ends(hearing: Hearing) -> None:
     async with hearing.going_on():
         await hearing.announce(WEB)
         await hearing.until("idle")
@@ -182,7 +182,7 @@ async def test_an_outage_is_said_and_over_when_it_is(hearing: Hearing) -> None:
         assert hearing.fleet.away == ""
 
 
-async def test_an_outage_is_one_line_of_the_log_and_its_end_another(hearing: Hearing) -> None:
+async def test_an_outage_and_its_end_are_logged_once_each(hearing: Hearing) -> None:
     hearing.store.away = True
     async with hearing.going_on():
         while not hearing.log.lines:
@@ -212,7 +212,9 @@ async def test_the_agent_of_this_machine_is_left_alone(hearing: Hearing) -> None
         hearing.agent = True
 
 
-async def test_roles_come_from_the_view_whoever_writes_it(hearing: Hearing, tmp_path: Path) -> None:
+async def test_roles_come_from_the_view_also_if_an_agent_writes_it(
+    hearing: Hearing, tmp_path: Path
+) -> None:
     agents = View(tmp_path / "view.sqlite", now=hearing.now)
     said = entry("web01.example.com", at=hearing.now(), roles=("web",))
     async with hearing.going_on():
@@ -237,7 +239,7 @@ class FullDiskStore(DashboardStore):
         super().write(*args, **named)
 
 
-async def test_a_disk_that_refuses_is_said_once_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_full_disk_is_logged_once_and_loses_nothing(tmp_path: Path) -> None:
     hearing = Hearing(tmp_path, FullDiskStore)
     async with hearing.going_on():
         await hearing.announce(WEB)

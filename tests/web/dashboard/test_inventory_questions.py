@@ -1,4 +1,4 @@
-"""What the page asks of the inventory."""
+"""The dashboard's queries of the inventory."""
 
 import asyncio
 import threading
@@ -39,7 +39,7 @@ def slow(tmp_path: Path) -> tuple[Slow, Inventory]:
     return view, Inventory(view, site.ask)
 
 
-async def test_who_comes_while_links_are_looked_for_waits_for_the_same_look(
+async def test_requests_during_a_search_for_links_share_its_result(
     slow: tuple[Slow, Inventory],
 ) -> None:
     view, inventory = slow
@@ -66,7 +66,7 @@ async def test_a_look_that_failed_is_tried_again(slow: tuple[Slow, Inventory]) -
     assert (await inventory.links()).links
 
 
-async def test_an_expression_is_asked_once_until_something_changes(
+async def test_a_query_is_evaluated_once_until_a_change(
     slow: tuple[Slow, Inventory],
 ) -> None:
     view, inventory = slow

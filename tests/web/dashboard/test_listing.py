@@ -28,7 +28,7 @@ def test_a_filter_is_a_query_and_part_of_the_url(visitor: TestClient) -> None:
     assert "/nodes?q=role%3Dweb&amp;outcome=changed" in page
 
 
-def test_what_could_not_be_asked_is_not_empty(site: Site, visitor: TestClient) -> None:
+def test_a_failed_query_is_not_an_empty_list(site: Site, visitor: TestClient) -> None:
     for url in ("/?q=role%3D", "/nodes?q=role%3D"):
         page = text(visitor, url)
         assert "could not parse the query" in page
@@ -58,13 +58,13 @@ def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: Test
     assert answer.headers["content-disposition"] == 'attachment; filename="nodes.csv"'
 
 
-def test_the_list_of_nodes_is_filtered_by_choices_that_say_what_is_chosen(
+def test_the_list_of_nodes_shows_its_selected_filters(
     visitor: TestClient,
 ) -> None:
     page = text(visitor, "/nodes?outcome=compile+failed&release=web%2Ftags%2Fr7")
     assert listed(page) == ["web02"]
     assert re.findall(r"<option selected>(.*?)</option>", page) == ["compile failed"]
-    # What is not chosen there stays.
+    # Other filters stay.
     assert '<input type="hidden" name="release" value="web/tags/r7">' in page
     assert 'type="hidden" name="outcome"' not in page
     assert re.findall(r"<option selected>(.*?)</option>", text(visitor, "/nodes?is=late")) == [
@@ -94,7 +94,7 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
     assert ">117 more</a>" in text(visitor, "/")
 
 
-def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: TestClient) -> None:
+def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: TestClient) -> None:
     rollback = {"input_release": "web/tags/r8", "release": "web/tags/r7"}
     site.tell(
         *(status(f"n{number}", site.now(), release_digest="aa" * 32) for number in range(3)),

@@ -79,7 +79,7 @@ async def test_a_page_receives_its_next_event_after_a_pause_that_the_end_interru
     assert nodes(await waiting) == ["c"]
 
 
-async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
+async def test_a_listener_that_reconnects_gets_the_missed_changes(site: Site) -> None:
     live = Live(site.fleet.changes, asyncio.Event())
     site.fleet.answered()
     seen = site.fleet.changes.revision
@@ -87,7 +87,7 @@ async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
     events = live.events(seen)
     await anext(events)
     assert nodes(await anext(events)) == ["a"]
-    # A number of another server's: whatever may have changed.
+    # A revision of another server: anything may have changed.
     events = live.events(10_000)
     await anext(events)
     assert nodes(await anext(events)) is None
@@ -103,7 +103,7 @@ async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> 
     assert [text async for text in events] == []
 
 
-async def test_who_may_not_look_any_more_hears_nothing_more(site: Site) -> None:
+async def test_a_listener_that_loses_access_gets_no_further_event(site: Site) -> None:
     live = Live(site.fleet.changes, asyncio.Event(), alive=0.01)
     may = [True]
     events = live.events(None, stays=lambda: may[0])

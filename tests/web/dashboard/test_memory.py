@@ -52,9 +52,7 @@ def memory(tmp_path: Path, now: Clock) -> DashboardStore:
     return DashboardStore(tmp_path / "web" / "fleet.sqlite", now=now)
 
 
-def test_what_was_written_is_there_for_the_next_one(
-    memory: DashboardStore, tmp_path: Path, now: Clock
-) -> None:
+def test_written_rows_survive_a_restart(memory: DashboardStore, tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
     memory.write([ROW, NodeRow(node="b")], [ended(NOW)], last_updated=NOW)
     memory.write([], [], gone=["b"])
@@ -65,7 +63,7 @@ def test_what_was_written_is_there_for_the_next_one(
     assert again.read(of_id, run_id(NOW), "a") == ended(NOW)
 
 
-def test_who_looks_writes_nothing_and_needs_no_room_on_the_disk(
+def test_reading_writes_nothing_and_needs_no_space(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
@@ -86,7 +84,7 @@ def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
     assert memory.read(between, run_id(NOW - 4), run_id(NOW - 3), limit=9) == []
 
 
-def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None:
+def test_a_run_is_kept_once_with_its_first_outcome(memory: DashboardStore) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):
         memory.write([], [replace(one, outcome=kind)])
@@ -94,14 +92,14 @@ def test_a_run_is_kept_once_as_it_was_told_first(memory: DashboardStore) -> None
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
 
-def test_runs_come_newest_first_and_go_on_from_one(memory: DashboardStore) -> None:
+def test_runs_come_newest_first_and_continue_from_a_run(memory: DashboardStore) -> None:
     all_ = [ended(NOW - number) for number in range(5)]
     memory.write([], [*all_, ended(NOW, node="b")])
     assert memory.runs("a", limit=2) == all_[:2]
     assert memory.runs("a", limit=9, before=RunId(all_[1].run)) == all_[2:]
 
 
-def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -> None:
+def test_old_runs_are_removed_and_not_added_again(tmp_path: Path, now: Clock) -> None:
     memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(together=2))
     old = [ended(NOW - number) for number in range(3)]
     memory.write([], [*old, ended(NOW, node="b")])
@@ -113,7 +111,7 @@ def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -
     assert list(memory.hours(0).values()) == [1]
 
 
-def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
+def test_a_clock_that_is_wrong_for_an_hour_removes_only_a_part(
     memory: DashboardStore, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - day * DAY), failure_cause=f"{day}") for day in range(20)]
@@ -126,13 +124,13 @@ def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
     assert len(memory.failures()) == len(memory.hours(0)) == 14
 
 
-def test_a_run_of_a_time_to_come_is_not_kept(memory: DashboardStore) -> None:
+def test_a_run_of_the_future_is_not_kept(memory: DashboardStore) -> None:
     lies = [replace(ended(NOW), run=run_id(NOW + days * DAY)) for days in (2, 50 * 365)]
     memory.write([], [*lies, ended(NOW), ended(NOW + HOUR)])
     assert memory.runs("a", limit=9) == [ended(NOW + HOUR), ended(NOW)]
 
 
-def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, now: Clock) -> None:
+def test_the_oldest_runs_are_removed_if_space_is_short(tmp_path: Path, now: Clock) -> None:
     memory = DashboardStore(
         tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(size=200_000, together=100)
     )
@@ -202,7 +200,7 @@ def earlier(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
+def test_a_database_of_an_earlier_version_is_replaced(tmp_path: Path, now: Clock) -> None:
     path = earlier(tmp_path)
     memory = DashboardStore(path, now=now)
     with pytest.raises(StateError, match=r"another version.*move the file away"):
@@ -212,7 +210,7 @@ def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> 
     assert memory.rows() == [ROW]
 
 
-def test_of_pages_that_start_together_one_lets_go_what_an_earlier_version_wrote(
+def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database(
     tmp_path: Path, now: Clock
 ) -> None:
     path, pages = earlier(tmp_path), 8
@@ -231,7 +229,9 @@ def test_of_pages_that_start_together_one_lets_go_what_an_earlier_version_wrote(
     assert len(DashboardStore(path, now=now).rows()) == pages
 
 
-def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, now: Clock) -> None:
+def test_a_second_dashboard_reports_that_it_waits_and_stops_at_its_deadline(
+    tmp_path: Path, now: Clock
+) -> None:
     path, said = earlier(tmp_path), list[str]()
     first = Flock.take(path.with_suffix(".lock"))
     assert first is not None
@@ -242,7 +242,7 @@ def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, no
     assert said == ["waits"]
 
 
-def test_a_failure_cause_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
+def test_a_failure_cause_has_its_first_time_and_is_kept_as_long_as_its_runs(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - age, kind=Kind.FAILED), failure_cause="x") for age in (50, 0, 99)]

@@ -61,7 +61,7 @@ def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestC
     assert listed(text(visitor, html.unescape(link))) == ["x1"]
 
 
-def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
+def test_a_node_has_its_facts_its_runs_and_the_nodes_that_make_it_run(
     site: Site, visitor: TestClient
 ) -> None:
     page = text(visitor, "/nodes/lb01")
@@ -82,7 +82,7 @@ def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
     assert len(runs | set(re.findall(r"/nodes/db01/runs/[^\"]+", text(visitor, older)))) == 41
 
 
-def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) -> None:
+def test_details_of_a_run_are_requested_only_on_demand(site: Site, visitor: TestClient) -> None:
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
     assert "Request details from the node" in text(visitor, url)
     assert site.asked == []
@@ -94,7 +94,7 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     assert "1.50 s" in page
     assert "<script>alert" not in page
     assert text(visitor, f"{url}?report=1") == page
-    assert len(site.asked) == 2  # what is known is not asked again
+    assert len(site.asked) == 2  # known details are not requested again
     site.reports["web01"] = {}
 
 
@@ -112,7 +112,7 @@ def test_a_run_links_the_rollout_or_the_caller_that_requested_it(
 ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release assigned by &lt;script&gt;"
 
 
-def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
+def test_a_run_shows_its_causes_its_queries_and_its_slowest_resources(
     site: Site, visitor: TestClient
 ) -> None:
     site.reports["web01"] = {
@@ -139,7 +139,7 @@ def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
     assert "<script>alert" not in page
 
 
-def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient) -> None:
+def test_the_log_of_a_run_is_requested_separately(site: Site, visitor: TestClient) -> None:
     site.reports["web01"] = {}
     site.logs["web01"] = {"lines": ["Notice: a", f"Error: {EVIL}"], "before": 7, "left_out": 2}
     page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?log=1")
@@ -207,7 +207,7 @@ def test_a_picture_is_drawn_once(site: Site) -> None:
         assert len(drawn) == 2
 
 
-def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient) -> None:
+def test_the_plan_follows_from_the_inventory(site: Site, visitor: TestClient) -> None:
     page = text(visitor, "/plan")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
     assert "2 groups, in order 2 nodes" in words
@@ -225,7 +225,9 @@ def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient
     assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb")
 
 
-def test_the_plan_is_that_of_a_site_file_where_one_was_named(site: Site, tmp_path: Path) -> None:
+def test_the_plan_of_a_named_site_file_replaces_that_of_the_inventory(
+    site: Site, tmp_path: Path
+) -> None:
     file = tmp_path / "site.yaml"
     shop = {
         "Db[1]": {"node": "db01", "produces": ["Sql[1]"]},
@@ -292,7 +294,7 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         ("/elsewhere", 404),
     ],
 )
-def test_what_is_not_there_is_said(visitor: TestClient, url: str, code: int) -> None:
+def test_an_error_has_a_page(visitor: TestClient, url: str, code: int) -> None:
     assert "<h1>" in text(visitor, url, code)
 
 
@@ -324,7 +326,7 @@ def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: 
         assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url
 
 
-def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
+def test_a_visitor_without_a_session_learns_what_to_do(site: Site) -> None:
     with site.visitor(enters=False) as client:
         page = text(client, "/", 403)
         assert "Open the link that" in page
@@ -365,7 +367,7 @@ def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(
     assert len(listed(page)) == 5
 
 
-def test_an_empty_fleet_says_how_it_begins(tmp_path: Path) -> None:
+def test_an_empty_fleet_has_a_note(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.visitor() as client:
         assert "The bus has not answered yet" in text(client, "/")

@@ -102,7 +102,7 @@ def bus(tmp_path: Path) -> Bus:
     return Bus(tmp_path)
 
 
-async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -> None:
+async def test_a_rollout_that_runs_elsewhere_is_shown_from_its_checkpoint(bus: Bus) -> None:
     async with bus.followed():
         assert bus.rollouts.rows() == []
         written = await bus.heads(bus.alice).write(head(), None)
@@ -141,7 +141,7 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         assert bus.rollouts.shown(ID) == KnownRollout(row=row)
 
 
-async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
+async def test_a_rollout_that_was_stopped_elsewhere_can_be_resumed(bus: Bus) -> None:
     stopped = head(
         *FAR, RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by bob", still_held={})
     )
@@ -151,7 +151,7 @@ async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
         assert row.reason == f"it was stopped on another machine at {LATER}, and can be resumed"
 
 
-async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
+async def test_of_a_journal_and_a_checkpoint_the_newer_epoch_counts(bus: Bus) -> None:
     bus.begin(NodeRunsStarted(node_runs=(TURN,)))
     written = await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
@@ -164,7 +164,7 @@ async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
         assert bus.rollouts.report(ID).counts() == {"done": 1, "not started": 1}
 
 
-async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> None:
+async def test_a_rollout_that_ended_elsewhere_shows_the_progress_known_here(bus: Bus) -> None:
     bus.begin(NodeRunsStarted(node_runs=(TURN,)))
     await bus.heads(bus.alice).write(head(epoch=2, over=True), None)
     async with bus.followed():
@@ -174,7 +174,7 @@ async def test_what_is_over_elsewhere_is_as_far_as_it_came_here(bus: Bus) -> Non
         assert bus.rollouts.report(ID).word == "elsewhere"
 
 
-async def test_what_others_write_there_is_passed_over_and_outages_change_nothing(bus: Bus) -> None:
+async def test_checkpoints_of_others_are_ignored_and_outages_change_nothing(bus: Bus) -> None:
     async with bus.followed():
         written = await bus.heads(bus.mallory).write(head(), None)
         await bus.heard()
@@ -192,7 +192,7 @@ async def test_what_others_write_there_is_passed_over_and_outages_change_nothing
                 await bus.heard()
 
 
-async def test_a_head_that_cannot_be_true_hides_no_rollout(bus: Bus) -> None:
+async def test_an_impossible_checkpoint_hides_no_rollout(bus: Bus) -> None:
     bus.begin()
     lie = head(NodeRunsStarted(node_runs=(NodeRun(1, node(9)),)), RolloutResumed(epoch=2), epoch=2)
     await bus.heads(bus.alice).write(lie, None)
@@ -201,7 +201,7 @@ async def test_a_head_that_cannot_be_true_hides_no_rollout(bus: Bus) -> None:
         assert bus.rollouts.report(ID).word == "interrupted"
 
 
-async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
+async def test_no_actions_are_offered_for_a_rollout_elsewhere(tmp_path: Path) -> None:
     site, bus = Site(tmp_path / "site"), Bus(tmp_path)
     actor = PlayedActor()
     site.elsewhere, site.actor = bus.elsewhere, actor

@@ -1,4 +1,4 @@
-"""Reports that nodes tell."""
+"""Reports that nodes send."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ONE: dict[str, Json] = {
 }
 
 
-def test_a_report_is_read_in_order_of_what_matters() -> None:
+def test_the_parts_of_a_report_are_in_order_of_importance() -> None:
     read = RunReport.read({"report": True, "skipped": [ONE], "failed": [ONE] * 500, "left_out": 2})
     assert [(part.name, len(part.resources), part.more) for part in read.parts] == [
         ("failed", MOST, 500 - MOST),
@@ -28,19 +28,19 @@ def test_a_report_is_read_in_order_of_what_matters() -> None:
     assert (read.there, read.left_out) == (True, 2)
 
 
-def test_no_report_is_one_without_parts() -> None:
+def test_a_missing_report_has_no_parts() -> None:
     assert RunReport.read({}) == RunReport(there=False, parts=(), left_out=0)
 
 
 @pytest.mark.parametrize(
     "told", [{"failed": 1}, {"failed": [1]}, {"failed": [{}]}, {"failed": [{"resource": None}]}]
 )
-def test_what_is_not_a_report_is_refused(told: dict[str, Any]) -> None:
+def test_an_invalid_report_is_refused(told: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="the node's answer"):
         RunReport.read(told)
 
 
-def test_what_is_odd_of_a_resource_is_left_out() -> None:
+def test_invalid_fields_of_a_resource_are_left_out() -> None:
     odd: Json = {**ONE, "line": "x", "seconds": float("inf"), "events": [1, {"message": 2}]}
     (part,) = RunReport.read({"failed": [odd]}).parts
     (resource,) = part.resources

@@ -1,4 +1,4 @@
-"""What nodes tell of rollouts: what of it is taken, and what the page keeps and shows of it."""
+"""Rollouts that nodes report: what the dashboard accepts, keeps and shows."""
 
 import html
 import re
@@ -38,7 +38,7 @@ def taken(*ends: object, holds: tuple[dict[str, Any], ...] = ()) -> tuple[NodeRo
     return rollout_reports_of(told, NodeRow.of_presence("web01", told, now=NOW).holds, now=NOW)
 
 
-def test_a_node_tells_what_holds_it_and_how_its_newest_run_ended() -> None:
+def test_a_status_has_the_rollout_of_a_hold_and_the_newest_result() -> None:
     told = taken(settled("failed"), settled("changed", run=RUN), holds=(hold(),))
     (one,) = told
     assert (one.rollout, one.caller, one.outcome, one.run) == (ID, BOB, "changed", RUN)
@@ -46,7 +46,7 @@ def test_a_node_tells_what_holds_it_and_how_its_newest_run_ended() -> None:
     assert taken(holds=(hold(),))[0].outcome == ""
 
 
-def test_what_is_not_of_a_rollout_or_cannot_be_is_passed_over() -> None:
+def test_other_outcomes_and_impossible_ids_are_ignored() -> None:
     trigger = {**settled("changed"), "sender": "choria=bob"}
     odd = [
         settled("changed", of=other)
@@ -57,7 +57,7 @@ def test_what_is_not_of_a_rollout_or_cannot_be_is_passed_over() -> None:
     assert [(one.outcome, one.run) for one in taken(lie)] == [("other", "")]
 
 
-def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -> None:
+def test_a_rollout_of_another_person_is_shown_from_the_reports_of_its_nodes(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     now, later = site.now(), "2999-01-01T00:00:00Z"
@@ -98,7 +98,7 @@ def _state(visitor: TestClient, rollout: str) -> str:
     return str(one["state"])
 
 
-def test_a_node_that_lies_pushes_out_its_own_only(tmp_path: Any) -> None:
+def test_a_lying_node_displaces_only_its_own_reports(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-")
     site.tell(status("good", site.now(), outcomes=[settled("changed", of=f"{began}ffff")]))
@@ -110,7 +110,7 @@ def test_a_node_that_lies_pushes_out_its_own_only(tmp_path: Any) -> None:
     assert found[0].rollout == f"{began}ffff"
 
 
-def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: Any) -> None:
+def test_of_two_named_callers_the_one_with_more_nodes_counts(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     lie = {**settled("failed"), "sender": rollout_owner("choria=mallory", began)}
@@ -127,7 +127,7 @@ def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: An
     assert site.memory.reported_rollouts()[0].caller == BOB
 
 
-def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
+def test_old_reports_are_removed(tmp_path: Any) -> None:
     site = Site(tmp_path)
     began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
     site.tell(status("a", site.now(), outcomes=[settled("changed", of=began)]))
@@ -143,7 +143,7 @@ def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
     assert site.memory.reported_rollouts() == []
 
 
-def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: Any) -> None:
+def test_a_node_that_was_released_while_no_dashboard_ran_is_not_on_hold(tmp_path: Any) -> None:
     def held_by_one(node: str) -> dict[str, Any]:
         return status(node, site.now(), holds=[hold("2999-01-01T00:00:00Z", of=began)])
 

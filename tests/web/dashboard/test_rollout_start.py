@@ -19,7 +19,7 @@ FORM = {"release": "shop/tags/r7", "canary": "1", "window": "2", "max_failures":
 PLAN = "/rollouts/do/start?role=web&release=shop/tags/r7&canary=1&window=&max_failures="
 
 
-def test_the_command_is_one_that_the_command_line_accepts() -> None:
+def test_the_command_line_accepts_the_shown_command() -> None:
     start = RolloutStart.read({**FORM, "query": "role=web"}, NODES)
     words = shlex.split(start.command)
     assert words[:3] == ["localpuppet", "rollout", "run"]
@@ -33,7 +33,7 @@ def test_the_command_is_one_that_the_command_line_accepts() -> None:
 @pytest.mark.parametrize(
     "field", [{"canary": "25%"}, {"window": "many"}, {"release": "--noop"}, {"max_failures": "-1"}]
 )
-def test_an_option_that_is_none_is_refused_before_anything_is_planned(
+def test_an_invalid_option_is_refused_before_the_plan_is_made(
     field: dict[str, str],
 ) -> None:
     with pytest.raises(InvalidInputError):

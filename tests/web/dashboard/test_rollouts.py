@@ -1,4 +1,4 @@
-"""Rollouts of this machine, as the page hears of them."""
+"""Rollouts of this machine, as the dashboard learns of them."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""One answer for all who ask for the same."""
+"""Concurrent requests for the same view share an answer."""
 
 import asyncio
 from pathlib import Path
@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_all_who_ask_at_once_get_one_answer_and_the_url_says_which(site: Site) -> None:
+async def test_concurrent_requests_of_a_url_share_an_answer(site: Site) -> None:
     views = Views(site)
     asking = [asyncio.create_task(views.ask()) for _ in range(200)]
     other = asyncio.create_task(views.ask("page=2"))

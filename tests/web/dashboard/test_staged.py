@@ -46,7 +46,7 @@ def signed(tmp_path: Path) -> Signed:
     return Signed(tmp_path)
 
 
-def test_who_signed_is_told_by_the_signers_file_as_it_is_now(signed: Signed) -> None:
+def test_the_signer_follows_from_the_current_signers_file(signed: Signed) -> None:
     first, second = signed.here.all()
     assert signed.here.signed(first) == "alice"
     signed.signers.write_text("bob\n")
@@ -58,7 +58,7 @@ def test_who_signed_is_told_by_the_signers_file_as_it_is_now(signed: Signed) -> 
     assert signed.here.signed(first) == UNTOLD
 
 
-def test_a_tag_that_was_moved_does_not_say_who_signed_what_is_staged(signed: Signed) -> None:
+def test_a_moved_tag_does_not_name_the_signer_of_the_staged_release(signed: Signed) -> None:
     site, first = signed.site, signed.here.all()[0]
     site.servers.publish(url("web"), "r1", {"a": b"b"}, signer="bob")
     site.repository.fetch([(url("web"), "r1")], refresh=True)
@@ -78,7 +78,7 @@ def test_a_signature_is_judged_once_for_each_signers_file(signed: Signed) -> Non
     assert signed.made().signed(first) == UNTOLD
 
 
-def test_all_who_signed_are_told_where_several_have_to(signed: Signed) -> None:
+def test_all_signers_are_named_if_several_are_required(signed: Signed) -> None:
     source = signed.site.sources["web"]
     signed.site.servers.countersign(url("web"), "r1", "bob")
     signed.site.repository.countersignatures(
@@ -88,7 +88,7 @@ def test_all_who_signed_are_told_where_several_have_to(signed: Signed) -> None:
     assert signed.made().signed(signed.here.all()[0]) == "alice, bob"
 
 
-def test_nobody_has_to_sign_where_the_source_does_not_ask(signed: Signed) -> None:
+def test_without_required_signatures_no_signer_is_named(signed: Signed) -> None:
     signed.site.sources["web"] = signed.site.source("web")
     assert signed.made().signed(signed.here.all()[0]) == ""
 
@@ -127,7 +127,7 @@ def test_the_previous_release_is_that_by_tag_timestamp(signed: Signed) -> None:
     assert signed.here.previous() == {}
 
 
-def test_only_what_is_staged_is_compared(signed: Signed) -> None:
+def test_only_staged_releases_are_compared(signed: Signed) -> None:
     asked = list(signed.site.repository.asked)
     with pytest.raises(InvalidInputError, match=r"web/tags/r3: is not staged.*localpuppet stage"):
         signed.here.differences(R1, ReleasePath("web/tags/r3"))

@@ -1,4 +1,4 @@
-"""The style sheet has a class for each word that a list shows, in the terminal's colour."""
+"""The style sheet has a class for each state in a list, in the terminal's colour."""
 
 import re
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ COLORS = {
 
 
 @pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *STATES])
-def test_a_word_has_the_same_colour_in_the_terminal(word: str) -> None:
+def test_a_state_has_the_same_colour_in_the_terminal(word: str) -> None:
     styles = (HERE / "static" / "page.css").read_text()
     name = re.escape(word.replace(" ", "-"))
     (tone,) = re.findall(rf"\.{name}[ ,][^{{}}]*\{{ --of: var\(--(\w+)\)", styles)

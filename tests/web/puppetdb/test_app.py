@@ -57,7 +57,7 @@ def test_a_path_selects_rows(api: ServedApi, path: str, query: Json, nodes: list
 
 
 def test_a_get_may_have_its_parameters_in_a_form(api: ServedApi) -> None:
-    """As puppetdb-ruby sends them; a client must not get all nodes for one."""
+    """puppetdb-ruby sends them like that; a client must not get all nodes instead of one."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     form = urlencode({"query": '["=","certname","web01.example.com"]'}).encode()
     assert names(api.ask(f"{V4}/nodes", headers=headers, body=form).json) == ["web01"]

@@ -56,5 +56,5 @@ def test_a_path_is_a_query(
         "nothing",
     ],
 )
-def test_another_path_is_none(path: str) -> None:
+def test_another_path_is_no_endpoint(path: str) -> None:
     assert endpoint_of(path.split("/")) is None

@@ -1,4 +1,4 @@
-"""Whole catalogs of real runs, from the API of a real process: published, asked, refused."""
+"""Whole catalogs of real runs, from the API of a real process: published, requested, refused."""
 
 import json
 import re
@@ -43,7 +43,7 @@ class Api:
                 stream.close()
 
 
-def test_catalogs_are_published_or_asked_and_no_node_is_left_out(nats_fleet: Fleet) -> None:
+def test_catalogs_are_published_or_requested_and_no_node_is_left_out(nats_fleet: Fleet) -> None:
     (a,) = nats_fleet.add("a", puppet=True, inventory={"catalogs": True})
     b, c = nats_fleet.add("b", "c", puppet=True)
     vault(a)

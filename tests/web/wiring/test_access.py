@@ -1,4 +1,4 @@
-"""From settings to who comes in."""
+"""From settings to access rules."""
 
 import re
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def knows(way: DashboardAccess, name: str, here: Here) -> bool:
     return way.door.knows(Visitor(headers={}, certificate=here.issue(name).der))
 
 
-def test_the_people_of_the_settings_come_in_as_long_as_they_stand_there(here: Here) -> None:
+def test_people_have_access_as_long_as_the_settings_list_them(here: Here) -> None:
     way = here.way()
     assert way.door.url == "https://fleet.example.com:8443/"
     assert (way.link(), way.entrance) == ("", None)
@@ -68,13 +68,13 @@ def test_the_people_of_the_settings_come_in_as_long_as_they_stand_there(here: He
     assert not knows(way, "bob", here)
 
 
-def test_without_a_certificate_of_its_own_the_page_shows_the_nodes(here: Here) -> None:
+def test_without_its_own_certificate_the_dashboard_uses_that_of_the_node(here: Here) -> None:
     identity = {"ca": "ca.pem", "certificate": "fleet.pem", "key": "fleet.key"}
     here.settings(identity=identity, web={"people": ["alice"]})
     assert here.way().door.url == "https://fleet.example.com:8443/"
 
 
-def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> None:
+def test_on_loopback_the_dashboard_has_a_link_and_needs_no_settings(here: Here) -> None:
     here.node.settings()
     way = here.way(ListenAddress(address="127.0.0.1", port=8443), actions=True)
     assert re.match(r"http://[0-9a-f]{32}\.localhost:8443/enter\?key=", way.link())
@@ -119,7 +119,7 @@ def test_a_session_ends_with_its_process(here: Here) -> None:
         ({"web": {**WEB, "key": "ca.pem"}}, "fleet.pem: cannot be used for TLS"),
     ],
 )
-def test_what_is_missing_is_said_before_anybody_connects(
+def test_missing_settings_are_an_error_at_the_start(
     here: Here, settings: dict[str, Any], what: str
 ) -> None:
     here.settings(**settings)
@@ -127,6 +127,6 @@ def test_what_is_missing_is_said_before_anybody_connects(
         here.way()
 
 
-def test_nothing_is_done_over_tls(here: Here) -> None:
+def test_actions_over_tls_are_refused(here: Here) -> None:
     with pytest.raises(InvalidInputError, match="--actions works on loopback only"):
         here.way(actions=True)

@@ -1,4 +1,4 @@
-"""What the page has done, where the other side is slow."""
+"""Actions of the dashboard with a slow or failed process."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> st
 
 
 @pytest.mark.puppet
-async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
+async def test_a_slow_process_is_reported_as_slow_and_not_as_failed(
     tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
@@ -53,7 +53,7 @@ async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
 
 
 @pytest.mark.puppet
-async def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
+async def test_a_process_that_ends_at_once_is_reported_with_its_error(tmp_path: Path) -> None:
     fails = "echo localpuppet: error: no bus here >&2; exit 3"
     assert (await resumed(tmp_path, fails)).startswith("no bus here")
 
@@ -97,7 +97,9 @@ async def test_a_plan_is_that_of_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.puppet
-async def test_a_started_rollout_is_named_and_a_refused_one_says_why(tmp_path: Path) -> None:
+async def test_a_started_rollout_is_named_and_a_refused_rollout_has_its_reason(
+    tmp_path: Path,
+) -> None:
     start = RolloutStart.read({"canary": "1"}, [NodeName.parse("a")])
     journal = tmp_path / "rollouts" / f"{ROLLOUT}.sqlite"
     script = f"mkdir -p {journal.parent}; touch {journal}; echo done >&2"

@@ -1,4 +1,4 @@
-"""A real Chromium that looks at the dashboard."""
+"""A real Chromium with the dashboard."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def asked(self) -> set[str]:
-        """Return where requests went since the last look."""
+        """Return the URLs of requests since the last call."""
         found = set()
         for line in self.driver.get_log("performance"):  # type: ignore[no-untyped-call]
             message = json.loads(line["message"])["message"]
@@ -57,10 +57,10 @@ class Browser:
         return found
 
     def problems(self) -> list[str]:
-        """Return what scripts and policies complained of since the last look."""
+        """Return the complaints of scripts and policies since the last call."""
         return [line["message"] for line in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
 
 def theirs(site: Site) -> str:
-    """Return the id of a rollout of which only a node tells."""
+    """Return the id of a rollout that only a node reports."""
     return site.clock.now().strftime("%Y%m%dT%H%M%SZ-0b0b")

@@ -97,7 +97,7 @@ class Runs:
 
 
 def fetched(browser: Browser) -> None:
-    """Wait until the page has fetched itself again, and has dealt with that."""
+    """Wait until the page has fetched and applied its update."""
     before = browser.script(FETCHES)
     browser.until(f"{FETCHES} > {before}")
     browser.driver.execute_async_script("setTimeout(arguments[0])")
@@ -110,7 +110,7 @@ def waits(browser: Browser, text: str) -> None:
     )
 
 
-def test_each_of_200_clicks_opens_what_was_under_the_pointer(busy: Browser) -> None:
+def test_each_of_200_clicks_opens_the_row_under_the_pointer(busy: Browser) -> None:
     mouse, runs = Mouse(busy), Runs(busy)
     busy.script(CLICKED)
     meant = []
@@ -130,7 +130,7 @@ def test_each_of_200_clicks_opens_what_was_under_the_pointer(busy: Browser) -> N
     assert len(set(meant)) == 40
 
 
-def test_what_moves_nothing_is_shown_at_once_and_the_rest_on_request(busy: Browser) -> None:
+def test_updates_that_move_no_row_are_shown_at_once_and_the_rest_on_request(busy: Browser) -> None:
     mouse, runs = Mouse(busy), Runs(busy)
     before = busy.script(ORDER)
     mouse.move("#row-n39 a")
@@ -174,7 +174,7 @@ def test_updates_wait_for_the_keyboard_and_are_shown_with_it(busy: Browser) -> N
     assert busy.script("return document.getElementById('updates').hidden")
 
 
-def test_a_row_that_is_gone_stays_until_the_pointer_leaves(browser: Browser, site: Site) -> None:
+def test_a_removed_row_stays_until_the_pointer_leaves(browser: Browser, site: Site) -> None:
     browser.wide(1280)
     browser.go("/nodes?is=on+hold")
     mouse = Mouse(browser)
@@ -212,7 +212,7 @@ def test_chosen_rows_keep_the_order_and_stay_chosen(busy: Browser) -> None:
     assert busy.script("return document.querySelector('#row-n37 input').checked")
 
 
-def test_rows_that_move_keep_what_was_entered_and_the_scroll_position(busy: Browser) -> None:
+def test_moving_rows_keep_the_entered_text_and_the_scroll_position(busy: Browser) -> None:
     runs = Runs(busy)
     busy.script(
         "window.row = document.getElementById('row-n00'); scrollTo(0, 300);"

@@ -28,7 +28,7 @@ def opened(driver: webdriver.Chrome, tmp_path: Path, result: PreviewResult) -> N
 
 
 def shown(driver: webdriver.Chrome, words: str) -> str:
-    """Return what the page says after a search."""
+    """Return the message of the page after a search."""
     field = driver.find_element("id", "words")
     field.clear()
     field.send_keys(words)

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: each view, what is live, hostile values, small screens, keys."""
+"""The dashboard in a real Chromium: views, live updates, hostile values, small screens, keys."""
 
 import json
 import threading
@@ -78,7 +78,7 @@ def test_axe_finds_nothing(browser: Browser, site: Site, scheme: str) -> None:
         assert "color-contrast" in [one["id"] for one in found["passes"]]
 
 
-def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> None:
+def test_a_change_is_shown_without_a_reload(browser: Browser, site: Site) -> None:
     browser.go("/nodes")
     browser.script("window.same = true")
     browser.driver.find_element(By.CSS_SELECTOR, "#row-web01 a").send_keys(Keys.NULL)
@@ -100,7 +100,7 @@ def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> Non
     assert browser.problems() == []
 
 
-def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
+def test_outages_are_shown_until_they_end(browser: Browser, site: Site) -> None:
     browser.go(f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
     browser.served.do(site.fleet.lost, "connection refused")
     browser.until("return document.querySelector('#bus.away') !== null")
@@ -252,7 +252,9 @@ def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site)
     assert browser.problems() == []
 
 
-def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, site: Site) -> None:
+def test_an_action_is_confirmed_and_a_refusal_is_shown(
+    driver: webdriver.Chrome, site: Site
+) -> None:
     actor = site.actor = PlayedActor()
     with Served(site) as served:
         browser = Browser(driver, served)
@@ -307,7 +309,7 @@ class Listener(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_what_another_user_serves_on_this_machine_gets_no_cookie(browser: Browser) -> None:
+def test_the_server_of_another_user_on_this_machine_gets_no_cookie(browser: Browser) -> None:
     driver = browser.driver
     with Neighbour() as neighbour:
         for host in ("127.0.0.1", "localhost", "other.localhost"):
@@ -315,7 +317,7 @@ def test_what_another_user_serves_on_this_machine_gets_no_cookie(browser: Browse
         assert set(neighbour.cookies) == {""}
         browser.go("/nodes")
         assert "web01" in browser.text("main")
-        # So it was at an address that everybody knows, and so it is for who opens that.
+        # It would get the cookie at an address that is equal for all ports, if a user opens that.
         plain = f"http://127.0.0.1:{browser.served.site.port}/"
         entrance = browser.served.way.entrance
         assert entrance is not None
@@ -345,7 +347,7 @@ def test_a_bookmark_survives_a_restart_and_a_session_does_not(
         driver.get("about:blank")
 
 
-def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:
+def test_other_sites_and_visitors_without_a_session_get_nothing(browser: Browser) -> None:
     driver = browser.driver
     browser.go("/nodes")
     driver.get("about:blank")

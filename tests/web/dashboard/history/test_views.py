@@ -40,7 +40,7 @@ def test_a_day_has_the_colour_and_the_letter_of_its_worst_result() -> None:
     assert cells[-1].url == "/runs?node=web01&from=2026-11-18T00%3A00Z&to=2026-11-19T00%3A00Z"
 
 
-def test_what_changed_on_a_node_yesterday_is_two_clicks_away(
+def test_the_changes_on_a_node_of_yesterday_are_two_clicks_away(
     visitor: TestClient, site: Site
 ) -> None:
     at = site.now() - DAY
@@ -78,7 +78,7 @@ def test_drift_is_listed_by_node_and_by_resource(visitor: TestClient, site: Site
     assert text(visitor, "/drift.txt") == "db01\nweb01\n"
 
 
-def test_without_drift_the_view_says_so(visitor: TestClient) -> None:
+def test_without_drift_the_view_has_a_note(visitor: TestClient) -> None:
     assert "No run of these days corrected a resource." in text(visitor, "/drift")
 
 

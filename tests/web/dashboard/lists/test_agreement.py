@@ -32,7 +32,7 @@ def test_without_most_common_bytes_all_nodes_have_a_wrong_release() -> None:
     assert set(wrong_releases(rows("a", "b", "a", "b", "c"))) == {"n0", "n1", "n2", "n3", "n4"}
 
 
-def test_what_may_change_is_no_reason() -> None:
+def test_a_release_that_may_change_is_no_difference() -> None:
     assert wrong_releases(rows("a", "b", "a", release="web/trunk")) == {}
     assert (
         wrong_releases([*rows("a"), NodeRow(node="x", release="web/tags/r8", release_digest="b")])
@@ -40,7 +40,7 @@ def test_what_may_change_is_no_reason() -> None:
     )
 
 
-def test_a_rollback_is_not_what_the_input_says() -> None:
+def test_a_rollback_differs_from_the_release_of_the_input() -> None:
     back = NodeRow(node="n", release=APP, input_release="web/tags/r8", release_digest="a")
     assert wrong_releases([back, *rows("b")]) == {
         "n": "a rollback is in force; its input names web/tags/r8"

@@ -55,7 +55,7 @@ def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
     assert cell in cells
 
 
-def test_csv_keeps_what_is_said() -> None:
+def test_csv_keeps_the_texts_of_cells() -> None:
     head, cells = csv.reader(io.StringIO(as_csv(nodes_table([ROW]))))
     said = dict(zip(head, cells, strict=True))
     assert (said["outcome"], said["roles"], said["reason"]) == ("failed", "web lb", "x, y")
@@ -75,7 +75,7 @@ def test_json_has_the_time_of_the_last_update() -> None:
     }
 
 
-def test_names_are_one_a_line() -> None:
+def test_the_text_form_has_a_name_on_each_line() -> None:
     assert as_names(nodes_table([ROW, NodeRow(node="b")]).names) == "a.example.com\nb\n"
 
 

@@ -31,7 +31,7 @@ def found(said: dict[str, str], **more: Any) -> list[FailureGroup]:
     return failures(NodeStandings(ROWS), asked, **{"names": None, "seen": {}, **more})
 
 
-def test_a_failure_is_one_row_however_many_nodes_it_broke() -> None:
+def test_a_failure_is_a_single_row_for_all_its_nodes() -> None:
     first, second, third = found({})
     assert (first.error, len(first.nodes), first.kinds) == ("A", 300, (Kind.COMPILE_FAILED,))
     assert (first.first, first.last, first.newest) == (NOW - 299, NOW, ("web000", "r"))
@@ -40,14 +40,14 @@ def test_a_failure_is_one_row_however_many_nodes_it_broke() -> None:
     assert (third.nodes, third.place) == (("db3",), "init.pp:9")
 
 
-def test_filters_count_only_the_nodes_that_are_asked_for() -> None:
+def test_filters_count_only_the_matching_nodes() -> None:
     assert [len(one.nodes) for one in found({"name": "web00"})] == [10]
     assert [one.nodes for one in found({"outcome": "timed out"})] == [("db2",)]
     assert [one.nodes for one in found({}, names=frozenset({"db3", "fine"}))] == [("db3",)]
     assert found({"outcome": "changed"}) == []
 
 
-def test_orders_turn_round() -> None:
+def test_the_order_can_be_reversed() -> None:
     assert [one.nodes[0] for one in found({"sort": "nodes"})] == ["db3", "db1", "web000"]
     assert [one.nodes[0] for one in found({"sort": "-error"})] == ["db3", "db1", "web000"]
     assert found({"sort": "-place"})[0].nodes == ("db3",)

@@ -1,4 +1,4 @@
-"""What a few characters find."""
+"""What a search for a few characters finds."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def found(said: dict[str, str], names: frozenset[str] | None = None) -> str:
     )
 
 
-def test_orders_are_total_and_turn_round() -> None:
+def test_orders_are_total_and_can_be_reversed() -> None:
     assert found({}) == "abcde"
     assert found({"sort": "-node"}) == "edcba"
     assert found({"sort": "-finished_at"}) == "ecbad"
@@ -50,7 +50,7 @@ def test_filters_add_up() -> None:
     assert found({}, frozenset()) == ""
 
 
-def test_pages_hold_so_many_and_the_one_after_the_last_none() -> None:
+def test_a_page_has_a_fixed_number_of_rows_and_the_page_after_the_last_is_empty() -> None:
     rows = [NodeRow(node=f"n{number:03}") for number in range(PAGE + 1)]
     first, second, third = (paged(rows, number) for number in (1, 2, 3))
     assert (len(first.rows), first.first, first.pages) == (PAGE, 1, 2)
@@ -59,7 +59,7 @@ def test_pages_hold_so_many_and_the_one_after_the_last_none() -> None:
     assert paged([], 1).pages == 1
 
 
-def test_the_overview_counts_each_node_once_and_says_who_is_free_first() -> None:
+def test_the_overview_counts_each_node_once_and_sorts_holds_by_their_end() -> None:
     all_ = overview(NodeStandings(ROWS), names=None, now=NOW)
     assert all_.total == sum(count for _, count in all_.kinds) == 5
     assert dict(all_.kinds)[Kind.CHANGED] == 2
@@ -71,6 +71,6 @@ def test_the_overview_counts_each_node_once_and_says_who_is_free_first() -> None
     assert (some.total, some.concerns["late"]) == (2, 0)
 
 
-def test_the_overview_is_short_whatever_the_fleet() -> None:
+def test_the_overview_is_short_also_for_a_large_fleet() -> None:
     rows = [NodeRow(node=f"n{number}", holds=(FOREVER,)) for number in range(1000)]
     assert len(overview(NodeStandings(rows), names=None, now=NOW).held) == MOST

@@ -43,12 +43,12 @@ def test_a_url_is_read_as_it_is_written(said: dict[str, str]) -> None:
         {"q": "x" * (MAX_WORDS + 1)},
     ],
 )
-def test_what_is_not_understood_is_refused(said: dict[str, str]) -> None:
+def test_an_invalid_query_is_refused(said: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError):
         ListQuery.parse(said)
 
 
-def test_another_order_begins_at_the_first_page_and_turns_round() -> None:
+def test_another_order_starts_at_the_first_page_and_can_be_reversed() -> None:
     asked = ListQuery.parse({"sort": "finished_at", "page": "4"})
     assert asked.by("finished_at").url == "/nodes?sort=-finished_at"
     assert asked.by("node").url == "/nodes"

@@ -73,7 +73,7 @@ def is_(concern: str, row: NodeRow, odd: set[str]) -> bool:
 
 
 @given(CHANGES, st.none() | st.frozensets(NODE))
-def test_after_any_changes_it_is_as_if_made_anew(
+def test_after_any_changes_the_totals_equal_rebuilt_ones(
     changes: list[NodeRow | str], names: frozenset[str] | None
 ) -> None:
     found, rows = standing(changes)
@@ -109,7 +109,7 @@ def test_after_any_changes_it_is_as_if_made_anew(
     ),
     st.none() | st.frozensets(NODE),
 )
-def test_lists_are_those_that_one_gets_by_looking_at_every_node(
+def test_lists_equal_those_of_a_look_at_each_node(
     changes: list[NodeRow | str],
     sort: str,
     down: bool,
@@ -137,7 +137,7 @@ def test_lists_are_those_that_one_gets_by_looking_at_every_node(
 
 
 class Counted(dict[str, NodeRow]):
-    """Rows that count how often one is looked at, and that all of them were."""
+    """Rows that count how often a test reads one of them, and all of them."""
 
     looks: Counter[str]
 
@@ -174,7 +174,7 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
     assert counted.looks["one"] < 10
 
 
-def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
+def test_a_node_that_publishes_ever_new_digests_does_not_fill_the_memory() -> None:
     first = NodeRow(node="a", release="web/tags/r7", release_digest="0")
     found = NodeStandings([first, replace(first, node="b")])
     for number in range(1, 100):

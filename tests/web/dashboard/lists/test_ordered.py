@@ -9,7 +9,7 @@ KEYS = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(0, 3)
 
 
 @given(KEYS, KEYS, st.integers(0, 4))
-def test_names_come_by_key_and_equal_ones_by_name(
+def test_names_are_ordered_by_key_and_then_by_name(
     first: dict[str, int], then: dict[str, int], limit: int
 ) -> None:
     ordered = Ordered()

@@ -56,7 +56,7 @@ def shown(found: RolloutReport) -> list[ShownGroup]:
     return groups_of(RolloutView.of(found, now), now=now)
 
 
-def test_what_went_wrong_comes_first_in_a_group() -> None:
+def test_failed_runs_come_first_in_a_group() -> None:
     turns = [NodeRun(1, node(number)) for number in range(3)]
     first, second = shown(
         report(

@@ -64,7 +64,7 @@ def test_a_record_names_the_rollout_of_its_request(table: sqlite3.Connection) ->
     assert shown == [rollout, rollout, "", "", ""]
 
 
-def test_a_record_that_comes_again_replaces_the_earlier_one(table: sqlite3.Connection) -> None:
+def test_a_repeated_record_replaces_the_earlier_record(table: sqlite3.Connection) -> None:
     for times in (1, 7):
         audit_table.write(table, "web01", [record(NOW, times=times)])
     assert [one.record.times for one in audit_table.audit(table, ALL, limit=9)] == [7]

@@ -15,7 +15,7 @@ _ids = st.builds(
 
 
 @given(_ids, _ids)
-def test_an_id_comes_back_and_its_parts_are_in_its_order(one: RunId, other: RunId) -> None:
+def test_an_id_is_restored_from_parts_that_sort_as_it_does(one: RunId, other: RunId) -> None:
     assert run_of(*parts_of(one)) == one
     assert (parts_of(one) < parts_of(other)) == (one < other)
 

@@ -49,7 +49,7 @@ def write(table: sqlite3.Connection, *runs: RunResult, most_resources: int = 9) 
             table.execute("INSERT INTO hours VALUES (?, ?, 1)", (hour, str(run.outcome)))
 
 
-def test_a_summary_completes_a_run_that_is_known_without_one(table: sqlite3.Connection) -> None:
+def test_a_summary_completes_a_known_run(table: sqlite3.Connection) -> None:
     whole = ended(NOW, cause="timer", resources=(MOTD,), more=2, reason="x")
     write(table, ended(NOW, seconds=None))
     write(table, whole)
@@ -63,7 +63,7 @@ def test_a_summary_completes_a_run_that_is_known_without_one(table: sqlite3.Conn
     assert run_queries.of_node(table, "a", limit=9) == [later]
 
 
-def test_a_day_of_a_node_has_so_many_resources(table: sqlite3.Connection) -> None:
+def test_the_resources_of_a_node_and_day_are_limited(table: sqlite3.Connection) -> None:
     many = tuple(replace(MOTD, resource=f"File[/{number}]") for number in range(6))
     write(
         table,
@@ -104,7 +104,7 @@ def test_runs_of_many_nodes_are_filtered_by_end_result_and_node(table: sqlite3.C
     assert found(until=NOW) == everything[1:]
 
 
-def test_the_last_good_run_and_the_first_one_with_a_release_are_known(
+def test_the_last_good_run_and_the_first_run_of_a_release_are_found(
     table: sqlite3.Connection,
 ) -> None:
     good, bad = ended(NOW - 9 * DAY), ended(NOW, outcome=Kind.FAILED, release="web/tags/r2")

@@ -36,7 +36,7 @@ def words(table: sqlite3.Connection) -> set[str]:
     return {text for (text,) in table.execute("SELECT text FROM texts")}
 
 
-def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.Connection) -> None:
+def test_a_page_of_runs_spans_days_and_continues_from_any_run(table: sqlite3.Connection) -> None:
     all_ = [ended(NOW - number * DAY / 3) for number in range(12)]
     writing = RunTableWriter(table)
     assert all(writing.add(one) for one in [*all_, ended(NOW, "b"), ended(NOW - 9 * DAY, "c")])
@@ -50,7 +50,7 @@ def test_a_page_of_runs_goes_over_days_and_goes_on_from_any_run(table: sqlite3.C
     assert run_queries.of_node(table, "x", limit=9) == []
 
 
-def test_a_node_has_so_many_runs_of_a_day_and_the_newest_are_kept(
+def test_the_runs_of_a_node_and_day_are_limited_to_the_newest(
     table: sqlite3.Connection,
 ) -> None:
     writing = RunTableWriter(table, most=3)
@@ -61,7 +61,7 @@ def test_a_node_has_so_many_runs_of_a_day_and_the_newest_are_kept(
     assert [one.at - NOW for one in run_queries.of_node(table, "a", limit=9)] == [5, 3, 2, -DAY]
 
 
-def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
+def test_a_node_with_ever_new_texts_adds_none_to_a_full_day(
     table: sqlite3.Connection,
 ) -> None:
     writing = RunTableWriter(table, most=3)
@@ -81,13 +81,13 @@ def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
     assert "yesterday" not in words(table)
 
 
-def test_a_word_of_many_bytes_is_cut(table: sqlite3.Connection) -> None:
+def test_a_text_of_many_bytes_is_cut(table: sqlite3.Connection) -> None:
     RunTableWriter(table).add(ended(NOW, why="x" + "\N{SNOWMAN}" * 300))
     (found,) = run_queries.of_node(table, "a", limit=9)
     assert found.reason == "x" + "\N{SNOWMAN}" * 133
 
 
-def test_a_word_goes_with_the_last_day_that_had_it(table: sqlite3.Connection) -> None:
+def test_a_text_is_removed_with_the_last_day_that_has_it(table: sqlite3.Connection) -> None:
     writing = RunTableWriter(table)
     days = (ended(NOW - DAY, why="both"), ended(NOW - DAY, "b", "once"), ended(NOW, why="both"))
     for one in days:
@@ -112,7 +112,7 @@ DETAILS = RunDetails(
 )
 
 
-def test_a_summary_adds_its_details_to_a_run_that_was_known_without(
+def test_a_summary_adds_its_details_to_a_known_run(
     table: sqlite3.Connection,
 ) -> None:
     writing = RunTableWriter(table)

@@ -1,4 +1,4 @@
-"""Puppetboard in a separate process, and a Chromium that looks at it."""
+"""Puppetboard in a separate process, and a Chromium for it."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 class BoardVisitor:
-    """A browser that looks at pages of Puppetboard.
+    """A browser for pages of Puppetboard.
 
     Args:
         driver: The browser.

@@ -32,6 +32,6 @@ def dashboard(driver: webdriver.Chrome, site: SmallSite) -> str:
 
 @pytest.fixture
 def operator(driver: webdriver.Chrome, dashboard: str) -> Iterator[Operator]:
-    """An operator who looks at the overview."""
+    """An operator with the overview open."""
     yield Operator(driver, dashboard)
     driver.get("about:blank")

@@ -1,4 +1,4 @@
-"""Six real nodes with real Puppet, two releases, and what goes wrong on them.
+"""Six real nodes with real Puppet, two releases, and failures on them.
 
 | node | state |
 |---|---|
@@ -64,7 +64,7 @@ class Alice:
 
     Args:
         fleet: The fleet, with all its nodes.
-        sources: Settings of where releases come from.
+        sources: The settings for the sources of releases.
     """
 
     def __init__(self, fleet: Fleet, sources: Mapping[str, Any]) -> None:

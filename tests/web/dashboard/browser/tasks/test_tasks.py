@@ -143,14 +143,14 @@ def test_the_result_of_a_rollout_on_each_node_takes_two_clicks(operator: Operato
     assert operator.clicks == 2
 
 
-def test_what_each_run_changed_takes_one_click(operator: Operator) -> None:
+def test_the_changes_of_each_run_take_one_click(operator: Operator) -> None:
     operator.follow("All runs")
     operator.reads("tbody tr", "web02.example.com", "corrected File[", "web.conf", "web.pp:3")
     operator.reads("tbody tr", "db01.example.com", "failed Exec[", "changed File[", "db.conf")
     assert operator.clicks == 1
 
 
-def test_who_put_a_node_on_hold_takes_at_most_one_click(operator: Operator) -> None:
+def test_the_owner_of_a_hold_takes_at_most_one_click(operator: Operator) -> None:
     operator.reads("#held", "mon01.example.com", "the disk is replaced", "choria=alice", "since")
     assert operator.clicks == 0
     operator.follow("Audit")
@@ -159,7 +159,7 @@ def test_who_put_a_node_on_hold_takes_at_most_one_click(operator: Operator) -> N
     assert operator.clicks == 1
 
 
-def test_what_changed_on_a_node_takes_two_clicks(operator: Operator) -> None:
+def test_the_changes_on_a_node_take_two_clicks(operator: Operator) -> None:
     operator.follow("Nodes")
     operator.follow("web02.example.com")
     operator.reads("#runs tr", "site/tags/r1", "changed File[", "web.conf")
@@ -179,7 +179,7 @@ def test_the_runs_of_a_day_of_a_node_take_three_clicks(operator: Operator) -> No
     assert operator.clicks == 3
 
 
-def test_which_nodes_and_resources_drift_takes_one_click(operator: Operator) -> None:
+def test_the_nodes_and_resources_that_drift_take_one_click(operator: Operator) -> None:
     operator.follow("Drift")
     operator.reads("h1", "in 7 days")
     operator.reads("#Nodes tbody tr", "File[", "web.conf", "web02.example.com")
