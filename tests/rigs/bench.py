@@ -121,7 +121,7 @@ class Bench:
         finally:
             puppet.kill()
         report = self.directory / "report.json"
-        # Facter complains of what a container does not let it read.
+        # Facter warns about files that a container does not let it read.
         lines = [line for line in out.splitlines() if "Facter" not in line]
         return Applied(
             puppet.returncode, lines, json.loads(report.read_text()) if report.exists() else {}

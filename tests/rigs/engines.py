@@ -24,7 +24,7 @@ class Engine:
     """One store; every test has its own prefix in it."""
 
     name = ""
-    # Whether a new client that comes with a revision hears the changes since, not a listing.
+    # Whether a new client with a revision gets the changes since then, not a listing.
     remembers = True
 
     async def connect(self, timeout: float) -> KeyValue:

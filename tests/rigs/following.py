@@ -41,7 +41,7 @@ class Follower:
             self.revision = change.revision
             return
         revision = change.entry.revision if isinstance(change, KeyWrite) else change.revision
-        assert revision > self.revision, "out of order, or told twice"
+        assert revision > self.revision, "out of order, or published twice"
         self.revision = revision
         if isinstance(change, KeyWrite):
             self.state[change.entry.key] = change.entry.value

@@ -109,7 +109,7 @@ class Node:
             "vardir": "puppet/var",
             **more.pop("puppet", {}),
         }
-        # Tests may run on a machine of a cloud: what it says of that machine is not for them.
+        # Tests may run on a machine of a cloud: they must not read the data of that machine.
         cloud = {"cloud_init": False}
         self.write(
             "localpuppet.yaml", json.dumps({"puppet": puppet, "instance_data": cloud, **more})

@@ -75,7 +75,7 @@ class LogReader:
 
     def _events_of(self, what: str, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if what in ("accepted", "owed"):
-            # A cause that was on the disk before its agent could say so counts when the next does.
+            # A cause that was stored before its agent logged it counts when the next agent logs it.
             yield from self._accept(**fields)
         elif what == "running":  # an agent before it may have been killed at this point
             self._causes = []

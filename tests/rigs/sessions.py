@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.rigs.node import PATIENCE, REPOSITORY, Node
 
-# Where a page has the root of its nodes.
+# The root of nodes in pages.
 ROOT = "/etc/puppet"
 
 
@@ -86,7 +86,7 @@ def plain(lines: Iterable[str]) -> list[str]:
         text = re.sub(r"revision \d+", "revision N", text)
         text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
         text = re.sub(r"\b(catalog for|on node) \S+", r"\1 NODE", text)
-        # Puppet 8 says of a noop what it would do, Puppet 7 what differs.
+        # For a noop, Puppet 8 prints what it would do, Puppet 7 what differs.
         text = re.sub(
             r"current_value 'absent', should be ('.*' \(noop\))", r"defined 'message' as \1", text
         )

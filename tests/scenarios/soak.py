@@ -30,7 +30,7 @@ CLASS = """class app(String $root) {
 }
 """
 RELEASES = ("r1", "r2")
-# The exit code of a run that another one excludes.
+# The exit code of a run that another run excludes.
 BUSY = 75
 # Temporary files of durable writes: see `base.machine.files`.
 TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")

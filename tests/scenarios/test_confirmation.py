@@ -25,7 +25,7 @@ WITHIN = 4.0
 UNSERVED = (
     "app/tags/r3 is not confirmed: the bus does not answer any node, so this node is not cut off"
 )
-# What the releases do. r1 takes away what r2 does: what a release does not manage stays.
+# What the releases do. r1 removes what r2 made: what a release does not manage stays.
 OPEN = "nft delete table inet lptest || true"
 CUT = "nft 'table inet lptest { chain out { type filter hook output priority 0; policy drop; }; }'"
 CLASS = (

@@ -79,7 +79,7 @@ def test_an_agent_stays_small_if_others_fill_its_keys(
     assert a.memory("VmHWM") < BAR
 
 
-# What an agent has been told before a liar stops, or how often it has come back to it.
+# The bytes for an agent before a lying server stops, or the number of its connections.
 TOLD = 64 * MIB
 CAME = 5
 

@@ -75,4 +75,4 @@ def test_a_node_cannot_control_the_terminal_of_an_operator(
     shown = a.run("nodes")
     assert shown.code == 0
     assert not set(shown.out) & {"\x1b", "\x07"}
-    assert len(shown.out.splitlines()) == 3, "a head, one row and the number of nodes"
+    assert len(shown.out.splitlines()) == 3, "a heading, a row and the number of nodes"

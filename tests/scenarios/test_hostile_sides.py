@@ -16,7 +16,7 @@ from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
 from tests.rigs.split_member import NETWORK, STRANGER, Split
 
-# Connects as often as it is let, and says nothing.
+# Connects as often as it can, and sends nothing.
 SILENT = """
 import resource, socket, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -38,7 +38,7 @@ def descriptors(pid: int) -> int:
 def answers(split: Split) -> bool:
     try:
         return bool(split.ask(b'{"verb": "hello"}\n')["node"] == "a.example.com")
-    except (ConnectionError, ValueError):  # sent away: there are too many
+    except (ConnectionError, ValueError):  # refused: there are too many
         return False
 
 
@@ -59,7 +59,7 @@ def test_idle_peers_take_few_descriptors(split: Split) -> None:
         assert silent.stdout.readline() == b"connected\n"
         found = descriptors(pid)
     assert found < DESCRIPTORS - 100
-    split.node.wait_until(lambda: answers(split))  # once it has let go of them
+    split.node.wait_until(lambda: answers(split))  # once it has closed them
     assert "Too many open files" not in run_side.said()
     assert run_side.process.poll() is None
 

@@ -131,7 +131,7 @@ def test_a_service_gives_facts_once_a_boot_and_no_fact_of_facters(node: Node, cl
     asked = [metadata.EC2, "/latest/meta-data/instance-id", "/latest/user-data"]
     assert [request.split()[1] for request in cloud.requests] == asked
 
-    # Other nodes hear of the role, and of nothing else that came from the cloud.
+    # Other nodes get the role, and nothing else that came from the cloud.
     entry = Outbox(node.state).entry()
     assert entry is not None
     assert (entry.roles, entry.facts["role"], entry.facts["kernel"]) == (("web",), "web", "Linux")

@@ -159,7 +159,7 @@ def test_another_machine_resumes_a_killed_rollout(
     process.send_signal(signal.SIGCONT)
     ended = shop.operator.node.finish(process)
     if end is signal.SIGSTOP:
-        # The bus or a node tells first.
+        # The bus or a node reports it first.
         told = r"was (resumed elsewhere \(epoch 2, this is 1\)|taken over by )"
         assert ended.code == 75
         assert re.search(told, ended.err), ended.err
@@ -212,7 +212,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert (done.code, done.out) == (2, "")
     assert "no node failed" in done.err
 
-    # Then one is on hold by a person, and one does not let this caller do it.
+    # Then a person holds one node, and another node's policy denies this caller.
     db, web1, web2 = local.nodes
     web1.run("disable", "-m", "by hand")
     web2.node.write("policies/puppet.policy", POLICY.replace("\t*\t*\t*", "\tstatus enable\t*\t*"))

@@ -89,7 +89,7 @@ def test_nodes_of_two_versions_serve_each_other(fleet: Fleet, snapshot: list[str
     for command in (COMMAND, snapshot):
         code, out = run(a, command, "rollout", "run", "--site", site, "--json")
         assert (code, '"state": "done"' in out) == (0, True), out
-    # One version resumes, and lists, what the other has begun.
+    # Each version resumes and lists rollouts of the other.
     for command in (COMMAND, snapshot):
         code, out = run(a, command, "rollout", "list", "--json")
         assert (code, out.count('"state": "done"')) == (0, 2), out

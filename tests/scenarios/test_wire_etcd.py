@@ -121,7 +121,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
     wire = EtcdWire(tmp_path / "etcd")
     wire.start()
     try:
-        assert wire.permit() == ""  # nothing to do, nothing said
+        assert wire.permit() == ""  # nothing to do, no output
         before = wire.ctl("root", "role", "list").stdout
         smaller = tmp_path / "smaller.yaml"
         smaller.write_text(SMALLER)

@@ -149,7 +149,7 @@ async def provoke(client: RawNats, answer_to: str) -> None:
     push = {**config, "name": "push", "deliver_subject": answer_to}
     create = create.replace("pull", "push")
     await client.call(create, {"stream_name": STREAM, "config": push})
-    # What was asked first was answered first: this one is the last.
+    # The server answers in order: this reply is the last.
     assert await client.call(f"STREAM.INFO.{STREAM}") is not None
     for name in ("pull", "push"):
         await client.call(f"CONSUMER.DELETE.{STREAM}.{name}")

@@ -210,7 +210,7 @@ REFUSED = [
     # another sender's name
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{WEB02}"),
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{ALICE}"),
-    # words to another's rollout, or in another's name; its head
+    # commands to another's rollout, or in another's name; its checkpoint
     (WEB01, "write", f"/localpuppet/commands/{ALICE}/{WEB01}/x/1"),
     (WEB01, "write", f"/localpuppet/commands/{ALICE}/{ALICE}/x/1"),
     (WEB01, "watch", f"/localpuppet/commands/{ALICE}/"),

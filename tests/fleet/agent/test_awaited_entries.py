@@ -112,7 +112,7 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
     held.note_unread([(NAME, "e" * 64)], "not read from the bus yet")
     assert entries.lacking(step) == NAME
     held.refuse(NAME, "e" * 64, "too large", tried=True)
-    assert entries.lacking(step) == "", "who collects hears of that"
+    assert entries.lacking(step) == "", "the collector reports refused exports"
     held.hold(NAME, "e" * 64, [])
     assert entries.lacking(step) == ""
 

@@ -179,7 +179,7 @@ async def test_a_session_reconnects_with_growing_pauses(directory: Path) -> None
     await task
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert pauses[0] < pauses[1] < pauses[2]
-    assert site.rig.log.text.count("the bus is unreachable") == 1, "said once"
+    assert site.rig.log.text.count("the bus is unreachable") == 1, "logged once"
 
 
 @pytest.mark.parametrize("odd", ["ends", "cancels"])

@@ -187,7 +187,7 @@ def test_nodes(fleet: Fleet) -> None:
     b.wait_log("run .*ended")
     a.wait_nodes({a.name: "idle", b.name: "on hold", eve.name: "not trusted"})
     assert "migration" in a.run("nodes").out
-    # An agent that leaves in good order is gone soon, one that was killed when its entry expires.
+    # An agent that ends in good order is gone soon, a killed agent when its presence expires.
     eve.stop()
     b.stop()
     a.wait_nodes({a.name: "idle"})

@@ -12,7 +12,7 @@ NOW = 1_800_000_000.0
     [
         (NOW - 1, NOW - 2, True),
         (NOW - SHARED, NOW - SHARED, True),
-        (NOW - SHARED - 1, NOW - SHARED - 2, False),  # a catalog that takes long hears what is new
+        (NOW - SHARED - 1, NOW - SHARED - 2, False),  # a long compilation gets the new state
         (NOW - 2, NOW - 1, False),  # it was another run's
         (NOW + 1, NOW - 2, False),  # the clock was set back
         (None, NOW - 2, False),

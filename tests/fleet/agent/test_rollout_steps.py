@@ -118,7 +118,7 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
     with pytest.raises(OnHoldError, match="held by bob"):
         site.ask()
     site.holds.remove("bob")
-    assert site.ask()["state"] == "waiting", "what was refused was not remembered"
+    assert site.ask()["state"] == "waiting", "the refused step was not remembered"
     site.steps.check_hold(OWNER)
     with pytest.raises(OnHoldError, match=str(ID)):
         site.steps.check_hold(OTHER)
@@ -187,7 +187,7 @@ async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(si
         await rig.until("its rollout no longer holds this node")
         assert site.ask()["outcome"] == "dropped"
         site.hold()
-        assert site.ask()["outcome"] == "dropped", "the same epoch hears what came of it"
+        assert site.ask()["outcome"] == "dropped", "the same epoch gets the result"
         assert site.ask(epoch=2)["state"] == "waiting"
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(OVER)

@@ -15,7 +15,7 @@ from tests.rigs.long import with_sample
 from tests.rigs.node import Node, make_node
 from tests.rigs.warm.node import WarmNode
 
-# What a process can tell of itself; the directories of two nodes and two runs apart.
+# What a process reports about itself, apart from the directories of nodes and runs.
 SELF = """
 Puppet::Functions.create_function(:'app::self') do
   dispatch(:tell) {}

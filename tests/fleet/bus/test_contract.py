@@ -163,7 +163,7 @@ class TestKeyValue:
     async def test_only_a_single_client_adds_a_new_key(self, engine: Engine) -> None:
         async with engine.open() as one, engine.open() as other:
             key = engine.prefix() + "lease"
-            for _ in range(3):  # a removed key is as new as one that never was
+            for _ in range(3):  # a removed key is as new as a key that never existed
                 won = await asyncio.gather(
                     *(store.add_if_new(key, b"%d" % i) for i in range(8) for store in (one, other))
                 )

@@ -24,7 +24,7 @@ from tests.rigs.servers import EtcdServer, NatsServer
 
 TIMEOUT = 2.0
 # Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
-# for the lease again; NATS's finds its connection gone, and asks for one, for the stream, and for
+# for the lease again; NATS's has lost its connection, and asks for one, for the stream, and for
 # the write. (If a ping takes half of the timeout, the line is too slow for NATS and for leases.)
 LAG = 0.42
 

@@ -11,7 +11,7 @@ from tests.fleet.exports.test_runs import applied, recorded
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 
-# As nagios' types: a record in a file that many resources share, `target` says which.
+# As nagios' types: a record in a file that many resources share; `target` names the file.
 TYPE = """
 Puppet::Type.newtype(:app_check) do
   ensurable
@@ -88,7 +88,7 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     assert checks.read_text() == "stale 10.9.9.9\na 10.6.6.6\n"  # exporting applies nothing
 
     out = applied(b).out
-    # Of many nodes in one file, where this one wants it, and nothing else is left there.
+    # From many nodes in one file, at the place that this node wants, and nothing else stays there.
     left = [line for line in checks.read_text().splitlines() if not line.startswith("#")]
     assert sorted(left) == ["a 10.0.0.1", "b 10.0.0.2"]
     assert (directory / "all").read_text() == "b says hello\na says Grüße ☃\n"

@@ -45,5 +45,5 @@ def test_check_shows_what_the_collectors_of_the_newest_run_would_take(fleet: Fle
     assert len(me.run("inventory", "exports", "--policy", "--json").json["collectors"]) == 2
 
     (me.node.state / FILE).write_bytes(b"rubbish" * 1000)
-    damaged = me.run("check")  # a copy of what others say makes no input of this node invalid
+    damaged = me.run("check")  # a copy of other nodes' exports makes no input of this node invalid
     assert (damaged.code, damaged.out.count("held.sqlite: is damaged")) == (0, 2), damaged.err

@@ -75,7 +75,7 @@ def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
     )
     good = row(last_run={"outcome": "changed", "failure_cause": fault})
     assert (good.error, good.failure, good.failure_cause) == ("", "", "")
-    # A node of an older version tells only how many there were.
+    # A node of an older version reports only their number.
     counts = [
         row(last_run={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)
     ]

@@ -85,7 +85,7 @@ def test_a_damaged_outbox_is_replaced(outbox: Outbox) -> None:
 
 
 def test_an_entry_counts_as_published_until_it_changes(outbox: Outbox) -> None:
-    assert outbox.is_published()  # there is nothing to tell
+    assert outbox.is_published()  # there is nothing to publish
     _offer(outbox, NOW)
     assert not outbox.is_published()
     outbox.note_published(outbox.payload() or b"")

@@ -18,7 +18,7 @@ from tests.rigs.member import Member, read_line
 from tests.rigs.node import PATIENCE, REPOSITORY
 from tests.rigs.waiting import wait_until
 
-# It starts something that leaves its process group and its session, and tells who both are.
+# It starts a process that leaves its process group and session, and prints the ids of both.
 COMMAND = """
 setsid sh -c 'echo $$; exec sleep 600' &
 sleep 600 &

@@ -286,7 +286,9 @@ async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
     assert await rig.keeper.leader("db", ttl=30, take=False) is None
     assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com"
     rig.connected = False
-    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com", "it knows"
+    assert await rig.keeper.leader("db", ttl=30, take=True) == "a.example.com", (
+        "without asking the store"
+    )
     rig.clock.advance(30 * GIVE_UP_AT)
     with pytest.raises(UnavailableError):
         await rig.keeper.leader("db", ttl=30, take=True)
@@ -317,7 +319,9 @@ async def test_the_next_agent_resumes_the_leases_of_the_agent_before() -> None:
     rig.connected = False
     rig.start("2")
     await rig.keeper.step()
-    assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com", "it knows"
+    assert await rig.keeper.leader("lead", ttl=30, take=False) == "a.example.com", (
+        "without asking the store"
+    )
     rig.connected = True
     await rig.keeper.step()
     assert "resumed the lock db for run 2026" in rig.log.text

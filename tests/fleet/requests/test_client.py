@@ -193,7 +193,7 @@ async def test_a_rejected_reply_counts_as_a_missing_reply_with_a_reason(
 async def test_a_forged_reply_does_not_keep_the_true_one_out(site: Site, forged: Answering) -> None:
     async def both(site: Site, request: Request) -> None:
         await forged(site, request)
-        for _ in range(20):  # it is seen before the true one takes its place
+        for _ in range(20):  # the client sees it before the true reply replaces it
             await asyncio.sleep(0)
         await site.fine(request)
 

@@ -89,7 +89,7 @@ def test_a_value_cannot_interpolate_the_nodes_own_input() -> None:
     own = EncData(classes={}, parameters={"db_url": "postgres://u:sesame@db"})
     asked: Classes = {"foo": {"motd": "%{db_url}"}}
     filled = classify([EncData(classes=asked, parameters={}).over(own)])
-    assert "sesame" in str(filled.classes), "what would happen"
+    assert "sesame" in str(filled.classes), "without the check the value would be filled in"
     with pytest.raises(InvalidInputError, match="a request may not read"):
         replace(WHOLE, classes=asked)
     literal: Classes = {"foo": {"log": "%{literal('%')}{db_url}"}}

@@ -20,7 +20,7 @@ from tests.fleet.requests.test_client import A, B, Site
 C = NodeName("c.example.com")
 SILENT = NodeName("d.example.com")
 ARGS = Deploy(release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=1)
-# What nodes tell of themselves: C is of a version that knows no assignments.
+# The statuses of nodes: C has a version without assignments.
 TOLD: dict[str, dict[str, Json]] = {
     A: {"assignment": {"serial": 4}},
     B: {"assignment": {"serial": -7}},

@@ -210,10 +210,14 @@ async def test_a_hold_and_its_end(site: Site) -> None:
     assert [hold.reason for hold in site.holds.active()] == ["migration"]
     again = await site.ask("disable", Disable(message="for ever"))
     assert again["hold"]["until"] is None
-    assert [hold.reason for hold in site.holds.active()] == ["for ever"], "one an owner"
+    assert [hold.reason for hold in site.holds.active()] == ["for ever"], (
+        "an owner has a single hold"
+    )
     ended = await site.ask("enable", NoArguments(), who="bob")
     assert ended["ended"] == []
-    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], "only one's own"
+    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], (
+        "callers end only their own hold"
+    )
     ended = await site.ask("enable", NoArguments())
     assert [hold["reason"] for hold in ended["ended"]] == ["for ever"]
     assert site.holds.active() == []

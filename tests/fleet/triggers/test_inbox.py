@@ -67,9 +67,13 @@ def test_a_kill_between_any_two_steps(tmp_path: Path, after: int) -> None:
     owed = {found.timestamp for found in inbox.causes()}
     accepted = {index for index in said if index >= 0}
     forgotten = {-index for index in said if index < 0}
-    assert accepted - forgotten - owed <= {max(accepted)}, "forgotten, and not yet said so"
+    assert accepted - forgotten - owed <= {max(accepted)}, (
+        "it was forgotten before the process reported that"
+    )
     assert not owed & forgotten
-    assert owed - accepted <= {max(accepted) + 1}, "accepted, and not yet said so"
+    assert owed - accepted <= {max(accepted) + 1}, (
+        "it was accepted before the process reported that"
+    )
     assert all(inbox.seen(cause(index).id) for index in accepted)
     inbox.close()
 

@@ -131,7 +131,7 @@ async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Ri
     assert not rig.store.kept
     assert rig.held.release(RUN)
     await rig.sending.step(notified=False)
-    assert not rig.store.kept  # the others could not hear yet what changed
+    assert not rig.store.kept  # the other nodes could not see the change yet
     await rig.sending.step(notified=True)
     sent = rig.sent()
     assert sorted(sent) == [f"/p/hosts/{node}/{ME}" for node in (DNS, LB)]

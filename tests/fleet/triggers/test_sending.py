@@ -95,7 +95,7 @@ async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> N
     assert site.message(B).path == (C, d, A)
     assert site.message(C).path == (B, A)
     assert site.message(d).path == (B, A)
-    assert site.message(C).hosts == (C, d), "one message for those of a path"
+    assert site.message(C).hosts == (C, d), "receivers with the same path share a message"
 
 
 async def test_more_receivers_than_a_message_names() -> None:

@@ -86,7 +86,7 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     assert (noop["noop"], {one["status"] for one in noop["resources"]}) == (True, {"would_change"})
     assert (refused["times"], refused["reason"]) == (2, "the node is on hold")
 
-    # Without an agent, a process publishes after the run; with one, the agent does.
+    # Without an agent, a process publishes after the run; otherwise the agent does.
     node.wait_until(lambda: _on_bus(node) == found)
     node.settings(
         node=NAME,

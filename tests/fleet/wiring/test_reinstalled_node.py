@@ -16,7 +16,7 @@ from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node, make_node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
-# What outlives the machine: who the node is, and the bus.
+# What outlives the machine: the identity of the node, and the bus.
 KEPT = ("keys", "trusted")
 
 

@@ -92,7 +92,7 @@ class Notes:
         self.written = written
         self.words: list[tuple[RolloutCommand, str]] = []
         self.approve: Callable[[], str] | None = None  # what is approved again and again
-        self.refused: list[str] = []  # why each word was not taken; empty for those that were
+        self.refused: list[str] = []  # why each command was refused; empty for accepted ones
         self.always_continue = False
         self.killed = False
 
@@ -277,7 +277,7 @@ class SimulatedNodes:
     ) -> NodeRunAnswer:
         self._live()
         assert (epoch, turn.node in self.held) == (self.epoch, True)
-        assert turn not in self.ran, "who looks has not run"
+        assert turn not in self.ran, "a node that predicts has not run"
         looking = NodeRun(step, turn.node)
         if turn.node in self.silent_looks:
             return NodeRunAnswer(answered=False, problem="did not answer")

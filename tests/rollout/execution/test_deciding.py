@@ -127,7 +127,7 @@ def test_a_failed_check_is_a_failure_of_its_node_and_finished_runs_are_checked()
     check(state, 2)
     assert decide(state) == NextAction(), "one still runs"
     end(state, 3, fate=NodeResult.FAILED)
-    assert decide(state) == NextAction(over=True), "what failed is not checked"
+    assert decide(state) == NextAction(over=True), "a failed run is not checked"
     assert state.failed[node(1)].reason == "check http://n01/: answered 503"
     assert list(state.results().values()) == [
         NodeResult.FAILED,
@@ -219,9 +219,9 @@ class Counter:
         if state.stopped is None:
             assert not self.too_much
         if self.options.window is None and self.begun and now.start:
-            assert not state.unchecked, "a batch that is not checked holds the next one up"
+            assert not state.unchecked, "a batch that is not checked delays the next one"
         for turn in now.start:
-            assert turn not in self.begun, "a turn starts once"
+            assert turn not in self.begun, "a node run starts once"
             assert turn.node not in self.failed
             assert all(one.step >= turn.step for one in state.running), "groups are apart"
         if now.start:
@@ -233,7 +233,9 @@ class Counter:
             members = state.turns(self.begun[-1].step)[self.options.canary :]
             on = {*state.running, *state.unchecked}
             assert sum(turn in members for turn in on) <= self.options.window
-        assert state.running or now.check, "nothing is on, nothing starts, and it is not over"
+        assert state.running or now.check, (
+            "no run is active, none starts, and the rollout has not ended"
+        )
 
     @property
     def too_much(self) -> bool:

@@ -139,7 +139,7 @@ def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
         await asyncio.sleep(500)
         ((turn, difference),) = rollout.state.differing.items()
         assert (rollout.state.waits, nodes.ran, difference.others) == (True, {}, (B,))
-        assert rollout.state.looks(turn), "it is not taken for one that may have run"
+        assert rollout.state.looks(turn), "the rollout knows that the node has not run"
         notes.approve = lambda: about(node(1), difference)
         assert (await doing).ending is RolloutEnding.DONE
         assert nodes.ran_with == {turn: foretold(A, B)}

@@ -68,7 +68,9 @@ def test_no_node_runs_twice_even_if_the_checkpoint_lags_behind(name: str, lag: i
         ran = dict(nodes.ran)
         run_simulated(execution(state, nodes, known).run(resume=True, by=RolloutResumed(epoch=7)))
         assert (words(state), state.epoch) == (ENDS[name], 7)
-        assert nodes.ran.items() >= ran.items(), "what has run is asked for, and not run again"
+        assert nodes.ran.items() >= ran.items(), (
+            "the controller requests the result of a finished run, and does not repeat the run"
+        )
         assert state.over is not None
         ending = RolloutEnding.FAILURES if name == "rollback" else RolloutEnding.DONE
         assert (state.over.ending, nodes.held) == (ending, set())

@@ -120,7 +120,7 @@ def judge(state: RolloutState, notes: Notes, nodes: SimulatedNodes, planned: set
     ends = [one.node_run for one in notes.events if isinstance(one, NodeRunEnded)]
     assert sorted(ends) == sorted(started)
     checked = [one.node_run for one in notes.events if isinstance(one, ChecksEnded)]
-    assert len(checked) == len(set(checked)), "what was checked is not checked again"
+    assert len(checked) == len(set(checked)), "a checked run is not checked again"
     assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
     assert state.unchecked == []
     assert state.over is not None

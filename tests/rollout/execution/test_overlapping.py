@@ -53,7 +53,9 @@ class SharedNodes(SimulatedNodes):
         return await super().release(nodes, epoch=epoch)
 
     async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
-        assert self.holders[turn.node] == self.rollout, "a node runs for who holds it"
+        assert self.holders[turn.node] == self.rollout, (
+            "a node runs only for the rollout that holds it"
+        )
         return await super().start(turn, **asked)
 
     def _others(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:

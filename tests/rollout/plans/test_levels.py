@@ -121,7 +121,7 @@ def test_two_nodes_that_need_each_other_run_twice() -> None:
 
 
 def test_a_node_waits_if_a_later_single_run_is_enough_for_all() -> None:
-    # n0 has a part that nothing precedes, and one that waits for n1; n2 and n3 need one each.
+    # n0 has a part that nothing precedes, and a part that waits for n1; n2 and n3 need one each.
     found = plan([(0, [0], []), (0, [1], [2]), (1, [2], []), (2, [], [0]), (3, [], [1])])
     assert word_of(found) == [(1, "n1"), (2, "n0"), (3, "n2"), (3, "n3")]
 

@@ -32,7 +32,7 @@ def check(directory: Path, told: list[str]) -> None:
     known = {row.node: row for row in memory.rows()}
     last_updated = memory.last_updated()
     written = -1 if last_updated is None else int(last_updated - NOW)
-    # One that was not confirmed may be there, whole.
+    # The database may have an unconfirmed second, but only as a whole.
     assert written in (len(seconds) - 1, len(seconds))
     assert list(known.values()) == (rows(written) if written >= 0 else [])
     if len(seconds) < SECONDS:

@@ -122,7 +122,7 @@ async def test_streams_are_counted(site: Site) -> None:
     events = live.events(None)
     await anext(events)
     assert live.full
-    assert [text async for text in live.events(None)] == []  # who asked in the same moment
+    assert [text async for text in live.events(None)] == []  # a listener of the same moment
     assert live.full
     await events.aclose()  # type: ignore[attr-defined]  # a generator
     assert not live.full

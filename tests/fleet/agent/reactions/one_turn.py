@@ -12,7 +12,7 @@ from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from tests.fleet.agent.reactions.reacting_node import Rig
 
-# A disk that refuses one call takes the next: the reactor tries again, and once more.
+# A disk that refuses a call accepts the next one: the reactor tries again, and once more.
 TURNS = 3
 
 

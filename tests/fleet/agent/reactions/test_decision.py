@@ -139,7 +139,7 @@ def test_six_reactions_an_hour_and_the_seventh_waits() -> None:
     assert f"the limit of {HOURLY} reactions an hour is reached" in decision.waiting
     later = decided(state, seen(one, "d1"), now=NOW + 10)
     assert len(later.state.pending) == 1
-    assert len(later.state.reactions) == HOURLY, "what is older than an hour is forgotten"
+    assert len(later.state.reactions) == HOURLY, "reactions older than an hour are forgotten"
 
 
 def test_a_peer_that_changes_again_and_again_is_waited_for() -> None:

@@ -16,7 +16,7 @@ from localpuppet.fleet.bus.sqlite.file import SqliteFile
 from localpuppet.fleet.bus.sqlite.place import other_owner
 
 OTHER = pwd.getpwnam("daemon").pw_uid
-# Puts a file and a link in turn at a name, as fast as it can; its own process and user.
+# Alternates a file and a link at a name, as fast as it can, in a separate process of another user.
 RACER = """
 import os, sys
 name, target = sys.argv[1:]
@@ -63,7 +63,7 @@ def test_a_way_through_another_user_s_link_is_theirs(tmp_path: Path) -> None:
     link.symlink_to("own")
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
     assert other_owner(link) == OTHER
-    # And one that leads there over a link of root's own.
+    # Also a path that leads there over a link of root.
     (tmp_path / "second").symlink_to(link)
     assert other_owner(tmp_path / "second") == OTHER
 

@@ -248,7 +248,7 @@ async def test_each_ttl_restarts_after_a_reboot(path: Path) -> None:
     file.write("/a/b", b"", ttl=3600.0, expected=None)
     file.close()
     with closing(sqlite3.connect(path)) as other, other:
-        # Written in a boot that lasted for long: its time means nothing in this one.
+        # Written in an earlier, long boot: its time does not count in this boot.
         other.execute("UPDATE entries SET expires = 1")
         other.execute("UPDATE counter SET boot = 'another'")
     again = SqliteFile(path)

@@ -56,7 +56,7 @@ def test_servers_with_role_are_whole_fact_hashes_by_fqdn() -> None:
     assert servers[0]["interfaces"] == "eth0,eth0_5"
     assert servers[0]["role"] == "web"
     assert servers[0]["networking"]["ip"] == "10.0.0.1"
-    assert servers[1]["osfamily"] == "its own word", "what was published stays"
+    assert servers[1]["osfamily"] == "its own word", "a published fact keeps its value"
 
 
 def test_roles_are_literal_and_any_of_them_counts() -> None:

@@ -48,7 +48,7 @@ ROWS = st.builds(
     holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
     received_at=st.sampled_from([None, NOW]),
 )
-# Nodes as they come and change; a name alone is that of one that is forgotten.
+# Nodes that join and change; a name alone is that of a forgotten node.
 CHANGES = st.lists(ROWS | NODE, max_size=40)
 
 

@@ -140,7 +140,7 @@ def test_the_view_of_a_report_finds_it_by_hash_or_configuration_version(api: Ser
         found = api.ask(f"{V4}/reports", query).json
         assert row["latest_report_hash"] in [one["hash"] for one in found]
     report = next(one for one in found if one["hash"] == row["latest_report_hash"])
-    # A list of reports has what the summaries say, and asks no node.
+    # A list of reports has the data of the summaries, and sends no request to nodes.
     assert [line["level"] for line in report["logs"]["data"]] == ["err", "notice"]
     assert report["logs"]["data"][0]["message"] == "File[/a]: no such user"
     assert len(report["resource_events"]["data"]) == 3
