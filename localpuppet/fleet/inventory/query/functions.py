@@ -14,13 +14,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.json_text import (
-    JsonText,
-    canonical,
-    compact,
-    elements,
-    members,
-)
+from localpuppet.base.formats.json_text import JsonText, canonical, compact, elements, members
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.index import SERVER
