@@ -25,11 +25,9 @@ class Signaller(ProcessTable, Protocol):
 
     def identify(self, pid: int) -> ProcessId:
         """Return the identity of a running process; `started` is 0 if it has ended."""
-        ...
 
     def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
         """Sleep until a signal arrives or a descriptor is readable, at most `seconds`."""
-        ...
 
 
 class ProcessGroup(Protocol):
@@ -38,24 +36,19 @@ class ProcessGroup(Protocol):
     @property
     def pid(self) -> int:
         """Return the leader's pid, which is the group's id."""
-        ...
 
     @property
     def watched(self) -> Collection[int]:
         """Return the descriptors that become readable when the leader ends without SIGCHLD."""
-        ...
 
     def poll(self) -> ProcessEnd | None:
         """Return how the leader ended; `None` while it runs."""
-        ...
 
     def signal(self, number: int) -> None:
         """Signal every member of the group; an empty group is fine."""
-        ...
 
     def reap(self) -> None:
         """Forget an ended leader."""
-        ...
 
 
 def make_output(name: str) -> int:

@@ -13,11 +13,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the time of day in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds from a clock that never goes back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +61,21 @@ class Child(Protocol):
     @property
     def identity(self) -> ProcessId:
         """Return the identity of the process."""
-        ...
 
     def wait(self, seconds: float) -> ProcessEnd | None:
         """Return how the child ended; `None` if it still runs after `seconds` or a signal."""
-        ...
 
     def read(self) -> bytes:
         """Return what the child has written since the last call; empty if nothing is new."""
-        ...
 
     def skip(self) -> None:
         """Discard the output that was not read."""
-        ...
 
     def end(self, *, kill: bool) -> None:
         """Terminate the child and its descendants with TERM, or with KILL."""
-        ...
 
     def release(self) -> None:
         """Free the child's resources; what it left running on purpose continues."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,23 +92,18 @@ class ProcessTable(Protocol):
 
     def me(self) -> ProcessId:
         """Return this process."""
-        ...
 
     def alive(self, process: ProcessId) -> bool:
         """Return whether this very process still runs."""
-        ...
 
     def family(self, process: ProcessId) -> list[ProcessId]:
         """Return this very process and its descendants; empty if it has ended."""
-        ...
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
         """Signal these very processes; ended ones are skipped."""
-        ...
 
     def command_line(self, pid: int) -> Sequence[str]:
         """Return the arguments of a running process; empty if it has ended."""
-        ...
 
 
 class Processes(ProcessTable, Protocol):
@@ -137,7 +124,6 @@ class Processes(ProcessTable, Protocol):
         Raises:
             StateError: The child cannot be started.
         """
-        ...
 
     def capture(
         self,
@@ -155,15 +141,12 @@ class Processes(ProcessTable, Protocol):
         Raises:
             StateError: The command cannot be started.
         """
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait until a signal arrives or a child ends, at most `seconds`."""
-        ...
 
     def cancellations(self) -> int:
         """Return the number of stop signals (INT, TERM) since the program started."""
-        ...
 
 
 class Progress(Protocol):
@@ -171,19 +154,15 @@ class Progress(Protocol):
 
     def begin(self) -> None:
         """Begin to show progress."""
-        ...
 
     def count(self, done: int, total: int, things: str) -> None:
         """Show that `done` of `total` things are done; `things` is their plural."""
-        ...
 
     def note(self, text: str) -> None:
         """Show a text that a person should read, such as a warning."""
-        ...
 
     def close(self) -> None:
         """Stop showing progress."""
-        ...
 
 
 class ServiceStatus(Protocol):
@@ -192,19 +171,15 @@ class ServiceStatus(Protocol):
     @property
     def pulse(self) -> float:
         """Return the maximum number of seconds between two signs of life; infinity for none."""
-        ...
 
     def ready(self, status: str) -> None:
         """Report that the service is up."""
-        ...
 
     def stopping(self) -> None:
         """Report that the service is stopping."""
-        ...
 
     def alive(self) -> None:
         """Send a sign of life if one is due."""
-        ...
 
 
 class LineKind(StrEnum):
@@ -231,12 +206,9 @@ class Log(Protocol):
 
     def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Log what happened."""
-        ...
 
     def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Log what an operator should know."""
-        ...
 
     def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Log a detail for debugging."""
-        ...

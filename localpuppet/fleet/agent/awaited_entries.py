@@ -21,7 +21,6 @@ class Exports(Protocol):
 
     def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
         """Return the nodes whose exports with these digests are missing on this node."""
-        ...
 
 
 class AwaitedEntries:

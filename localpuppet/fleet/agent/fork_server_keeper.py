@@ -30,15 +30,12 @@ class StartedForkServer(Protocol):
     @property
     def identity(self) -> ProcessId:
         """Return the process identity."""
-        ...
 
     def end(self) -> None:
         """End the server; without a running server, do nothing."""
-        ...
 
     def code(self) -> int:
         """Return the exit code after the end; the number of a signal is negative."""
-        ...
 
 
 class RunActivity(Protocol):
@@ -47,11 +44,9 @@ class RunActivity(Protocol):
     @property
     def running(self) -> object:
         """Return the run in progress; a false value without one."""
-        ...
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; the subscriber clears it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,23 +31,18 @@ class RunSide(Protocol):
     @property
     def me(self) -> NodeName:
         """Return the node's name."""
-        ...
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
         """Take signed triggers and write the admitted ones to disk."""
-        ...
 
     async def serve(self, token: bytes) -> Answer | None:
         """Execute a signed request and return its reply; `None` for no reply."""
-        ...
 
     async def describe(self) -> bytes:
         """Return the signed description of the node."""
-        ...
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; the subscriber clears it."""
-        ...
 
 
 class LocalRunSide:

@@ -84,7 +84,6 @@ class WorkRunner(Protocol[Work]):
 
     async def run(self, order: Work) -> RunCompletion:
         """Do the work and return its result, `OVER` if it was done; exceptions are bugs."""
-        ...
 
 
 class Runner(WorkRunner[RunOrder], Protocol):
@@ -92,4 +91,3 @@ class Runner(WorkRunner[RunOrder], Protocol):
 
     def end(self) -> None:
         """End the run in progress as TERM does."""
-        ...

@@ -22,7 +22,6 @@ class DeadlineCalls(Protocol):
     @property
     def timeout(self) -> float:
         """Return the seconds that a call may take."""
-        ...
 
 
 _Store = TypeVar("_Store", bound=DeadlineCalls)

@@ -111,11 +111,9 @@ class KeyValue(Protocol):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about this server for the operator (such as a weak version)."""
-        ...
 
     async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key; `None` if the key does not exist."""
-        ...
 
     async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> KeyListing:
         """Return all entries below a prefix, at one revision.
@@ -127,7 +125,6 @@ class KeyValue(Protocol):
         Raises:
             UnavailableError: Also if the entries exceed `MAX_LISTING` bytes.
         """
-        ...
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         """Write a value unconditionally; return its revision.
@@ -137,21 +134,17 @@ class KeyValue(Protocol):
             value: The bytes.
             ttl: Seconds until it expires; `None` for never. Each write sets the ttl again.
         """
-        ...
 
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
         """Write a value if the key does not exist; return its revision, else `None`."""
-        ...
 
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
         """Write a value if the key has the given revision; return the new revision, else `None`."""
-        ...
 
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         """Remove a key if it has the given revision; return whether it had."""
-        ...
 
     def watch(
         self,
@@ -185,11 +178,9 @@ class KeyValue(Protocol):
             UnavailableError: The connection is lost, detected within the deadline. Call again with
                 the last revision.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connection; every later call raises."""
-        ...
 
 
 def check_key(key: str) -> str:

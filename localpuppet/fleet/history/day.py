@@ -41,17 +41,14 @@ class HistoryRecord(Protocol):
     @property
     def at(self) -> float:
         """Return seconds since 1970, UTC; they decide the day."""
-        ...
 
     @property
     def identity(self) -> str:
         """Return what a later version of the same record has in common with it."""
-        ...
 
     @property
     def is_expendable(self) -> bool:
         """Whether a full day drops the record first."""
-        ...
 
 
 R = TypeVar("R", bound=HistoryRecord)

@@ -79,23 +79,18 @@ class HistoryBoard(Protocol):
         Args:
             digests: Key on the bus → SHA-256 of its value.
         """
-        ...
 
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the board has everything in a value; see `unknown`."""
-        ...
 
     def note_waiting(self, days: int) -> None:
         """Note of how many of the last days the history is not complete yet."""
-        ...
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries."""
-        ...
 
     async def take_audit(self, days: Sequence[HistoryDay[AuditRecord]]) -> None:
         """Store audit records."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

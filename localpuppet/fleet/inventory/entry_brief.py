@@ -22,27 +22,22 @@ class InventoryNode(Protocol):
     @property
     def node(self) -> NodeName:
         """Return the node's name."""
-        ...
 
     @property
     def at(self) -> float:
         """Return when the node published its entry, in seconds since 1970, UTC."""
-        ...
 
     @property
     def environment(self) -> EnvironmentName | None:
         """Return Puppet's environment; `None` if the input has none."""
-        ...
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Return the node's roles."""
-        ...
 
     @property
     def frequent_facts(self) -> Mapping[str, Json]:
         """Return facts by dotted path, as queries see them; null for a missing fact."""
-        ...
 
     def entry(self) -> InventoryEntry:
         """Return the whole entry.
@@ -50,11 +45,9 @@ class InventoryNode(Protocol):
         Raises:
             StateError: The entry is unreadable, or the node is used after its snapshot was closed.
         """
-        ...
 
     def written(self, write: Callable[[], str]) -> str:
         """Return the result of `write` for this entry, from a cache if possible."""
-        ...
 
 
 class UnpackedNode:

@@ -67,7 +67,6 @@ class Companion(Protocol):
 
     def drop(self, node: str) -> None:
         """Remove what is stored of a node that left the view."""
-        ...
 
     async def update(self, kv: KeyValue) -> bool:
         """Update the stored data to the view's entries; return whether it changed.
@@ -75,7 +74,6 @@ class Companion(Protocol):
         Raises:
             StateError: A write failed; errors of the bus are ignored.
         """
-        ...
 
 
 class _AgainError(Exception):

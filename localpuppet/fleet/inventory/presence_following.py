@@ -22,7 +22,6 @@ class PresenceBoard(Protocol):
 
     def take(self, change: Change) -> None:
         """Process a change."""
-        ...
 
     def miss(self, names: AbstractSet[str], revision: int) -> None:
         """Remove nodes that a listing lacks, unless their entry is newer.
@@ -31,7 +30,6 @@ class PresenceBoard(Protocol):
             names: The nodes in the listing.
             revision: The revision of the listing.
         """
-        ...
 
 
 async def listen(kv: KeyValue, board: PresenceBoard) -> None:

@@ -49,11 +49,9 @@ class EntryAttachments(Protocol):
         Raises:
             StateError: The data to publish is unreadable.
         """
-        ...
 
     def landed(self, entry: InventoryEntry) -> None:
         """Record that the bus has the entry."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,32 +29,26 @@ class ResourceOffer(Protocol):
     @property
     def type(self) -> str:
         """Return its type as Puppet writes it: `Concat::Fragment`."""
-        ...
 
     @property
     def title(self) -> str:
         """Return its title."""
-        ...
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Return its tags, sorted, in lower case."""
-        ...
 
     @property
     def file(self) -> str | None:
         """Return the file of its declaration on the node; `None` if unknown."""
-        ...
 
     @property
     def line(self) -> int | None:
         """Return the line of its declaration; `None` if unknown."""
-        ...
 
     @property
     def parameters(self) -> Mapping[str, Json]:
         """Return its parameters by name, without the title."""
-        ...
 
 
 class ExportsReader(Protocol):
@@ -69,7 +63,6 @@ class ExportsReader(Protocol):
         Raises:
             UnavailableError: A node's exports were never read from the bus.
         """
-        ...
 
     def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
         """Yield a node's exported resources, sorted by type and title.
@@ -81,7 +74,6 @@ class ExportsReader(Protocol):
         Raises:
             UnavailableError: The node's exports were never read from the bus.
         """
-        ...
 
 
 class InventoryReader(ExportsReader, Protocol):
@@ -90,11 +82,9 @@ class InventoryReader(ExportsReader, Protocol):
     @property
     def revision(self) -> int:
         """Return the bus's revision up to which changes are included; 0 before a listing."""
-        ...
 
     def current_until(self) -> float | None:
         """Return when the view was last current, in seconds since 1970 UTC; `None` if never."""
-        ...
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
         """Yield entries of one moment, sorted by node name.
@@ -103,7 +93,6 @@ class InventoryReader(ExportsReader, Protocol):
             equal: A hint for the index, which may omit entries that cannot match. Others may not
                 match either: the caller filters again.
         """
-        ...
 
     def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
         """Yield the same nodes as `entries`, with their entries still packed.
@@ -113,11 +102,9 @@ class InventoryReader(ExportsReader, Protocol):
         Args:
             equal: As for `entries`.
         """
-        ...
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node; `None` without one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,15 +71,12 @@ class LeaseStorage(Protocol):
 
     def note(self, noted: LeaseRecord) -> None:
         """Write a lease, or overwrite it."""
-        ...
 
     def strike(self, name: str) -> None:
         """Delete a lease."""
-        ...
 
     def entries(self) -> Sequence[LeaseRecord]:
         """Return all leases."""
-        ...
 
 
 class LeaseBook:

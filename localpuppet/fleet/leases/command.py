@@ -31,23 +31,18 @@ class GuardedCommand(Protocol):
         Raises:
             OSError: The command cannot be started.
         """
-        ...
 
     def good_until(self, until: float) -> None:
         """Extend the command's deadline to `until` (monotonic seconds)."""
-        ...
 
     def signal(self, number: int) -> None:
         """Signal the command."""
-        ...
 
     def kill(self) -> None:
         """Kill the command and all its descendants."""
-        ...
 
     async def wait(self) -> int | None:
         """Return the command's exit code, `-N` for signal N; `None` if its guard was killed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,23 +88,18 @@ class RolloutActions(Protocol):
 
     def awaits_entries(self) -> bool:
         """Return whether the node can wait for entries of other nodes."""
-        ...
 
     def hear(self, caller: str, rollout: RolloutReference) -> None:
         """Record the controller of a rollout; raises if a newer epoch or another one is known."""
-        ...
 
     def speaks(self, owner: str) -> dict[str, Json]:
         """Return the controller of a rollout: epoch, who took it over, since when; or nothing."""
-        ...
 
     def check_hold(self, owner: str) -> None:
         """Raise `OnHoldError` if another owner holds the node."""
-        ...
 
     def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> Mapping[str, Json]:
         """Take a step, or return its result; raises if the step is rejected."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,17 +24,14 @@ class ReplySubject(Protocol):
     @property
     def caller(self) -> SignerName:
         """Return the sender."""
-        ...
 
     @property
     def receiver(self) -> SignerName:
         """Return the receiver."""
-        ...
 
     @property
     def jti(self) -> str:
         """Return the id, a UUID."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

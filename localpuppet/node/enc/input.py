@@ -27,7 +27,6 @@ class Fetch(Protocol):
 
     def get(self, url: str, *, limit: int) -> bytes:
         """Return the body, at most `limit` bytes."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

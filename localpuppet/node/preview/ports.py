@@ -154,4 +154,3 @@ class CompileEngine(Protocol):
             PuppetMissingError: Puppet is not installed.
             StateError: The compiler cannot be started, or cannot be isolated.
         """
-        ...

@@ -46,11 +46,9 @@ class PuppetForkServer(Protocol):
             UnavailableError: No child was forked; the message has the reason.
             StateError: A child that did not begin cannot be killed.
         """
-        ...
 
     def memory(self) -> int | None:
         """Return the resident memory of the server in bytes; `None` if it is not running."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

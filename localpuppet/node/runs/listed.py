@@ -23,7 +23,6 @@ class ListItem(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        ...
 
 
 def read_listed(path: Path, name: str, parse: Callable[[Mapping[str, Any]], Noted]) -> list[Noted]:

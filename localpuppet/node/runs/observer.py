@@ -13,19 +13,15 @@ class Observer(Protocol):
 
     def command(self, text: str) -> None:
         """Take the command line, before Puppet starts."""
-        ...
 
     def line(self, text: str) -> None:
         """Take a line of Puppet's output, already printable."""
-        ...
 
     def tick(self, seconds: float) -> None:
         """Learn that the run has been running for `seconds`."""
-        ...
 
     def note(self, text: str) -> None:
         """Take a message of the supervisor (a warning, that it ends Puppet)."""
-        ...
 
 
 class SilentObserver:

@@ -23,7 +23,6 @@ class Probe(Protocol):
 
     async def problem(self, check: Check, *, seconds: float) -> str:
         """Try a check and return why it does not pass, one line; empty if it passes."""
-        ...
 
 
 class CheckRunner:

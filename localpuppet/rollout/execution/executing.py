@@ -56,11 +56,9 @@ class EventRecorder(Protocol):
 
     def append(self, *events: Event) -> None:
         """Append events: all are on the disk afterwards, or none is and this raises."""
-        ...
 
     def now(self) -> datetime:
         """Return the time that the next event gets, UTC."""
-        ...
 
     async def hear(self, take: Callable[[SentCommand], str]) -> None:
         """Deliver operators' commands, for as long as this is awaited.
@@ -68,7 +66,6 @@ class EventRecorder(Protocol):
         Args:
             take: Takes a command; returns why it is rejected, or empty once it is recorded.
         """
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -70,14 +70,12 @@ class RolloutNodes(Protocol):
 
     async def ready(self, nodes: Collection[NodeName]) -> Problems:
         """Return the nodes that cannot take part, each with the reason; nothing changes."""
-        ...
 
     def last_runs(self) -> LastRunsReported:
         """Return what the nodes that `ready` asked report of their last runs.
 
         Up to five durations of a node. Nodes without good runs or reports are left out.
         """
-        ...
 
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
@@ -87,15 +85,12 @@ class RolloutNodes(Protocol):
         Returns:
             The nodes that are not on hold, with the reason.
         """
-        ...
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         """Release nodes; return those that did not confirm it, with the reason."""
-        ...
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> StagingResult:
         """Stage the rollout's release on nodes without applying it."""
-        ...
 
     async def start(
         self,
@@ -119,7 +114,6 @@ class RolloutNodes(Protocol):
                 versions do not wait.
             looked: The step of the comparison whose changes are approved; 0 without approvals.
         """
-        ...
 
     async def look(
         self, turn: NodeRun, *, epoch: int, step: int, after: tuple[AwaitedEntry, ...]
@@ -128,8 +122,6 @@ class RolloutNodes(Protocol):
 
         `step` identifies the comparison; `ends` reports it like a run.
         """
-        ...
 
     def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield the nodes' reports of runs that may have ended, without an end."""
-        ...

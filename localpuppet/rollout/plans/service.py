@@ -47,7 +47,6 @@ class RecordResolver(Protocol):
         Raises:
             UnavailableError: No name server answered.
         """
-        ...
 
 
 def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Record]:

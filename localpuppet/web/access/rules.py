@@ -88,11 +88,9 @@ class AccessRule(Protocol):
     @property
     def url(self) -> str:
         """Return the address of the dashboard."""
-        ...
 
     def knows(self, visitor: Visitor) -> bool:
         """Return whether a visitor has access; called repeatedly during streams."""
-        ...
 
     def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
         """Return why a request is rejected, or `None`.
@@ -102,7 +100,6 @@ class AccessRule(Protocol):
             path: The path of the URL.
             visitor: The visitor.
         """
-        ...
 
 
 NO_METHOD = AccessRefusal(code=405, what="The dashboard is read-only here.", hint="Use GET.")

@@ -54,7 +54,6 @@ class InventoryQuestioner(Protocol):
         self, reader: InventoryReader, question: Callable[[InventoryReader], T]
     ) -> InventoryAnswer[T]:
         """Return the answer to a question."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

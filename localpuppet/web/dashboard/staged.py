@@ -48,15 +48,12 @@ class StagedReleases(Protocol):
 
     def all(self) -> Sequence[StagedRelease]:
         """Return all, by name."""
-        ...
 
     def signed(self, staged: StagedRelease) -> str:
         """Return the signers of a release, one line; empty if its source requires none."""
-        ...
 
     def subject(self, staged: StagedRelease) -> str:
         """Return the first line of a release's tag message; empty if unknown."""
-        ...
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, NameDifference]:
         """Return the differences of two releases: `dependencies`, `files`.
@@ -65,7 +62,6 @@ class StagedReleases(Protocol):
             InvalidInputError: A release is not staged.
             LocalpuppetError: A release cannot be read, or is damaged.
         """
-        ...
 
     def texts(
         self, before: ReleasePath, after: ReleasePath, names: Collection[str]
@@ -75,11 +71,9 @@ class StagedReleases(Protocol):
         Raises:
             LocalpuppetError: As `differences`.
         """
-        ...
 
     def previous(self) -> Mapping[str, ReleasePath]:
         """Return the staged release before each one: of the same source, by tag timestamp."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

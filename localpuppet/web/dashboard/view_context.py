@@ -31,12 +31,10 @@ class Actor(Protocol):
     @property
     def name(self) -> str:
         """Return the caller in whose name requests are sent."""
-        ...
 
     @property
     def machine(self) -> str:
         """Return the name of this machine."""
-        ...
 
     async def act(self, deed: NodeAction) -> ActionOutcome:
         """Request an action of nodes; return the result of each within bounded time.
@@ -44,7 +42,6 @@ class Actor(Protocol):
         Raises:
             LocalpuppetError: The bus is unreachable; which nodes received the request is unknown.
         """
-        ...
 
     async def say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
         """Send a command to the controller of a rollout; return the result.
@@ -57,7 +54,6 @@ class Actor(Protocol):
         Raises:
             LocalpuppetError: No controller is running, or it does not wait for that command.
         """
-        ...
 
     async def plan(self, selection: Mapping[str, str]) -> Groups:
         """Return the groups of a rollout.
@@ -68,7 +64,6 @@ class Actor(Protocol):
         Raises:
             LocalpuppetError: The selection is invalid or empty, or the inventory is unreachable.
         """
-        ...
 
     async def start(self, start: RolloutStart) -> str:
         """Start a process that runs a rollout; return the result.
@@ -76,7 +71,6 @@ class Actor(Protocol):
         Raises:
             LocalpuppetError: The process did not start the rollout.
         """
-        ...
 
     async def resume(self, rollout: RolloutId) -> str:
         """Start a process that continues a rollout; return the result.
@@ -85,7 +79,6 @@ class Actor(Protocol):
             LocalpuppetError: A process is running already, the rollout is over or another user's,
                 or the process could not start.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

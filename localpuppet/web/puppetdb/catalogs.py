@@ -45,7 +45,6 @@ class CatalogView(InventoryReader, Protocol):
 
     def catalogs(self) -> Mapping[str, str]:
         """Return the nodes that publish their catalog, each with the digest in its entry."""
-        ...
 
 
 class CatalogSource:

@@ -25,7 +25,6 @@ class ReportDetails(Protocol):
         Raises:
             UnavailableError: The node cannot be reached.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,6 @@ class DependencySource(Protocol):
     @property
     def name(self) -> str:
         """Return the name of the kind, as in `Dependency.source`."""
-        ...
 
     def dependencies_of(self, run: str) -> Sequence[Dependency]:
         """Return the answers that a run received; empty if its record has none.
@@ -91,7 +90,6 @@ class DependencySource(Protocol):
         Raises:
             StateError: The record is damaged or unreadable.
         """
-        ...
 
     def ask(self, key: str) -> AnswerDigest:
         """Return the answer that a run would receive now.
@@ -100,7 +98,6 @@ class DependencySource(Protocol):
             UnavailableError: The answer is unknown, for example because the view is too old.
             InvalidInputError: The query has become invalid.
         """
-        ...
 
 
 class PeerEntries(Protocol):
@@ -108,11 +105,9 @@ class PeerEntries(Protocol):
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return a node's newest entry; `None` if it has none that counts."""
-        ...
 
     def since(self, revision: int) -> set[str]:
         """Return the nodes that have published an entry after a revision of the bus."""
-        ...
 
 
 class NodeRuns(Protocol):
@@ -124,7 +119,6 @@ class NodeRuns(Protocol):
         Args:
             run: The last known run; `None` means: return the last good run and all after it.
         """
-        ...
 
 
 class Host(Protocol):
@@ -133,17 +127,13 @@ class Host(Protocol):
     @property
     def me(self) -> NodeName:
         """Return the node's name."""
-        ...
 
     @property
     def is_running(self) -> bool:
         """Return whether a run of the agent is in progress."""
-        ...
 
     def owes(self, causes: Iterable[str]) -> bool:
         """Return whether one of these causes waits for its run to start."""
-        ...
 
     def react(self, causes: Sequence[RunCause]) -> None:
         """Accept causes that this node has made; a repeated cause counts once."""
-        ...

@@ -92,8 +92,6 @@ class ReactionStorage(Protocol):
         Raises:
             StateError: The state is damaged or unreadable.
         """
-        ...
 
     def save(self, state: ReactionState) -> None:
         """Write the state durably; on an error the old state remains."""
-        ...

@@ -36,7 +36,6 @@ class Subqueries(Protocol):
 
     def values(self, condition: InSelect) -> Collection[tuple[str, ...]]:
         """Return the rows of a subquery, each as a tuple with its values as JSON texts."""
-        ...
 
 
 def necessary(select: Select) -> dict[str, Collection[Scalar]]:

@@ -96,7 +96,6 @@ class RecordSource(Protocol):
     @property
     def entities(self) -> Collection[Entity]:
         """Return the entities of this source; `NODES` for the reports of nodes."""
-        ...
 
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
         """Return rows of an entity.
@@ -108,7 +107,6 @@ class RecordSource(Protocol):
         Raises:
             UnavailableError: The rows cannot be read now: a node does not answer, for example.
         """
-        ...
 
 
 class NoRecords:

@@ -61,7 +61,6 @@ class Metadata(Protocol):
         Raises:
             UnavailableError: The service does not answer in time, or not properly.
         """
-        ...
 
 
 def server_of(service: Service, newest_lease: Callable[[], DhcpLease | None]) -> MetadataServer:

@@ -41,7 +41,6 @@ class ModuleForge(Protocol):
             InvalidInputError: A module does not exist.
             UnavailableError: The forge is unreachable.
         """
-        ...
 
     def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
         """Return the SHA-256 of archives as the forge reports it; empty if it reports none.
@@ -50,7 +49,6 @@ class ModuleForge(Protocol):
             InvalidInputError: A release does not exist.
             UnavailableError: The forge is unreachable.
         """
-        ...
 
     def archives(
         self, wanted: Mapping[ForgeRelease, str]
@@ -69,7 +67,6 @@ class ModuleForge(Protocol):
             IntegrityError: An archive's digest differs from the pin, or from the forge's.
             UnavailableError: The forge is unreachable.
         """
-        ...
 
 
 def other_archive(release: ForgeRelease, *, pinned: str, now: str) -> IntegrityError:

@@ -17,7 +17,6 @@ class Repository(Protocol):
 
     def rubbish(self) -> Sequence[Path]:
         """Return incomplete files that a dead process left. The caller holds the store's lock."""
-        ...
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
         """Bring tags into their mirrors, several repositories at a time.
@@ -31,7 +30,6 @@ class Repository(Protocol):
             UnavailableError: A repository cannot be fetched.
             IntegrityError: The server sent corrupt data.
         """
-        ...
 
     def arrivals(
         self, tags: Sequence[tuple[str, str]], *, refresh: bool
@@ -51,7 +49,6 @@ class Repository(Protocol):
             UnavailableError: A repository cannot be fetched.
             IntegrityError: The server sent corrupt data.
         """
-        ...
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
         """Bring commits into their mirrors, several repositories at a time.
@@ -63,7 +60,6 @@ class Repository(Protocol):
             UnavailableError: A repository or commit cannot be fetched.
             IntegrityError: The server sent corrupt data.
         """
-        ...
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the tree ids of fetched commits.
@@ -71,7 +67,6 @@ class Repository(Protocol):
         Raises:
             UnavailableError: A commit was not downloaded.
         """
-        ...
 
     def tag(self, url: str, tag: str) -> TagObject:
         """Return a fetched tag.
@@ -80,7 +75,6 @@ class Repository(Protocol):
             IntegrityError: The tag is nested, misnamed, or does not point at a commit.
             UnavailableError: The tag was not downloaded.
         """
-        ...
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
         """Return many fetched tags at once, by URL and tag; see `tag`.
@@ -89,7 +83,6 @@ class Repository(Protocol):
             IntegrityError: A tag is nested, misnamed, or does not point at a commit.
             UnavailableError: A tag was not downloaded.
         """
-        ...
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> TagSigner:
         """Verify a tag's own signature with pinned keys; return the signer.
@@ -102,7 +95,6 @@ class Repository(Protocol):
         Raises:
             IntegrityError: The tag is lightweight, unsigned, or has no signer from `signers`.
         """
-        ...
 
     def countersignatures(
         self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
@@ -123,7 +115,6 @@ class Repository(Protocol):
             UnavailableError: The repository cannot be fetched.
             IntegrityError: The tag has too many, or the server sent corrupt data.
         """
-        ...
 
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
@@ -143,7 +134,6 @@ class Repository(Protocol):
             IntegrityError: A tree holds a submodule, is too large, too deep or has too many
                 members, or objects are missing.
         """
-        ...
 
     def commit_time(self, url: str, commit: str) -> int:
         """Return when a fetched commit was made, in seconds since 1970.
@@ -151,7 +141,6 @@ class Repository(Protocol):
         Raises:
             IntegrityError: The commit is missing.
         """
-        ...
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return the bytes of files at the top of a fetched commit; missing files are left out.
@@ -159,7 +148,6 @@ class Repository(Protocol):
         Raises:
             IntegrityError: A file is not regular, or larger than 1 MiB.
         """
-        ...
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Ask repositories for all their refs, several at a time; nothing is fetched.
@@ -171,4 +159,3 @@ class Repository(Protocol):
         Raises:
             UnavailableError: A repository is unreachable.
         """
-        ...
