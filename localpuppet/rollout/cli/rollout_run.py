@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -171,11 +172,10 @@ async def _give_back(
     controller: "RolloutController", rollouts: "FleetRollouts", parent: "RolloutId"
 ) -> None:
     """Release the failed nodes that an earlier rollout kept on hold, as they will run again."""
-    journal = rollouts.journals.open(parent)
-    over = journal.state().over
+    with closing(rollouts.journals.open(parent)) as journal:
+        over = journal.state().over
     if over is not None and over.held_for_investigation:
-        await controller.give_back(parent, lambda _: None)
-    journal.close()
+        await controller.give_back(parent)
 
 
 async def _begin(controller: "RolloutController", began: "RolloutBegan", *, as_json: bool) -> int:

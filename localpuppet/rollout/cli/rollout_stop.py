@@ -62,7 +62,7 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
         raise InvalidInputError(f"is over: {over.ending}", where=str(state.began.id))
     controller = RolloutController(node, rollouts)
     end = controller.give_up if over is None else controller.give_back
-    run(end(state.began.id, lambda _: None))
+    run(end(state.began.id))
     report = here.report()
     here.close()
     render.emit(outcome(report))

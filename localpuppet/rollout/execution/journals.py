@@ -1,6 +1,7 @@
 """The rollout journals of this machine, and their retention."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -70,14 +71,8 @@ class Journals:
         Unreadable journals are left out; 'rollout list' names them.
         """
         for rollout in self.ids():
-            journal = self.open(rollout)
-            try:
-                state = journal.state()
-            except StateError:
-                continue
-            finally:
-                journal.close()
-            yield state
+            with closing(self.open(rollout)) as journal, suppress(StateError):
+                yield journal.state()
 
     def forget(self, now: datetime) -> None:
         """Remove old journals, and the oldest beyond a number.

@@ -13,6 +13,7 @@
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -228,13 +229,10 @@ def _epoch(journal: JournalReader, caller: str) -> int:
 
 def _newest_here(journals: Journals, caller: str) -> RolloutId | None:
     for rollout in journals.ids():
-        journal = journals.open(rollout)
-        try:
+        with closing(journals.open(rollout)) as journal:
             state = journal.state()
-            if state.began.caller == caller and state.resumable:
-                return rollout
-        finally:
-            journal.close()
+        if state.began.caller == caller and state.resumable:
+            return rollout
     return None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import Any
 
@@ -85,13 +85,10 @@ class RolloutController:
         """
         async with self._fleet.connected() as kv:
             self._rollouts.journals.forget(self._node.clock.now())
-            journal = self._rollouts.journals.begin(began, at=self._now())
-            try:
+            with closing(self._rollouts.journals.begin(began, at=self._now())) as journal:
                 on_event(began)
                 async with self._execution(kv, journal, on_event) as (execution, keeper):
                     await self._carry_out(execution, execution.run(resume=False), keeper)
-            finally:
-                journal.close()
         return journal
 
     async def resume(
@@ -127,8 +124,7 @@ class RolloutController:
                 problem=None if own else partial(self._not_to_be_taken, kv, commands=commands),
                 note=self._note,
             )
-            journal = taken.journal
-            try:
+            with closing(taken.journal) as journal:
                 journal.forget_commands()
                 replay([event for _, event in journal.events()])
                 on_event(journal.state().began)
@@ -138,31 +134,23 @@ class RolloutController:
                         epoch=taken.epoch, caller=self._rollouts.caller, machine=machine_name()
                     )
                     await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
-            finally:
-                journal.close()
         return journal
 
-    async def give_up(self, rollout: RolloutId, on_event: Callable[[Event], None]) -> None:
+    async def give_up(self, rollout: RolloutId) -> None:
         """End a rollout that no process controls, and release its nodes; see `resume`."""
         async with self._fleet.connected() as kv:
-            journal = self._rollouts.journals.take(rollout)
-            try:
+            with closing(self._rollouts.journals.take(rollout)) as journal:
                 resumable(journal, journal.state().began.caller)
-                async with self._execution(kv, journal, on_event) as (execution, keeper):
+                async with self._execution(kv, journal) as (execution, keeper):
                     work = execution.give_up(f"stopped by {self._rollouts.caller}")
                     await self._carry_out(execution, work, keeper)
-            finally:
-                journal.close()
 
-    async def give_back(self, rollout: RolloutId, on_event: Callable[[Event], None]) -> None:
+    async def give_back(self, rollout: RolloutId) -> None:
         """Release the nodes that a finished rollout kept; see `resume`."""
         async with self._fleet.connected() as kv:
-            journal = self._rollouts.journals.take(rollout)
-            try:
-                async with self._execution(kv, journal, on_event) as (execution, keeper):
+            with closing(self._rollouts.journals.take(rollout)) as journal:
+                async with self._execution(kv, journal) as (execution, keeper):
                     await self._carry_out(execution, execution.give_back(), keeper)
-            finally:
-                journal.close()
 
     async def _not_to_be_taken(self, kv: KeyValue, state: RolloutState, *, commands: bool) -> str:
         """Return why this process or the nodes reject a takeover; empty if they do not."""
@@ -211,7 +199,7 @@ class RolloutController:
         self,
         kv: KeyValue,
         journal: JournalWriter,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event], None] = lambda _: None,
         revision: int | None = None,
     ) -> AsyncGenerator[tuple[Execution, CheckpointKeeper], None]:
         state = journal.state()

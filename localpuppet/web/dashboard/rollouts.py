@@ -10,7 +10,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -207,10 +207,8 @@ def _stamp(journal: JournalReader) -> _Stamp:
 
 
 def _report(journal: JournalReader) -> RolloutReport:
-    try:
+    with closing(journal):
         return journal.report()
-    finally:
-        journal.close()
 
 
 def _written(path: Path) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from tempfile import TemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -99,8 +100,7 @@ class SigningActor:
         return await asyncio.to_thread(self._say, rollout, word, about)
 
     def _say(self, rollout: RolloutId, word: RolloutCommand, about: str) -> str:
-        journal = self._journals.open(rollout)
-        try:
+        with closing(self._journals.open(rollout)) as journal:
             sent = SentCommand(command=word, caller=self.name, machine=machine_name(), about=about)
             if problem := refusal(sent, journal.state()):
                 raise InvalidInputError(problem, where=str(rollout))
@@ -111,8 +111,6 @@ class SigningActor:
                     hint=f"run 'localpuppet rollout {word} {rollout}'",
                 )
             journal.say(word, self.name, about)
-        finally:
-            journal.close()
         return f"rollout {rollout} received: {word}."
 
     async def resume(self, rollout: RolloutId) -> str:
@@ -125,16 +123,13 @@ class SigningActor:
         return await asyncio.to_thread(self._resume, rollout)
 
     def _resume(self, rollout: RolloutId) -> str:
-        journal = self._journals.open(rollout)
-        try:
+        with closing(self._journals.open(rollout)) as journal:
             if journal.taken:
                 raise BusyError("another process runs the rollout", where=str(rollout))
             resumable(journal, self.name)
             before = len(journal.events())
             words = ("rollout", "resume", str(rollout), "--json")
             problem = self._spawn(words, lambda: len(journal.events()) > before)
-        finally:
-            journal.close()
         if problem is None:
             raise LocalpuppetError(
                 f"the new process has not continued the rollout within {self._within:.0f} s"
