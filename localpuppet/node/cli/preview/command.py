@@ -10,7 +10,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.machine.files import write_durably
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import Command, options
+from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ STANDARD_OUTPUT = "-"
 MAX_SHARDS = 1_000
 # Among the values of --fail-on: of the nodes that fail, only those that did not fail so before.
 NEW_FAILURE = "new-failure"
+_DIR = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
-@click.command(
+@command(
     "preview",
-    cls=Command,
     exits={
         0: "success, with or without differences",
         1: "a node fails to compile or has no readable capture, --fail-on forbids a difference, or"
@@ -39,79 +39,53 @@ NEW_FAILURE = "new-failure"
     },
 )
 @click.argument("revisions", metavar="[BASE[..HEAD]]", default="HEAD")
-@click.option(
-    "--nodes",
-    "directory",
-    required=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Directory with the captures of the nodes.",
+@option(
+    "--nodes directory DIR", "Directory with the captures of the nodes.", required=True, type=_DIR
 )
-@click.option(
-    "--dir",
-    "work_tree",
-    metavar="DIR",
+@option(
+    "--dir work_tree DIR",
+    "Clone of the control repository.  [default: current directory]",
     default=".",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Clone of the control repository.  [default: current directory]",
+    type=_DIR,
 )
 @options(
     "Differences",
-    click.option(
-        "--ignore",
-        "ignored",
+    option(
+        "--ignore ignored PATTERN",
+        "Leave out resources or parameters: TYPE[TITLE]::PARAMETER (repeatable).",
         multiple=True,
-        metavar="PATTERN",
-        help="Leave out resources or parameters: TYPE[TITLE]::PARAMETER (repeatable).",
     ),
-    click.option(
-        "--fail-on",
-        "forbidden",
-        multiple=True,
-        metavar="CHANGE",
-        help="Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable)."
+    option(
+        "--fail-on forbidden CHANGE",
+        "Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable)."
         f" '{NEW_FAILURE}' forgives nodes that fail to compile as before the change.",
+        multiple=True,
     ),
-    click.option(
-        "--exit-code", "detailed", is_flag=True, help="Exit 4 for differences, 5 for unknown ones."
-    ),
+    flag("--exit-code detailed", "Exit 4 for differences, 5 for unknown ones."),
 )
 @options(
     "Output",
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-    click.option(
-        "--markdown",
-        metavar="FILE",
-        help="Write Markdown of at most 60 kB for a pull request; '-' prints it.",
-    ),
-    click.option(
-        "--html", metavar="FILE", help="Write one HTML page with a search; '-' prints it."
-    ),
+    flag("--json as_json", "Print JSON."),
+    option("--markdown FILE", "Write Markdown of at most 60 kB for a pull request; '-' prints it."),
+    option("--html FILE", "Write one HTML page with a search; '-' prints it."),
 )
 @options(
     "Compilation",
-    click.option(
-        "--cache",
-        metavar="DIR",
+    option(
+        "--cache DIR",
+        "Keep compiled catalogs here.  [default: 'preview' in the state directory]",
         type=click.Path(path_type=Path, file_okay=False),
-        help="Keep compiled catalogs here.  [default: 'preview' in the state directory]",
     ),
-    click.option(
-        "--workers",
-        metavar="N",
+    option(
+        "--workers N",
+        "Compile N catalogs at once.  [default: one for each processor]",
         type=click.IntRange(1, 256),
-        help="Compile N catalogs at once.  [default: one for each processor]",
     ),
-    click.option(
-        "--shard",
-        metavar="I/N",
-        help="Preview part I of N parts of the nodes, to fill a shared cache by several jobs.",
+    option(
+        "--shard I/N",
+        "Preview part I of N parts of the nodes, to fill a shared cache by several jobs.",
     ),
-    click.option(
-        "--trusted",
-        is_flag=True,
-        help="Compile without isolation: only for code that may read all that you can.",
-    ),
+    flag("--trusted", "Compile without isolation: only for code that may read all that you can."),
 )
 @click.pass_obj
 def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 - what click passes
