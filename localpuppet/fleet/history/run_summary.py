@@ -20,6 +20,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.fault import FailureCause
+from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.attempt import RefusalKind
 from localpuppet.node.runs.reason import Category
@@ -103,26 +104,18 @@ class ResourceSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunCounts:
+class RunCounts(Resources):
     """The numbers of resources by result.
 
     Attributes:
-        total, changed, failed, skipped, out_of_sync: As in Puppet's report.
         corrective: Resources with a corrective change.
     """
 
-    total: int = 0
-    changed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    out_of_sync: int = 0
     corrective: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(
-            *(self.total, self.changed, self.failed),
-            *(self.skipped, self.out_of_sync, self.corrective),
-        )
+        check_counts(self.total, self.changed, self.failed, self.skipped, self.out_of_sync)
+        check_counts(self.corrective)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
