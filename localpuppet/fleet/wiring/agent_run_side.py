@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.compilation_jobs import CompilationJobs
-from localpuppet.fleet.agent.confirmation.service import Confirming
 from localpuppet.fleet.agent.deployments import Deployments
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.lock_users import LockUsers
@@ -30,7 +28,6 @@ from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.runner import Runner, RunObstacles
 from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
-from localpuppet.fleet.captures.keeping import CaptureKeeper
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.inventory.outbox import awaited
@@ -131,32 +128,47 @@ def run_parts(
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
     outbox = PublishingWiring(node, fleet=fleet).outbox()
-    steps = RolloutSteps(
-        agent,
-        inbox=inbox,
-        holds=holds,
-        clock=node.clock,
-        entry=lambda: awaited(outbox.entry()),
-        awaits=entries.come,
+    ours = fleet_settings(node).agent.run_cmd is None
+
+    def request_run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
+        return agent.request_run(
+            CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
+        )
+
+    actions = Actions(
+        status=describer.status,
+        durations=describer.durations,
+        last_run=describer.last_run,
+        report=describer.report,
+        log=describer.log,
+        capture=capture_keeper(node).reply,
+        catalog=CatalogKeeper(node.settings.state).reply,
+        changes=NoopReporter(node.settings.state, open_records(node)) if ours else None,
+        run=request_run,
+        changed=agent.recheck,
+        deploy=Deployments(
+            ForkRunner(partial(deploy, node)), agent=agent, inbox=inbox, holds=holds, log=log
+        ).ask,
+        confirm=confirmation.answer,
+        compile=CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log).ask,
+        rollout=RolloutSteps(
+            agent,
+            inbox=inbox,
+            holds=holds,
+            clock=node.clock,
+            entry=lambda: awaited(outbox.entry()),
+            awaits=entries.come,
+        ),
     )
-    deployments = Deployments(
-        ForkRunner(partial(deploy, node)),
-        agent=agent,
-        inbox=inbox,
+    desk = RequestHandler(
+        reception=fleet.identity.reception(),
+        signer=signer,
         holds=holds,
+        actions=actions,
+        audit=auditor,
+        clock=node.clock,
         log=log,
     )
-    asked = _Asked(
-        deployments,
-        CompilationJobs(ForkRunner(partial(compile_candidate, node)), log=log),
-        confirmation,
-        CatalogKeeper(node.settings.state),
-        capture_keeper(node),
-    )
-    ours = fleet_settings(node).agent.run_cmd is None
-    changes = NoopReporter(node.settings.state, open_records(node)) if ours else None
-    actions = _actions(agent, describer, steps, asked, changes)
-    desk = _desk(fleet, log, holds, actions, auditor)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -241,65 +253,6 @@ def _keeper(
         ),
         relies=users.go_on,
         lost=users.end,
-    )
-
-
-def _desk(
-    fleet: FleetWiring,
-    log: AgentLog,
-    holds: Callable[[], Holds],
-    actions: Actions,
-    auditor: Auditor,
-) -> RequestHandler:
-    return RequestHandler(
-        reception=fleet.identity.reception(),
-        signer=fleet.signer,
-        holds=holds,
-        actions=actions,
-        audit=auditor,
-        clock=fleet.node.clock,
-        log=log,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The services that answer requests about releases and catalogs."""
-
-    deployments: Deployments
-    candidates: CompilationJobs
-    confirmation: Confirming
-    catalog: CatalogKeeper
-    capture: CaptureKeeper
-
-
-def _actions(
-    agent: Agent,
-    describer: Describer,
-    steps: RolloutSteps,
-    asked: "_Asked",
-    changes: NoopReporter | None,
-) -> Actions:
-    def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
-        return agent.request_run(
-            CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
-        )
-
-    return Actions(
-        status=describer.status,
-        durations=describer.durations,
-        last_run=describer.last_run,
-        report=describer.report,
-        log=describer.log,
-        capture=asked.capture.reply,
-        catalog=asked.catalog.reply,
-        changes=changes,
-        run=run,
-        changed=agent.recheck,
-        deploy=asked.deployments.ask,
-        confirm=asked.confirmation.answer,
-        compile=asked.candidates.ask,
-        rollout=steps,
     )
 
 
