@@ -5,7 +5,7 @@ import re
 import pytest
 
 from localpuppet.main import report_unexpected
-from localpuppet.rollout.execution.changes.approval import Approval
+from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
 from tests.rigs.node import Node
 
 
@@ -13,11 +13,11 @@ def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
-        Approval.from_dict({})  # like a bug: no caller expects the error
+        UnapprovedChange.from_dict({})  # like a bug: no caller expects the error
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
-    place = r"KeyError: '\w+', at localpuppet/rollout/execution/changes/approval\.py:\d+"
+    place = r"KeyError: '\w+', at localpuppet/rollout/execution/changes/comparing\.py:\d+"
     assert code == 70
     assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
 

@@ -11,7 +11,6 @@ from localpuppet.fleet.records import from_record, register_form, to_record
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
-from localpuppet.rollout.execution.changes.approval import Approval
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
@@ -100,5 +99,5 @@ register_form(Amount, read=lambda raw: Amount.parse(raw, what="amount", minimum=
 register_form(Check, read=lambda raw: parse_check(raw, "checks"), write=to_json)
 register_form(Mapping[NodeRun, tuple[Check, ...]], read=_read_checks, write=_write_checks)
 register_form(Classes, read=lambda raw: EncData.from_dict({"classes": raw}).classes)
-for _form in (Approval, PredictedChanges, UnapprovedChange):
+for _form in (PredictedChanges, UnapprovedChange):
     register_form(_form, read=_form.from_dict, write=_form.to_dict)

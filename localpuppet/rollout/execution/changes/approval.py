@@ -8,7 +8,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import NodeName, RolloutId
@@ -32,27 +31,8 @@ class Approval:
     salt: str
     nodes: Mapping[NodeName, PredictedChanges]
 
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Approval":
-        """Return an approval from its JSON form."""
-        return cls(
-            rollout=RolloutId.parse(raw["rollout"]),
-            digest=str(raw["digest"]),
-            salt=parse_salt(str(raw["salt"])),
-            nodes={
-                NodeName.parse(node): PredictedChanges.from_dict(predicted)
-                for node, predicted in raw["nodes"].items()
-            },
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "rollout": self.rollout,
-            "digest": self.digest,
-            "salt": self.salt,
-            "nodes": {node: predicted.to_dict() for node, predicted in self.nodes.items()},
-        }
+    def __post_init__(self) -> None:
+        parse_salt(self.salt)
 
 
 def digest_of(

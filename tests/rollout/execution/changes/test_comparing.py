@@ -3,8 +3,11 @@
 import pytest
 
 from localpuppet.node.puppet.changes import PredictedChanges
-from localpuppet.rollout.execution.changes.approval import Approval, digest_of
+from localpuppet.rollout.execution.changes.approval import digest_of
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange, compare
+from localpuppet.rollout.execution.event_forms import from_dict, to_dict
+from localpuppet.rollout.execution.events import RolloutBegan
+from localpuppet.rollout.execution.options import RolloutOptions
 from tests.rollout.execution.changes.foretold import approval, change, foretold
 from tests.rollout.execution.simulated import ID, node
 
@@ -56,4 +59,7 @@ def test_a_digest_covers_the_whole_approval() -> None:
     ]
     assert len({first, *others}) == 5
     whole = approval(nodes)
-    assert Approval.from_dict(whole.to_dict()) == whole
+    began = RolloutBegan(
+        id=ID, caller="op", groups=(), options=RolloutOptions(), title="", approval=whole
+    )
+    assert from_dict(to_dict(began)) == began
