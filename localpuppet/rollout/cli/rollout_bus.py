@@ -124,20 +124,7 @@ def show_rows(rollouts: Iterable[Mapping[str, Any]]) -> None:
 def summary(checkpoint: RolloutCheckpoint) -> dict[str, Any]:
     """Return the JSON form of a checkpoint in a list, without unknown fields."""
     if checkpoint.summary is not None:
-        return {
-            "id": checkpoint.rollout,
-            "title": checkpoint.summary.title,
-            "release": checkpoint.summary.release,
-            "state": checkpoint.summary.word,
-            "reason": checkpoint.summary.reason,
-            "started_at": checkpoint.summary.started_at,
-            "finished_at": checkpoint.summary.finished_at,
-            "epoch": checkpoint.epoch,
-            "noop": checkpoint.summary.noop,
-            "succeeded": checkpoint.summary.succeeded,
-            "counts": dict(checkpoint.summary.counts),
-            "waits_for": [],
-        }
+        return checkpoint.summary.to_dict(checkpoint.rollout, checkpoint.epoch)
     if checkpoint.events:
         report = RolloutReport.of(checkpoint.events, taken=True)
         state = report.summary()["state"] if report.state.over is not None else ELSEWHERE

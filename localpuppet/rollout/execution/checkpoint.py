@@ -99,6 +99,23 @@ class Summary:
             release=shortened(raw["release"], MAX_TEXT),
         )
 
+    def to_dict(self, rollout: RolloutId, epoch: int) -> dict[str, Any]:
+        """Return the JSON form of `RolloutReport.summary`, without the caller."""
+        return {
+            "id": rollout,
+            "title": self.title,
+            "release": self.release,
+            "state": self.word,
+            "reason": self.reason,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "epoch": epoch,
+            "noop": self.noop,
+            "succeeded": self.succeeded,
+            "counts": dict(self.counts),
+            "waits_for": [],
+        }
+
     @property
     def word(self) -> str:
         """Why it is over, in words."""

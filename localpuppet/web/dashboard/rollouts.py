@@ -108,7 +108,7 @@ class Rollouts:
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
             return KnownRollout(row=self._overtaken(mine, head))
         report = self.report(rollout)
-        return KnownRollout(row=RolloutRow.of(report), report=report)
+        return KnownRollout(row=RolloutRow.of(report.summary()), report=report)
 
     def report(self, rollout: RolloutId) -> RolloutReport:
         """Return the report of a rollout.
@@ -171,7 +171,7 @@ class Rollouts:
             known = self._known.get(rollout)
             if known is not None and known[0] == stamp and known[1].finished_at is not None:
                 return known[1]
-            row = RolloutRow.of(_report(journal))
+            row = RolloutRow.of(_report(journal).summary())
         except LocalpuppetError as error:
             return RolloutRow(id=str(rollout), state=DAMAGED, reason=str(error))
         self._known[rollout] = stamp, row
@@ -182,12 +182,12 @@ class Rollouts:
         if mine is not None and mine.epoch >= head.epoch:
             return mine
         if head.summary is not None:
-            caller = self.elsewhere.caller
-            return RolloutRow.of_summary(
-                head.rollout, head.summary, caller=caller, epoch=head.epoch
-            )
+            summary = head.summary.to_dict(head.rollout, head.epoch)
+            why = f": {head.summary.reason}" if head.summary.reason else ""
+            summary["reason"] = f"it ended on another machine{why}"
+            return RolloutRow.of({**summary, "caller": self.elsewhere.caller})
         if (theirs := report_of(head)) is not None:
-            mine = RolloutRow.of(theirs)
+            mine = RolloutRow.of(theirs.summary())
         row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
         return replace(row, state=ELSEWHERE, reason=_elsewhere_reason(head))
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from localpuppet.base.formats.names import RolloutId
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.triggers.outcome import succeeded
-from localpuppet.rollout.execution.checkpoint import Summary
 from localpuppet.rollout.execution.progress_states import ProgressState
 from localpuppet.rollout.execution.report import PAUSED, RUNNING, RolloutReport
 from localpuppet.rollout.execution.reporting.time_line import TimeLine
@@ -66,41 +64,20 @@ class RolloutRow:
     reported: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, report: RolloutReport) -> "RolloutRow":
-        """Return the row of a rollout."""
-        report_summary = report.summary()
+    def of(cls, summary: Mapping[str, Any]) -> "RolloutRow":
+        """Return the row of a rollout; see `RolloutReport.summary`."""
         return cls(
-            id=str(report_summary["id"]),
-            state=str(report_summary["state"]),
-            title=one_line(str(report_summary["title"])),
-            caller=one_line(str(report_summary["caller"])),
-            reason=one_line(str(report_summary["reason"])),
-            started_at=_seconds(report_summary["started_at"]),
-            finished_at=_seconds(report_summary["finished_at"]),
-            noop=bool(report_summary["noop"]),
-            counts=tuple(report_summary["counts"].items()),
-            epoch=report.state.epoch,
-            release=one_line(report.release),
-        )
-
-    @classmethod
-    def of_summary(
-        cls, rollout: RolloutId, report_summary: Summary, *, caller: str, epoch: int
-    ) -> "RolloutRow":
-        """Return the row of a finished rollout from its checkpoint."""
-        why = f": {report_summary.reason}" if report_summary.reason else ""
-        return cls(
-            id=str(rollout),
-            state=report_summary.word,
-            title=report_summary.title,
-            caller=caller,
-            reason=f"it ended on another machine{why}",
-            started_at=_seconds(report_summary.started_at),
-            finished_at=_seconds(report_summary.finished_at),
-            noop=report_summary.noop,
-            counts=tuple(report_summary.counts.items()),
-            epoch=epoch,
-            release=report_summary.release,
+            id=str(summary["id"]),
+            state=str(summary["state"]),
+            title=one_line(str(summary["title"])),
+            caller=one_line(str(summary["caller"])),
+            reason=one_line(str(summary["reason"])),
+            release=one_line(str(summary["release"])),
+            started_at=_seconds(summary["started_at"]),
+            finished_at=_seconds(summary["finished_at"]),
+            noop=bool(summary["noop"]),
+            counts=tuple(summary["counts"].items()),
+            epoch=summary["epoch"],
         )
 
     @classmethod

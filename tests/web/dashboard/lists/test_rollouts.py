@@ -92,7 +92,7 @@ def test_a_page_names_a_limited_number_of_nodes_of_any_rollout() -> None:
 
 
 def test_rollouts_are_filtered_and_sorted() -> None:
-    row = RolloutRow.of(report())
+    row = RolloutRow.of(report().summary())
     assert (row.nodes, row.state, row.counts) == (6, "running", (("not started", 6),))
     old = RolloutRow(id="20261121T110000Z-00aa", state="done", started_at=1.0, title="db")
 
@@ -106,7 +106,10 @@ def test_rollouts_are_filtered_and_sorted() -> None:
 
 def test_rollouts_in_progress_come_with_those_that_only_hold_nodes() -> None:
     """A node may name any rollout as the owner of its hold: known ones come first."""
-    running, old = RolloutRow.of(report()), RolloutRow(id="20261121T110000Z-00aa", state="done")
+    running, old = (
+        RolloutRow.of(report().summary()),
+        RolloutRow(id="20261121T110000Z-00aa", state="done"),
+    )
     unknown = "20991121T110000Z-00bb"
     assert active_rollouts([old, running], {}) == [running]
     found = active_rollouts([old, running], {old.id: ["a"], unknown: ["b"]})
