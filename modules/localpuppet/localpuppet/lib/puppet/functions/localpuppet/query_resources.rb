@@ -1,22 +1,16 @@
 # frozen_string_literal: true
 
-require_relative '../../../puppet_x/localpuppet/inventory'
+require_relative '../../../puppet_x/localpuppet/query_function'
 
 # Returns classes of the nodes that an expression of puppetdbquery finds.
 #
 # The call is evaluated during compilation. If the inventory is unreachable, the catalog does not
 # compile: an outage never looks like an empty result.
-Puppet::Functions.create_function(:'localpuppet::query_resources') do
+Puppet::Functions.create_function(:'localpuppet::query_resources', PuppetX::Localpuppet::QueryFunction) do
   # @param arguments An expression for nodes (`false` for all), one for resources, and whether the
   #   result is a hash by node.
   # @return [Variant[Array[Hash], Hash[String, Array[Hash]]]] The resources.
   # @example
   #   $apache = localpuppet::query_resources('os.family=Debian', 'Class[~"Apache.*"]')
-  dispatch :ask do
-    repeated_param 'Data', :arguments
-  end
-
-  def ask(*arguments)
-    PuppetX::Localpuppet::Inventory.ask('query_resources', arguments)
-  end
+  asks 'query_resources'
 end
