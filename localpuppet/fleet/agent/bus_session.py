@@ -143,13 +143,13 @@ class BusSession:
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)
-        messages: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
+        messages: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
         asked: asyncio.Queue[KeyValueEntry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
             for work in (
-                self._watch_triggers(kv, messages),
+                _watch(kv, self._triggers, messages),
                 self._hear(messages),
-                self._watch_requests(kv, asked),
+                _watch(kv, self._requests, asked),
                 self._answer(kv, asked),
                 self._tell(kv),
                 self._reconcile(kv, messages),
@@ -157,39 +157,19 @@ class BusSession:
                 group.create_task(unending(work))
             group.create_task(_until(stop))
 
-    async def _watch_triggers(self, kv: KeyValue, messages: asyncio.Queue[bytes]) -> None:
-        following = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
-        async with aclosing(following) as changes:
-            async for change in changes:
-                for entry in key_value.entries(change):
-                    await messages.put(entry.value)
-
-    async def _hear(self, messages: asyncio.Queue[bytes]) -> None:
+    async def _hear(self, messages: asyncio.Queue[KeyValueEntry]) -> None:
         """Hand over all queued messages together, which costs one write to the disk."""
         while True:
-            tokens = [await messages.get()]
+            entries = [await messages.get()]
             while not messages.empty():
-                tokens.append(messages.get_nowait())
-            await self._side.hear(tokens)
+                entries.append(messages.get_nowait())
+            await self._side.hear([entry.value for entry in entries])
 
-    async def _reconcile(self, kv: KeyValue, messages: asyncio.Queue[bytes]) -> None:
+    async def _reconcile(self, kv: KeyValue, messages: asyncio.Queue[KeyValueEntry]) -> None:
         """List the triggers from time to time, because a watch may miss some."""
         while True:
             await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # spread over the fleet
-            looking = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
-            async with aclosing(looking) as changes:
-                async for change in changes:
-                    for entry in key_value.entries(change):
-                        await messages.put(entry.value)
-                    if isinstance(change, KeyListing) and not change.more:
-                        break
-
-    async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
-        following = kv.watch(self._requests, largest=layout.MAX_ASKING, parts=True)
-        async with aclosing(following) as changes:
-            async for change in changes:
-                for entry in key_value.entries(change):
-                    await asked.put(entry)
+            await _watch(kv, self._triggers, messages, once=True)
 
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
         while True:
@@ -220,6 +200,18 @@ class BusSession:
             await presence.announce(kv, self._side.me, await self._side.describe())
             self._back()
             seconds = presence.PRESENCE_TTL / 3
+
+
+async def _watch(
+    kv: KeyValue, prefix: str, queue: asyncio.Queue[KeyValueEntry], *, once: bool = False
+) -> None:
+    """Put the entries below a prefix in a queue, and those that follow unless `once` is true."""
+    async with aclosing(kv.watch(prefix, largest=layout.MAX_ASKING, parts=True)) as changes:
+        async for change in changes:
+            for entry in key_value.entries(change):
+                await queue.put(entry)
+            if once and isinstance(change, KeyListing) and not change.more:
+                break
 
 
 async def _until(stop: asyncio.Event) -> None:
