@@ -13,11 +13,11 @@ import asyncio
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.agent.restored_steps import RestoredSteps
 from localpuppet.fleet.agent.runner import (
@@ -242,22 +242,18 @@ class Agent:
             pulse: The longest time in seconds between two calls of `alive` and two checks of holds.
         """
         run: asyncio.Task[RunCompletion] | None = None
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            while True:
-                alive()
-                held = self._look_at_holds()
-                self._settle_restored()
-                if run is not None and run.done():
-                    self._settle(run.result())
-                    run = None
-                if run is None:
-                    if stop.is_set():
-                        return
-                    run = self._step(held)
-                await self._sleep(run, stopping, pulse)
-        finally:
-            stopping.cancel()
+        while True:
+            alive()
+            held = self._look_at_holds()
+            self._settle_restored()
+            if run is not None and run.done():
+                self._settle(run.result())
+                run = None
+            if run is None:
+                if stop.is_set():
+                    return
+                run = self._step(held)
+            await self._sleep(run, stop, pulse)
 
     def _next(self, held: HoldStatus | None) -> Batch | None:
         """Return the batch that is due, and drop expired causes."""
@@ -370,26 +366,19 @@ class Agent:
             event.set()
 
     async def _sleep(
-        self,
-        run: "asyncio.Task[RunCompletion] | None",
-        stopping: "asyncio.Task[bool]",
-        pulse: float,
+        self, run: "asyncio.Task[RunCompletion] | None", stop: asyncio.Event, pulse: float
     ) -> None:
         """Sleep until the next event or check is due."""
         # If something waits that could not start, check often: the end of a hold or of a foreign
         # run sends no event.
         blocked = run is None and (self.waiting is not None or bool(self._steps))
         again = SOON if self._steps.await_entries else AGAIN
-        wake = asyncio.create_task(self._wake.wait())
-        waits: set[asyncio.Task[Any]] = {wake, *([run] if run else [])}
-        if not stopping.done():
-            waits.add(stopping)
-        await asyncio.wait(
-            waits,
-            timeout=min(again, pulse) if blocked else pulse,
-            return_when=asyncio.FIRST_COMPLETED,
+        await wait_first(
+            self._wake,
+            *([run] if run else []),
+            *([] if stop.is_set() else [stop]),
+            seconds=min(again, pulse) if blocked else pulse,
         )
-        wake.cancel()
         self._wake.clear()
 
 

@@ -8,11 +8,12 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from random import SystemRandom
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError, first_error
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.backoff import Backoff
@@ -105,8 +106,7 @@ class BusSession:
                 await close(kv, self._log)
             if clock() > steady:
                 backoff.reset()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), backoff.pause())
+            await wait_first(stop, seconds=backoff.pause())
 
     async def _farewell(self) -> None:
         """Publish the result of the last run and that the node leaves the bus."""
@@ -191,11 +191,7 @@ class BusSession:
         # not, so the nodes spread it.
         seconds = SPREAD * _CHANCE() if self._away else 0.0
         while True:
-            # Not wait_for: up to Python 3.11, it loses a cancellation if the awaited event arrives
-            # at the same time, and a session with changes would never end.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            await wait_first(self._changed, seconds=seconds)
             self._changed.clear()
             await presence.announce(kv, self._side.me, await self._side.describe())
             self._back()

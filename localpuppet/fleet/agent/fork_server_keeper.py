@@ -13,6 +13,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import Log, ProcessId
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.fork_runner import ended
 
 # The exit code of a server that is to be replaced.
@@ -68,47 +69,37 @@ class ForkServerKeeper:
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Keep a server running until `leave` is set, and end it then."""
-        leaving = asyncio.create_task(leave.wait())
         changed = self.runs.subscribe()
         pause = self.first
-        try:
-            while not leaving.done():
-                await self._idle(changed, leaving)
-                if leaving.done():
-                    return
-                problem = await self._serve(leaving)
-                if problem is None:
-                    pause = self.first
-                elif not leaving.done():
-                    self.log.warning(f"{problem}; runs start cold until it is running again")
-                    await asyncio.wait([leaving], timeout=pause)
-                    pause = min(2 * pause, LONGEST)
-        finally:
-            leaving.cancel()
+        while not leave.is_set():
+            while self.runs.running and not leave.is_set():
+                changed.clear()
+                await wait_first(leave, changed)
+            if leave.is_set():
+                return
+            problem = await self._serve(leave)
+            if problem is None:
+                pause = self.first
+            elif not leave.is_set():
+                self.log.warning(f"{problem}; runs start cold until it is running again")
+                await wait_first(leave, seconds=pause)
+                pause = min(2 * pause, LONGEST)
 
-    async def _idle(self, changed: asyncio.Event, leaving: "asyncio.Task[bool]") -> None:
-        """Wait until no run is in progress."""
-        while self.runs.running and not leaving.done():
-            changed.clear()
-            change = asyncio.create_task(changed.wait())
-            await asyncio.wait([leaving, change], return_when=asyncio.FIRST_COMPLETED)
-            change.cancel()
-
-    async def _serve(self, leaving: "asyncio.Task[bool]") -> str | None:
-        """Run a server until it ends or `leaving` is done; return the error, if any."""
+    async def _serve(self, leave: asyncio.Event) -> str | None:
+        """Run a server until it ends or `leave` is set; return the error, if any."""
         try:
             server = self.start()
         except LocalpuppetError as error:
             return f"the fork server: {error}"
         over = asyncio.create_task(ended(server.identity.pid))
         try:
-            await asyncio.wait([leaving, over], return_when=asyncio.FIRST_COMPLETED)
+            await wait_first(leave, over)
             if not over.done():
                 server.end()
                 await asyncio.wait([over], timeout=PATIENCE)
             code = server.code() if over.done() else RECYCLED
         finally:
             over.cancel()
-        if code == RECYCLED or leaving.done():
+        if code == RECYCLED or leave.is_set():
             return None
         return f"the fork server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"

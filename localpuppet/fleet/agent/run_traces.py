@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+
+from localpuppet.base.machine.waiting import wait_first
 
 # Seconds between two checks.
 LOOK = 5.0
@@ -38,11 +39,7 @@ class RunTraces:
 async def notice(traces: RunTraces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
     """Call `notify` when `traces` change; check at once when `changed` is set."""
     while True:
-        # Not wait_for: up to Python 3.11, it loses a cancellation if the awaited event arrives at
-        # the same time, and the agent would never end.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK):
-                await changed.wait()
+        await wait_first(changed, seconds=LOOK)
         changed.clear()
         if traces.changed():
             notify()

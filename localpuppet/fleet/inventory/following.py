@@ -15,6 +15,7 @@ from typing import Protocol
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import (
     MAX_VALUE,
@@ -127,20 +128,18 @@ class ViewFollower:
 
     async def follow(self, leave: asyncio.Event) -> None:
         """Follow the bus until `leave` is set."""
-        leaving = asyncio.create_task(leave.wait())
         try:
             while not leave.is_set():
-                pause = self._pause(await self._ended(leaving))
-                await asyncio.wait([leaving], timeout=pause)
+                pause = self._pause(await self._ended(leave))
+                await wait_first(leave, seconds=pause)
         finally:
-            leaving.cancel()
             self.view.close()
 
-    async def _ended(self, leaving: "asyncio.Task[bool]") -> BaseException | None:
-        """Run one session on the bus until it fails or `leaving` is done; return its error."""
+    async def _ended(self, leave: asyncio.Event) -> BaseException | None:
+        """Run one session on the bus until it fails or `leave` is set; return its error."""
         following = asyncio.create_task(ours(self._session()))
         try:
-            await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await wait_first(following, leave)
         finally:
             # Also on cancellation: the session ends with its follower.
             following.cancel()

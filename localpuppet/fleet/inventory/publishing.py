@@ -19,6 +19,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.outage import ours
@@ -98,23 +99,16 @@ class Publisher:
             leave: Ends the loop.
         """
         loop = asyncio.get_running_loop()
-        leaving = asyncio.create_task(leave.wait())
         published, due = 0, 0.0
-        try:
-            while not leave.is_set():
-                stamp = self.outbox.stamp()
-                wanted = stamp and (stamp != published or loop.time() >= due)
-                if wanted and await self._publish():
-                    # Spread over the fleet.
-                    published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
-                await self.then(stamp == published)
-                waking = asyncio.create_task(changed.wait())
-                ends = {waking, leaving}
-                await asyncio.wait(ends, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
-                changed.clear()
-        finally:
-            leaving.cancel()
+        while not leave.is_set():
+            stamp = self.outbox.stamp()
+            wanted = stamp and (stamp != published or loop.time() >= due)
+            if wanted and await self._publish():
+                # Spread over the fleet.
+                published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
+            await self.then(stamp == published)
+            await wait_first(changed, leave, seconds=LOOK)
+            changed.clear()
 
     async def _publish(self) -> bool:
         """Publish the entry; return whether the bus has it now."""

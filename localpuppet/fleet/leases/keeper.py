@@ -16,6 +16,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.leases.book import LeaseRecord, LeaseStorage, LockUser
 from localpuppet.fleet.leases.lease import HeldLease, Leases, Use
 
@@ -163,20 +164,11 @@ class Keeper:
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Renew the leases until `stop` is set; then release those without a user."""
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            while not stop.is_set():
-                await self.step()
-                self._more.clear()
-                # Most agents hold no lease: then there is nothing to wake for.
-                more = asyncio.create_task(self._more.wait())
-                seconds = STEP if self._kept else None
-                await asyncio.wait(
-                    {stopping, more}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                more.cancel()
-        finally:
-            stopping.cancel()
+        while not stop.is_set():
+            await self.step()
+            self._more.clear()
+            # Most agents hold no lease: then there is nothing to wake for.
+            await wait_first(stop, self._more, seconds=STEP if self._kept else None)
         await self._leave()
 
     async def step(self) -> None:

@@ -12,6 +12,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.machine.files import make_public
 from localpuppet.base.machine.service_manager import ServiceManager, given_socket
 from localpuppet.base.machine.unix_socket import ask, listen_to
+from localpuppet.base.machine.waiting import run_until, wait_first
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.agent.log import AgentLog
@@ -97,15 +98,9 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     )
 
     async def serve(leave: asyncio.Event) -> None:
-        failing = asyncio.create_task(door.guard())
-        leaving = asyncio.create_task(leave.wait())
         try:
-            await asyncio.wait([failing, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if failing.done():
-                await failing
+            await run_until(leave, door.guard())
         finally:
-            failing.cancel()
-            leaving.cancel()
             server.close()
             if given is None:
                 sides.socket.unlink(missing_ok=True)
@@ -226,10 +221,7 @@ class NetworkSide:
             else:
                 self._fleet = FleetWiring(self._fleet.node, name=self._gate.me)
                 return True
-            try:
-                await asyncio.wait_for(self._leave.wait(), AGAIN)
-            except TimeoutError:
-                continue
+            await wait_first(self._leave, seconds=AGAIN)
         return False
 
     async def _beat(self) -> None:

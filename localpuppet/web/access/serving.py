@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.web.access.connections import MOST
 from localpuppet.web.access.listening import BACKLOG
 from localpuppet.web.access.rules import CERTIFICATE, Ends
@@ -192,11 +193,7 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, leave.set)
     serving = asyncio.create_task(server.serve(sockets=list(listening)))
-    leaving = asyncio.create_task(leave.wait())
-    try:
-        await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
-        leave.set()
-        server.should_exit = True
-        await serving
-    finally:
-        leaving.cancel()
+    await wait_first(serving, leave)
+    leave.set()
+    server.should_exit = True
+    await serving

@@ -10,12 +10,13 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.events import RolloutEnded
 from localpuppet.rollout.execution.journal import JournalReader
@@ -155,8 +156,7 @@ class Rollouts:
             if now is not None and now != before:
                 before = now
                 changed()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(leave.wait(), interval)
+            await wait_first(leave, seconds=interval)
 
     def _stamps_or_none(self) -> Mapping[RolloutId, _Stamp] | None:
         try:

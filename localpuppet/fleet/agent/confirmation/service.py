@@ -10,13 +10,13 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import run_until, wait_first
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.confirmation.bus_probe import BusProbe
 from localpuppet.fleet.agent.confirmation.decision import (
@@ -109,16 +109,7 @@ class Confirming:
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Watch the pending confirmation until `leave` is set."""
-        keeping = asyncio.create_task(self._keep())
-        leaving = asyncio.create_task(leave.wait())
-        try:
-            await asyncio.wait([leaving, keeping], return_when=asyncio.FIRST_COMPLETED)
-            if keeping.done():
-                await keeping
-        finally:
-            # The next agent repeats an interrupted look.
-            keeping.cancel()
-            leaving.cancel()
+        await run_until(leave, self._keep())  # the next agent repeats an interrupted look
 
     async def _keep(self) -> None:
         changed = self.agent.subscribe()
@@ -126,9 +117,7 @@ class Confirming:
         while True:
             changed.clear()
             pause = await self.step()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await changed.wait()
+            await wait_first(changed, seconds=pause)
 
     async def step(self) -> float | None:
         """Execute the next step; return the seconds until the next look, `None` for no look."""

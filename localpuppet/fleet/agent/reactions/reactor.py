@@ -18,6 +18,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.reactions.attribution import changes
 from localpuppet.fleet.agent.reactions.decision import ChangedPeer, NewAnswer, decide
 from localpuppet.fleet.agent.reactions.dependency import (
@@ -87,22 +88,12 @@ class Reactor:
             leave: Ends the loop.
         """
         pace = Pace(self.clock.monotonic())
-        leaving = asyncio.create_task(leave.wait())
-        try:
-            while not leave.is_set():
-                pause = await self._turn(pace)
-                waking = [asyncio.create_task(event.wait()) for event in (seen, changed)]
-                await asyncio.wait(
-                    [leaving, *waking], timeout=pause, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in waking:
-                    task.cancel()
-                if seen.is_set():
-                    pace.changed(self.clock.monotonic())
-                seen.clear()
-                changed.clear()
-        finally:
-            leaving.cancel()
+        while not leave.is_set():
+            await wait_first(leave, seen, changed, seconds=await self._turn(pace))
+            if seen.is_set():
+                pace.changed(self.clock.monotonic())
+            seen.clear()
+            changed.clear()
 
     async def _turn(self, pace: Pace) -> float:
         """Do what is due; return the seconds until the next look without an event."""

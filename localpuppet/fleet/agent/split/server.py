@@ -9,12 +9,13 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.run_side import RunSide
 from localpuppet.fleet.agent.split.protocol import MessageId, RequestKind, SplitMessage
 
@@ -109,10 +110,7 @@ class RunSideServer:
         while mine == self._follower:
             self._changed.clear()
             yield None
-            # Not wait_for: see BusSession._tell.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PULSE):
-                    await self._changed.wait()
+            await wait_first(self._changed, seconds=PULSE)
 
 
 def _line(value: object) -> bytes:

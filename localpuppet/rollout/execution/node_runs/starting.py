@@ -8,10 +8,10 @@ starts after the approval is in the journal.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.rollout.execution.changes.comparing import compare
 from localpuppet.rollout.execution.events import (
     ChangesPredicted,
@@ -144,7 +144,7 @@ class NodeRunStarter:
                     if asked.end is not None:
                         return asked.end, asked
                     problem = "" if asked.answered else asked.problem
-                    await _wait(news, NEWS if asked.answered else AGAIN)
+                    await wait_first(news, seconds=NEWS if asked.answered else AGAIN)
                 return self._ends.pop(turn), None
         except TimeoutError:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
@@ -153,9 +153,3 @@ class NodeRunStarter:
             return NodeRunEnded(node_run=turn, result=NodeResult.UNRESPONSIVE, reason=reason), None
         finally:
             del self._news[turn]
-
-
-async def _wait(news: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await news.wait()
