@@ -1,4 +1,4 @@
-"""Wait for the first of several things in an event loop.
+"""Wait for events and tasks in an event loop.
 
 This module decides what happens to a wait that is no longer needed: it is cancelled, and the work
 of others continues.
@@ -39,3 +39,9 @@ async def run_until(leave: asyncio.Event, work: Coroutine[Any, Any, None]) -> No
             await working
     finally:
         working.cancel()
+
+
+def retrieve_error(task: "asyncio.Task[Any]") -> None:
+    """Retrieve the error of a task, so that asyncio logs none; a later `await` raises it again."""
+    if not task.cancelled():
+        task.exception()

@@ -15,6 +15,7 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.index import at_path
 from localpuppet.fleet.inventory.node_row import MAX_TEXT
@@ -113,7 +114,7 @@ class _SlowAnswer(Generic[T]):
             return self._known[2]
         if self._computing is None or self._computing.done():
             self._computing = asyncio.create_task(self._renew())
-            self._computing.add_done_callback(_retrieve_error)
+            self._computing.add_done_callback(retrieve_error)
         try:
             async with asyncio.timeout(patience):
                 return await asyncio.shield(self._computing)
@@ -335,12 +336,6 @@ def _classes_of(reader: InventoryReader) -> Mapping[str, int]:
             break
         counter.update(entry.classes)
     return counter
-
-
-def _retrieve_error(computing: "asyncio.Task[T]") -> None:
-    """Retrieve the error of a task without waiting callers; the next call raises it again."""
-    if not computing.cancelled():
-        computing.exception()
 
 
 class Reports:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.web.dashboard.fleet import ChangeLog
 from localpuppet.web.dashboard.live import event_number
 
@@ -50,7 +51,7 @@ class _Answer:
         self._until = 0.0
         self._rests_until = 0.0
         self.task = asyncio.ensure_future(self._made(make, before))
-        self.task.add_done_callback(_retrieve_error)
+        self.task.add_done_callback(retrieve_error)
 
     def has(self, revision: int) -> bool:
         """Return whether the answer is recent, and has the state of a revision."""
@@ -111,9 +112,3 @@ class SharedAnswers:
         """Return the revision that an answer needs: without the number of an event, the last."""
         number, last = event_number(request.headers), self._changes.revision
         return last if number is None else min(number, last)
-
-
-def _retrieve_error(task: "asyncio.Task[Response]") -> None:
-    """Retrieve the error of a task without a waiter."""
-    if not task.cancelled():
-        task.exception()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.inventory.query.budget import QueryDeadlineError
 from localpuppet.web.puppetdb.bodies import BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline
@@ -62,7 +63,7 @@ class AnswerSharing:
         if key not in self._waiting:
             shared = SharedDeadline()
             task = asyncio.create_task(self._evaluate(key, shared, evaluate))
-            task.add_done_callback(_retrieve_error)
+            task.add_done_callback(retrieve_error)
             self._waiting[key] = shared, task
         shared, task = self._waiting[key]
         shared.requests += (deadline,)
@@ -99,9 +100,3 @@ class AnswerSharing:
             return False
         del self._waiting[key]
         return True
-
-
-def _retrieve_error(task: "asyncio.Task[WrittenAnswer]") -> None:
-    """Retrieve the error of an answer for which no request waits any longer."""
-    if not task.cancelled():
-        task.exception()
