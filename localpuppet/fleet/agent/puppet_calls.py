@@ -17,6 +17,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import members
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.fleet.agent.export_calls import ExportCalls
 from localpuppet.fleet.agent.inventory_calls import InventoryCalls
@@ -143,15 +144,5 @@ def _run(fields: Fields) -> str | None:
 
 def trigger_line(call: sending.Outgoing) -> bytes:
     """Return the line that sends a trigger on behalf of the run in progress."""
-    question = {
-        "verb": "trigger",
-        "name": "by hand",
-        "hosts": list(call.hosts),
-        "tags": list(call.tags),
-        "ttl": call.ttl,
-        "keyprefix": call.keyprefix,
-        "keyttl": call.keyttl,
-        "engine": None,
-        "run": None,
-    }
-    return json.dumps(question).encode() + b"\n"
+    question = {"verb": "trigger", "name": "by hand", "engine": None, "run": None}
+    return json.dumps(question | field_values(call)).encode() + b"\n"

@@ -10,7 +10,7 @@ and `localpuppet lease` decide when.
 import asyncio
 import json
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from localpuppet.base.errors import StateError, UnavailableError
@@ -150,13 +150,7 @@ class Leases:
         entry = await self._kv.get(_key(held.name))
         if entry is None or entry.value != held.value:
             return None
-        return HeldLease(
-            name=held.name,
-            value=held.value,
-            revision=entry.revision,
-            until=held.until,
-            ttl=held.ttl,
-        )
+        return replace(held, revision=entry.revision)
 
     async def renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease; `None` if another holder has it.
@@ -170,13 +164,7 @@ class Leases:
         )
         if revision is None:
             return None
-        return HeldLease(
-            name=held.name,
-            value=held.value,
-            revision=revision,
-            until=begun + held.ttl,
-            ttl=held.ttl,
-        )
+        return replace(held, revision=revision, until=begun + held.ttl)
 
     async def give_back(self, held: HeldLease) -> bool:
         """Release a lease; return whether this process held it to the end.

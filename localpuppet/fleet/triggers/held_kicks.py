@@ -19,6 +19,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName, RunId, parse_tag, parse_uuid
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.triggers.trigger import MAX_TAGS
@@ -85,11 +86,7 @@ class HeldKick:
             "uuid": self.uuid,
             "at": self.at,
             "released_at": self.released_at or 0,
-            "hosts": list(self.call.hosts),
-            "tags": list(self.call.tags),
-            "ttl": self.call.ttl,
-            "keyprefix": self.call.keyprefix,
-            "keyttl": self.call.keyttl,
+            **field_values(self.call),
         }
 
     def with_more(self, call: "Outgoing") -> "HeldKick":

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import make_private
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
 from localpuppet.node.preview.isolation import CompilerIsolation
@@ -175,20 +176,8 @@ class ReleaseCompiler:
         self._open().send(
             {
                 "id": self._number,
-                "node": request.node,
-                "facts": request.facts,
-                "trusted": request.trusted,
-                "parameters": request.parameters,
-                "classes": request.classes,
-                "environment": request.environment,
-                "queries": [
-                    {
-                        "function": query.function,
-                        "arguments": query.arguments,
-                        "answer": query.answer,
-                    }
-                    for query in request.queries
-                ],
+                **field_values(request),
+                "queries": [field_values(query) for query in request.queries],
                 "more": more,
             }
         )

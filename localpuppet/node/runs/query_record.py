@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.node.runs.listed import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory
 
@@ -72,12 +72,7 @@ class RecordedQuery:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            **{key: getattr(self, key) for key in ("function", "text", "at", "digest", "reason")},
-            **{key: getattr(self, key) for key in ("revision", "age", "parts")},
-            "arguments": list(self.arguments),
-            "names": list(self.names),
-        }
+        return field_values(self)
 
 
 def read_queries(run: RunDirectory) -> list[RecordedQuery]:
