@@ -6,6 +6,7 @@ that changes with Puppet or its configuration.
 
 import os
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from localpuppet.node.puppet.installation import (
 TIMEOUT = 120
 
 
+@dataclass(slots=True, eq=False)
 class PuppetProbe:
     """Finds the installed Puppet, and remembers its settings.
 
-    Args:
+    Attributes:
         memory: The file of the answer.
         command: The site's setting; `None` to look for Puppet in the usual places.
         directories: `confdir` and `vardir`, if the site sets them.
@@ -38,28 +40,20 @@ class PuppetProbe:
         env: The environment of `puppet config print`.
     """
 
-    def __init__(
-        self,
-        memory: Path,
-        *,
-        command: Path | None,
-        directories: Mapping[str, Path],
-        lean_start: Path,
-        env: Mapping[str, str],
-    ) -> None:
-        self._memory = memory
-        self._command = command
-        self._directories = directories
-        self._lean_start = lean_start
-        self._env = env
+    memory: Path
+    _: KW_ONLY
+    command: Path | None
+    directories: Mapping[str, Path]
+    lean_start: Path
+    env: Mapping[str, str]
 
     def known(self) -> Installation | None:
         """Return the remembered Puppet; `None` if it changed or is absent."""
-        command = find_command(self._command, self._env.get("PATH", ""))
+        command = find_command(self.command, self.env.get("PATH", ""))
         if command is None:
             return None
         try:
-            kept = read_json(self._memory)
+            kept = read_json(self.memory)
             if kept["key"] == self._key(command):
                 return Installation.from_dict(kept["installation"])
         except (FileNotFoundError, StateError, KeyError, TypeError, ValueError):
@@ -76,27 +70,25 @@ class PuppetProbe:
         known = self.known()
         if known is not None:
             return known
-        command = find_command(self._command, self._env.get("PATH", ""))
+        command = find_command(self.command, self.env.get("PATH", ""))
         if command is None:
             raise PuppetMissingError(
                 "cannot find Puppet",
-                where=str(self._command or "/opt/puppetlabs/bin and PATH"),
+                where=str(self.command or "/opt/puppetlabs/bin and PATH"),
                 hint="install it (apt-get install puppet) or set puppet.command",
             )
         installation = self._ask(command)
-        make_private(self._memory.parent)
-        write_json(
-            self._memory, {"key": self._key(command), "installation": installation.to_dict()}
-        )
+        make_private(self.memory.parent)
+        write_json(self.memory, {"key": self._key(command), "installation": installation.to_dict()})
         return installation
 
     def _key(self, command: Path) -> list[Any]:
         status = command.stat()
-        confdir = self._directories.get("confdir", Path("/etc/puppet"))
+        confdir = self.directories.get("confdir", Path("/etc/puppet"))
         stamps = []
         for file in (confdir / "puppet.conf", Path("/etc/puppetlabs/puppet/puppet.conf")):
             stamps.append(file.stat().st_mtime_ns if file.exists() else 0)
-        directories = sorted((name, str(path)) for name, path in self._directories.items())
+        directories = sorted((name, str(path)) for name, path in self.directories.items())
         return [
             __version__,
             os.path.realpath(command),
@@ -104,21 +96,19 @@ class PuppetProbe:
             status.st_size,
             *stamps,
             [list(pair) for pair in directories],
-            str(self._lean_start),
+            str(self.lean_start),
         ]
 
     def _ask(self, command: Path) -> Installation:
-        own = [
-            word for name, path in self._directories.items() for word in (f"--{name}", str(path))
-        ]
+        own = [word for name, path in self.directories.items() for word in (f"--{name}", str(path))]
         for lean in (*LEAN_FLAGS, ()):
-            env = probe_environment(self._env, lean=lean, lean_start=self._lean_start)
+            env = probe_environment(self.env, lean=lean, lean_start=self.lean_start)
             stdout, stderr = self._run(
                 command, ["config", "print", "--section", "agent", *ASKED, *own], env
             )
             if not lean or probe_took(stderr):
                 break
-        version, _ = self._run(command, ["--version"], self._env)
+        version, _ = self._run(command, ["--version"], self.env)
         settings = parse_settings(stdout)
         missing = [name for name in ASKED if name not in settings]
         if missing:

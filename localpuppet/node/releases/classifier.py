@@ -29,10 +29,11 @@ class Classification:
     document: NodeDocument
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Classifier:
     """Computes node documents.
 
-    Args:
+    Attributes:
         inputs: Reads inputs.
         documents: Reads the answer of the site's ENC command.
         resolve: Returns a release that is on the node.
@@ -41,22 +42,12 @@ class Classifier:
         processes: Starts that command.
     """
 
-    def __init__(
-        self,
-        *,
-        inputs: InputReader,
-        documents: Documents,
-        resolve: Callable[[ReleasePath], Release],
-        enc_command: EncCommand | None,
-        certname: Callable[[], str],
-        processes: Processes,
-    ) -> None:
-        self._inputs = inputs
-        self._documents = documents
-        self._resolve = resolve
-        self._enc_command = enc_command
-        self._certname = certname
-        self._processes = processes
+    inputs: InputReader
+    documents: Documents
+    resolve: Callable[[ReleasePath], Release]
+    enc_command: EncCommand | None
+    certname: Callable[[], str]
+    processes: Processes
 
     def classify(self, source: str, node: str | None) -> Classification:
         """Return the checked input, its release and the node document.
@@ -68,9 +59,9 @@ class Classifier:
         Raises:
             LocalpuppetError: The input or release is invalid, or a source is unreachable.
         """
-        loaded = self._inputs.read(source)
+        loaded = self.inputs.read(source)
         try:
-            release = self._resolve(loaded.input.app)
+            release = self.resolve(loaded.input.app)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
         answer = self.answer(None if node is None else NodeName.parse(node))
@@ -86,7 +77,7 @@ class Classifier:
         Raises:
             EncError: The command failed.
         """
-        if self._enc_command is None:
+        if self.enc_command is None:
             return None
-        name = NodeName.parse(self._certname()) if node is None else node
-        return self._enc_command.ask(name, processes=self._processes, documents=self._documents)
+        name = NodeName.parse(self.certname()) if node is None else node
+        return self.enc_command.ask(name, processes=self.processes, documents=self.documents)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.staging import Approve
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ReleaseProvider:
     """Provides releases.
 
-    Args:
+    Attributes:
         offered: Whether a source, a package or a pack has a release.
         resolve: Returns a release that is on the node.
         staging: Provides staging, under a title for progress.
@@ -30,22 +31,12 @@ class ReleaseProvider:
         mutable: Brings the modules of mutable code; `None` if the site forbids it.
     """
 
-    def __init__(
-        self,
-        *,
-        offered: Callable[[ReleasePath], bool],
-        resolve: Callable[[ReleasePath], Release],
-        staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]",
-        tools: "Callable[[], SystemPackageTools]",
-        reader: "Callable[[], InterfaceReader]",
-        mutable: Callable[[ReleasePath], None] | None,
-    ) -> None:
-        self._offered = offered
-        self.resolve = resolve
-        self._staging = staging
-        self._tools = tools
-        self._reader = reader
-        self._mutable = mutable
+    offered: Callable[[ReleasePath], bool]
+    resolve: Callable[[ReleasePath], Release]
+    staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]"
+    tools: "Callable[[], SystemPackageTools]"
+    reader: "Callable[[], InterfaceReader]"
+    mutable: Callable[[ReleasePath], None] | None
 
     def ensure_present(self, path: ReleasePath, note: Callable[[str], None]) -> None:
         """Stage a release again if this node had it and lost it.
@@ -80,18 +71,18 @@ class ReleaseProvider:
             LocalpuppetError: The package or release is invalid, or cannot be staged.
         """
         changes = not (path.is_tag or path.is_assigned)
-        if package is None and changes and self._mutable is not None:
-            self._mutable(path)
+        if package is None and changes and self.mutable is not None:
+            self.mutable(path)
         # Where staging could not find it, resolving says best what is wrong.
-        if package is None and not (path.is_tag and self._offered(path)):
+        if package is None and not (path.is_tag and self.offered(path)):
             return self.resolve(path)
         from localpuppet.node.releases.reading import ParseBeforeSwitch
 
-        reader = self._reader()
+        reader = self.reader()
         approve = ParseBeforeSwitch(reader)
         if package is not None:
-            self._tools().install(package)
-        with self._staging(f"staging {path}", approve) as staging:
+            self.tools().install(package)
+        with self.staging(f"staging {path}", approve) as staging:
             if package is not None:
                 staging.stage_installed(path)
             else:

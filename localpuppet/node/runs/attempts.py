@@ -7,6 +7,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,11 @@ KEPT = 50
 LONGEST = 1000
 
 
+@dataclass(slots=True, eq=False)
 class Attempts:
     """The attempts of this node, newest first.
 
-    Args:
+    Attributes:
         directory: `attempts/` in the state directory.
         records: The runs of this node.
         metrics: The Prometheus textfile.
@@ -39,22 +41,13 @@ class Attempts:
         after_refusal: Called with each recorded attempt; raises nothing.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        records: "Records",
-        metrics: Path,
-        clock: Clock,
-        system_log: Callable[[str], None],
-        after_refusal: "Callable[[Attempt], None]" = lambda _attempt: None,
-    ) -> None:
-        self._directory = directory
-        self._system_log = system_log
-        self._records = records
-        self._metrics = metrics
-        self._clock = clock
-        self._after_refusal = after_refusal
+    directory: Path
+    _: KW_ONLY
+    records: "Records"
+    metrics: Path
+    clock: Clock
+    system_log: Callable[[str], None]
+    after_refusal: "Callable[[Attempt], None]" = lambda _attempt: None
 
     @contextmanager
     def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
@@ -72,11 +65,11 @@ class Attempts:
         except (LocalpuppetError, OSError) as error:
             release = known[-1] if known else ""
             try:
-                if not self._records.mine():
+                if not self.records.mine():
                     self._note(error, options, release=release, source=source)
             except (StateError, OSError) as problem:
                 lines = map(one_line, (f"apply {release}".strip(), str(error), str(problem)))
-                self._system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])
+                self.system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])
             raise
 
     def _note(self, error: Exception, options: "RunOptions", *, release: str, source: str) -> None:
@@ -84,7 +77,7 @@ class Attempts:
         from localpuppet.node.runs import metrics
         from localpuppet.node.runs.attempt import Attempt, refusal
 
-        now = show_time(self._clock.now())
+        now = show_time(self.clock.now())
         attempt = Attempt(
             at=now,
             since=now,
@@ -98,8 +91,8 @@ class Attempts:
             noop=options.noop,
         )
         attempt = self._keep(attempt)
-        metrics.add_attempt(self._metrics, attempt)
-        self._after_refusal(attempt)
+        metrics.add_attempt(self.metrics, attempt)
+        self.after_refusal(attempt)
 
     def _keep(self, attempt: "Attempt") -> "Attempt":
         import secrets
@@ -107,14 +100,14 @@ class Attempts:
 
         from localpuppet.node.runs.run import new_run_id
 
-        make_private(self._directory.parent)
-        make_private(self._directory)
+        make_private(self.directory.parent)
+        make_private(self.directory)
         names = self._names()
         before = self._read(names[0]) if names else None
         again = before is not None and attempt.repeats(before)
         if before is not None and again:
             attempt = replace(attempt, since=before.since, times=before.times + 1)
-        name = new_run_id(self._clock.now(), secrets.token_hex(2), names[0] if names else None)
+        name = new_run_id(self.clock.now(), secrets.token_hex(2), names[0] if names else None)
         write_json(self._path(name), attempt.to_dict())
         for old in names[KEPT - 1 :] + (names[:1] if again else []):
             remove(self._path(old))
@@ -140,11 +133,11 @@ class Attempts:
             return None
 
     def _path(self, name: RunId) -> Path:
-        return self._directory / f"{name}.json"
+        return self.directory / f"{name}.json"
 
     def _names(self) -> list[RunId]:
         names = []
-        for file in json_files(self._directory):
+        for file in json_files(self.directory):
             with suppress(InvalidInputError):
                 names.append(RunId.parse(file.stem))
         return names[::-1]
