@@ -133,10 +133,11 @@ class NodeInput:
         return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPreparation:
     """Prepares runs of a node.
 
-    Args:
+    Attributes:
         node_input: The node's input.
         ledger: What was applied, and an operator's rollback.
         releases: Provides releases.
@@ -146,22 +147,12 @@ class RunPreparation:
         keep: Keeps `gc` away from releases; the lock is released when the run is on record.
     """
 
-    def __init__(
-        self,
-        *,
-        node_input: NodeInput,
-        ledger: Ledger,
-        releases: ReleaseProvider,
-        note: Callable[[str], None],
-        applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None],
-        keep: Callable[[], Flock],
-    ) -> None:
-        self._input = node_input
-        self._ledger = ledger
-        self._releases = releases
-        self._note = note
-        self._applied_elsewhere = applied_elsewhere
-        self._keep = keep
+    node_input: NodeInput
+    ledger: Ledger
+    releases: ReleaseProvider
+    note: Callable[[str], None]
+    applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None]
+    keep: Callable[[], Flock]
 
     def prepare(
         self,
@@ -187,12 +178,12 @@ class RunPreparation:
             LocalpuppetError: The input is invalid, or the release cannot be provided. Nothing is
                 locked or recorded then.
         """
-        kept = self._keep()
+        kept = self.keep()
         prepared = None
         try:
-            loaded = self._input.read(source)
+            loaded = self.node_input.read(source)
             named(loaded.input.app)
-            rollback = self._ledger.rollback() if source is None else None
+            rollback = self.ledger.rollback() if source is None else None
             stands = rollback is not None and _stands(rollback, loaded) and not allow_older
             try:
                 if rollback is not None and stands:
@@ -205,13 +196,13 @@ class RunPreparation:
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error
             if release.repaired:
-                self._note(f"warning: {release.name} was repaired: {release.repaired}")
+                self.note(f"warning: {release.name} was repaired: {release.repaired}")
             prepared = PreparedRun(
                 loaded=loaded,
                 release=release,
                 options=options,
-                document=options.document or self._input.document(loaded, release),
-                instance_facts=self._input.instance_facts(),
+                document=options.document or self.node_input.document(loaded, release),
+                instance_facts=self.node_input.instance_facts(),
                 ends_rollback=rollback is not None and not stands and not options.noop,
                 kept=kept,
             )
@@ -223,12 +214,12 @@ class RunPreparation:
     def _release(self, app: ReleasePath, package: Path | None, *, decided: bool) -> Release:
         """Provide the release; reject an older one unless `decided` allows it."""
         if decided:
-            return self._releases.provide(app, package=package)
-        before = self._applied_elsewhere(app) if self._ledger.begins(app) else None
-        self._ledger.check_forward(app, before=before)
-        release = self._releases.provide(app, package=package)
+            return self.releases.provide(app, package=package)
+        before = self.applied_elsewhere(app) if self.ledger.begins(app) else None
+        self.ledger.check_forward(app, before=before)
+        release = self.releases.provide(app, package=package)
         # A release that came only now brought the time of its tag with it.
-        self._ledger.check_forward(app, before=before)
+        self.ledger.check_forward(app, before=before)
         return release
 
     def _overruled(
@@ -238,7 +229,7 @@ class RunPreparation:
 
         A rollback ends when the node's own input changes.
         """
-        self._note(
+        self.note(
             f"rolled back to {rollback.release} by {rollback.user} (run {rollback.run});"
             f" a {'new assignment or a ' if rollback.serial else ''}changed input ends that"
         )

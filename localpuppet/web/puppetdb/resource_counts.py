@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
@@ -12,10 +13,11 @@ from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 
+@dataclass(frozen=True, slots=True)
 class ResourceCounts:
     """Counts resources of environments; a `RecordSource`.
 
-    Args:
+    Attributes:
         reader: The entries of nodes.
         count: Returns the number of resources that the newest runs of nodes report.
         catalogs: The rows of other queries.
@@ -23,26 +25,20 @@ class ResourceCounts:
 
     entities = (Entity.RESOURCES,)
 
-    def __init__(
-        self,
-        reader: InventoryReader,
-        *,
-        count: Callable[[Collection[str]], int],
-        catalogs: RecordSource,
-    ) -> None:
-        self._reader = reader
-        self._count = count
-        self._catalogs = catalogs
+    reader: InventoryReader
+    _: KW_ONLY
+    count: Callable[[Collection[str]], int]
+    catalogs: RecordSource
 
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
         """Return rows of resources; see `RecordSource`."""
         is_count = hint.exact and hint.count_by == () and not (hint.since or hint.until)
         if not is_count or hint.equal.keys() - {"environment"}:
-            return self._catalogs.rows(entity, hint)
+            return self.catalogs.rows(entity, hint)
         wanted = hint.equal.get("environment")
         nodes = [
             str(known.node)
-            for known in self._reader.nodes()
+            for known in self.reader.nodes()
             if wanted is None or str(known.environment or DEFAULT_ENVIRONMENT) in wanted
         ]
-        return RecordRows(rows=[{"count": self._count(nodes)}], counted=True)
+        return RecordRows(rows=[{"count": self.count(nodes)}], counted=True)
