@@ -36,15 +36,7 @@ SERVER_BAR = 192.0  # with the environment server
 RECYCLE_BAR = 1.05
 DEBIAN_MODULES = Path("/usr/share/puppet/modules")
 REAL = ("apache", "mysql", "ntp", "haproxy")
-SITE = """class site {
-  class { 'apache': default_vhost => false }
-  apache::vhost { 'first.example.com': port => 80, docroot => '/var/www/first' }
-  class { 'mysql::client': bindings_enable => true }
-  class { 'ntp': servers => ['ntp1.example.com', 'ntp2.example.com'] }
-  class { 'haproxy': }
-  haproxy::listen { 'web': ipaddress => '127.0.0.1', ports => '8080' }
-}
-"""
+SITE = (REPOSITORY / "tests/data/debian-modules.pp").read_text()
 
 
 @dataclass(frozen=True)

@@ -289,11 +289,7 @@ QUERIES: tuple[Json, ...] = (
     [
         "from",
         "nodes",
-        [
-            "in",
-            "certname",
-            ["from", "facts", ["extract", "certname", ["=", "name", "cluster"]]],
-        ],
+        ["in", "certname", ["from", "facts", ["extract", "certname", ["=", "name", "cluster"]]]],
     ],
     [
         "from",
@@ -381,12 +377,7 @@ QUERIES: tuple[Json, ...] = (
     [
         "from",
         "facts",
-        [
-            "extract",
-            [["function", "count"], "name"],
-            ["~", "name", "^n"],
-            ["group_by", "name"],
-        ],
+        ["extract", [["function", "count"], "name"], ["~", "name", "^n"], ["group_by", "name"]],
         ["order_by", ["name"]],
     ],
     [

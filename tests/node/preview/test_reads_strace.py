@@ -31,16 +31,7 @@ hierarchy:
   - {name: os, path: 'os/%{facts.os.family}.yaml'}
   - {name: common, path: common.yaml}
 """
-_SITE = """\
-class site {
-  class { 'apache': default_vhost => false }
-  apache::vhost { 'first.example.com': port => 80, docroot => '/var/www/first' }
-  class { 'mysql::client': bindings_enable => true }
-  class { 'ntp': servers => ['ntp1.example.com', 'ntp2.example.com'] }
-  class { 'haproxy': }
-  haproxy::listen { 'web': ipaddress => '127.0.0.1', ports => '8080' }
-}
-"""
+_SITE = (Path(__file__).parents[2] / "data" / "debian-modules.pp").read_text()
 REAL: Mapping[str, str] = {
     "hiera.yaml": _HIERA,
     "site.pp": "include site\n",
