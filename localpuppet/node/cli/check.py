@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError, errors_at
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.puppet.installation import find_command
@@ -72,12 +72,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         left_out = ReleaseWiring(node).reader().check_now(release, document, where=loaded.name)
         warnings += [left_out] if left_out else []
     else:
-        try:
+        with errors_at(loaded.name, LocalpuppetError):
             check_kept(
                 Interfaces(node.settings.state), partial(elsewhere, node), document, release, ()
             )
-        except LocalpuppetError as error:
-            raise error.at(loaded.name) from error
     addition = node.additions.check()
     warnings += [*_needs(node, release, parse=parse and puppet is not None), *addition.warnings]
     rollback = rollback_in_force(node) if source is None else None

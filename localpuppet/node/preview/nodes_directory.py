@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
@@ -181,10 +181,8 @@ def _system(path: Path) -> str:
 
 
 def _file(path: Path, name: str) -> NodeFile:
-    try:
+    with errors_at(str(path)):
         node = NodeName.parse(name)
-    except InvalidInputError as error:
-        raise error.at(str(path)) from error
     with input_errors(path):
         status = path.stat()
     times = status.st_mtime_ns, status.st_ctime_ns

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.machine.files import disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
@@ -201,10 +201,8 @@ class Checkouts:
             for directory in (new, scratch, files):
                 directory.mkdir(mode=0o700)
             make_bare(scratch, alternates=[Path(os.fsdecode(common.rstrip(b"\n")))])
-            try:
+            with errors_at(name, LocalpuppetError):
                 check_out(self.git, scratch, [(name, own, "tree")], files, self.budget())
-            except LocalpuppetError as error:
-                raise error.at(name) from error
             self.states.put(commit, tree_states(files / "tree"))
             (files / "tree").rename(place)
             remove_tree(new)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.inputs import NodeInputs
@@ -183,7 +183,5 @@ def _document(node: NodeWiring, file: Path) -> "NodeDocument":
     from localpuppet.node.enc.document import NodeDocument
 
     data = node.documents.parse(read_user_file(file), schema="enc_output", where=str(file))
-    try:
+    with errors_at(str(file), LocalpuppetError):
         return NodeDocument.from_dict(data)
-    except LocalpuppetError as error:
-        raise error.at(str(file)) from error

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.machine.files import read_user_file, write_durably
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
@@ -105,10 +105,8 @@ def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile
         from localpuppet.node.releases.puppetfile.parsing import parse
 
         return parse(text)
-    try:
+    with errors_at(str(file), LocalpuppetError):
         return making.evaluate_puppetfile(data)
-    except LocalpuppetError as error:
-        raise error.at(str(file)) from error
 
 
 def _existing(making: "ReleaseMaking", file: Path) -> "Manifest":
