@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from localpuppet.base.machine.files import disk_errors, state_problem
+from localpuppet.base.errors import BusyError
+from localpuppet.base.machine.files import disk_errors, make_private, state_problem
 
 # Seconds between two attempts to take a lock.
 LOOK = 0.05
@@ -63,6 +64,27 @@ class Flock:
         deadline = time.monotonic() + seconds
         while (lock := cls.take(path)) is None and time.monotonic() < deadline:
             time.sleep(LOOK)
+        return lock
+
+    @classmethod
+    def need(
+        cls,
+        path: Path,
+        problem: str,
+        *,
+        hint: str = "",
+        seconds: float = 0.0,
+        waits: Callable[[], None] = lambda: None,
+    ) -> "Flock":
+        """Create the directory of a lock, wait for the lock and return it; see `wait`.
+
+        Raises:
+            BusyError: Another process has it for longer; `problem` and `hint` say what it does.
+        """
+        make_private(path.parent)
+        lock = cls.wait(path, seconds=seconds, waits=waits)
+        if lock is None:
+            raise BusyError(problem, where=str(path), hint=hint)
         return lock
 
     def __enter__(self) -> "Flock":

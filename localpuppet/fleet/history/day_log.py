@@ -7,13 +7,13 @@
 - Only the days nearest to the last record stay, so a clock that jumped removes nothing for long.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from localpuppet.base.errors import BusyError, InvalidInputError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.files import (
     disk_errors,
@@ -102,15 +102,10 @@ class DayLog(Generic[R]):
     def _path(self, day: int) -> Path:
         return self.directory / str(day)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        make_private(self.directory.parent)
+    def _locked(self) -> Flock:
         path = self.directory.with_suffix(".lock")
-        lock = Flock.wait(path, seconds=PATIENCE, waits=lambda: None)
-        if lock is None:
-            raise BusyError("another process is writing the node's history", where=str(path))
-        with lock:
-            yield
+        problem = "another process is writing the node's history"
+        return Flock.need(path, problem, seconds=PATIENCE)
 
     def _write(self, directory: Path, node: NodeName, records: Iterable[R]) -> None:
         by_day = sorted(records, key=lambda record: record.at)

@@ -4,11 +4,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 
-from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.base.machine.unix_socket import listen
@@ -82,7 +79,8 @@ def run_parts(
     """
     node = fleet.node
     signer = fleet.signer  # creates a missing key, which the verifier must know, too
-    lock = _only_one(node.settings.state / "agent" / "lock")
+    path = node.settings.state / "agent" / "lock"
+    lock = Flock.need(path, "another agent of this node is running")
     manager = ServiceManager.from_environment()
     runner = _runner(node)
     holds = _KnownHolds(node)
@@ -254,11 +252,3 @@ def _keeper(
         relies=users.go_on,
         lost=users.end,
     )
-
-
-def _only_one(path: Path) -> Flock:
-    make_private(path.parent)
-    lock = Flock.take(path)
-    if lock is None:
-        raise BusyError("another agent of this node is running", where=str(path))
-    return lock

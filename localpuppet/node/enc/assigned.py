@@ -6,9 +6,8 @@ staging takes minutes, and a child process continues it after its agent was kill
 
 from pathlib import Path
 
-from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.json_file import read_record
-from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.assignment import Assignment, check_newer
 
@@ -36,11 +35,7 @@ class AssignedRelease:
             InvalidInputError: The assignment is no longer the next one; see `check_newer`.
             BusyError: Another process is doing the same.
         """
-        make_private(self._state)
         path = self._state / "assignment.lock"
-        lock = Flock.take(path)
-        if lock is None:
-            raise BusyError("another process assigns a release", where=str(path))
-        with lock:
+        with Flock.need(path, "another process assigns a release"):
             if check_newer(assignment, self.read()):
                 write_json(self._file, assignment.to_dict())

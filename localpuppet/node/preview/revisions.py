@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.machine.files import disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
@@ -113,15 +113,12 @@ class Checkouts:
             IntegrityError: A commit holds a submodule, or is too large.
             BusyError: Another preview checks out for a long time.
         """
-        make_private(self.directory)
-        lock = Flock.wait(self.directory / "checkout.lock", seconds=_PATIENCE, waits=lambda: None)
-        if lock is None:
-            raise BusyError(
-                "another preview checks out its revisions",
-                where=str(self.directory),
-                hint="try again when it has ended",
-            )
-        with lock:
+        with Flock.need(
+            self.directory / "checkout.lock",
+            "another preview checks out its revisions",
+            hint="try again when it has ended",
+            seconds=_PATIENCE,
+        ):
             places = self._places()
             base = self._commit(revisions.base)
             if not revisions.head:

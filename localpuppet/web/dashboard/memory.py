@@ -18,11 +18,10 @@ from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from localpuppet.base.errors import BusyError, InvalidInputError
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
-from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, day_of
@@ -123,15 +122,13 @@ class DashboardStore:
             BusyError: Another dashboard did not finish in that time.
         """
         path = self._database.path.with_suffix(".lock")
-        make_private(path.parent)
-        lock = Flock.wait(path, seconds=patience, waits=waits)
-        if lock is None:
-            raise BusyError(
-                f"another dashboard did not create its database within {patience:.0f} s",
-                where=str(path),
-                hint=f"stop that dashboard: 'fuser {path}' shows its process",
-            )
-        with lock:
+        with Flock.need(
+            path,
+            f"another dashboard did not create its database within {patience:.0f} s",
+            hint=f"stop that dashboard: 'fuser {path}' shows its process",
+            seconds=patience,
+            waits=waits,
+        ):
             return self._make()
 
     def _make(self) -> bool:
