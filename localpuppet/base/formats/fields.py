@@ -51,10 +51,7 @@ class Fields:
 
     def text(self, key: str) -> str:
         """Return a string."""
-        value = self._required(key)
-        if not isinstance(value, str):
-            raise self.wrong(key, "a string")
-        return value
+        return self._of(key, str, "a string")
 
     def text_or_none(self, key: str) -> str | None:
         """Return a string or `None`."""
@@ -76,9 +73,7 @@ class Fields:
         self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
     ) -> tuple[T, ...]:
         """Return `parse` of each string in a list of `minimum` to `maximum` strings."""
-        value = self._required(key)
-        if not isinstance(value, list):
-            raise self.wrong(key, "a list")
+        value = self.values(key)
         place = at(self._where, key)
         if not minimum <= len(value) <= maximum:
             raise InvalidInputError(
@@ -100,10 +95,7 @@ class Fields:
 
     def values(self, key: str) -> list[Json]:
         """Return a list with elements of any type."""
-        value = self._required(key)
-        if not isinstance(value, list):
-            raise self.wrong(key, "a list")
-        return value
+        return self._of(key, list, "a list")
 
     def values_or_none(self, key: str) -> list[Json] | None:
         """Return a list with elements of any type, or `None`."""
@@ -150,17 +142,11 @@ class Fields:
 
     def boolean(self, key: str) -> bool:
         """Return true or false."""
-        value = self._required(key)
-        if not isinstance(value, bool):
-            raise self.wrong(key, "true or false")
-        return value
+        return self._of(key, bool, "true or false")
 
     def mapping(self, key: str) -> dict[str, Json]:
         """Return an object."""
-        value = self._required(key)
-        if not isinstance(value, dict):
-            raise self.wrong(key, "a mapping")
-        return value
+        return self._of(key, dict, "a mapping")
 
     def inner(self, key: str) -> "Fields":
         """Return the fields of an inner object."""
@@ -172,9 +158,7 @@ class Fields:
 
     def inner_list(self, key: str, *, maximum: int) -> "tuple[Fields, ...]":
         """Return the fields of each object in a list of at most `maximum` objects."""
-        value = self._required(key)
-        if not isinstance(value, list):
-            raise self.wrong(key, "a list")
+        value = self.values(key)
         place = at(self._where, key)
         if len(value) > maximum:
             raise InvalidInputError(
@@ -192,6 +176,12 @@ class Fields:
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
         """Return the error for a field whose value is not `wanted`."""
         return wrong_type(self._raw[key], wanted, at(self._where, key))
+
+    def _of(self, key: str, form: type[T], noun: str) -> T:
+        value = self._required(key)
+        if not isinstance(value, form):
+            raise self.wrong(key, noun)
+        return value
 
     def _required(self, key: str) -> Json:
         if key not in self._raw:
