@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, remove
 
 # Seconds to wait for another process: it locks the file for one write at a time.
@@ -229,6 +229,15 @@ class Database:
         connection.executescript(self.form.tables)
         if version != self.form.version:
             connection.execute(f"PRAGMA user_version = {self.form.version}")
+
+    @contextmanager
+    def damage_errors(self, noun: str) -> Iterator[None]:
+        """Raise `DamagedError` for a stored text of another form; `noun` says what it is."""
+        try:
+            yield
+        except (ValueError, InvalidInputError, StateError) as error:
+            what = f"holds a damaged {noun}: {error}"
+            raise DamagedError(what, where=str(self.path), hint=self.damaged) from error
 
     def problem(self, error: sqlite3.Error) -> StateError:
         """Return the error to report; the file is left unchanged for inspection."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import LocalpuppetError, StateError
+from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
@@ -197,24 +197,16 @@ class Inbox:
         """Return the outcomes of the last `MOST` causes, the oldest first."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT outcome FROM outcomes ORDER BY number").fetchall()
-        try:
+        with self._database.damage_errors("outcome"):
             read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
-        except ValueError as error:
-            raise StateError(
-                f"holds a damaged outcome: {error}", where=str(self._database.path)
-            ) from error
         return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[RunCause]:
         """Return the causes in the order of their acceptance."""
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
-        try:
+        with self._database.damage_errors("cause"):
             return [RunCause.from_dict(loads(text)) for (text,) in rows]
-        except (ValueError, StateError) as error:
-            raise StateError(
-                f"holds a damaged cause: {error}", where=str(self._database.path)
-            ) from error
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""

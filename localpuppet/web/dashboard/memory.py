@@ -18,10 +18,9 @@ from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.base.machine.database import DamagedError, Database, EarlierFormatError, Format
+from localpuppet.base.machine.database import Database, EarlierFormatError, Format
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, day_of
@@ -41,7 +40,6 @@ AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
 _VERSION = 8
-_DAMAGED = "move the file away: the dashboard creates a new one"
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES
@@ -103,7 +101,10 @@ class DashboardStore:
         limits: MemoryLimits = MemoryLimits(),
     ) -> None:
         self._database = Database(
-            path, Format(tables=_TABLES, version=_VERSION), damaged=_DAMAGED, shrinks=True
+            path,
+            Format(tables=_TABLES, version=_VERSION),
+            damaged="move the file away: the dashboard creates a new one",
+            shrinks=True,
         )
         self._now = now
         self._limits = limits
@@ -145,12 +146,8 @@ class DashboardStore:
         """Return the last state of the nodes."""
         with self._database.snapshot() as connection:
             texts = connection.execute("SELECT row FROM nodes ORDER BY node").fetchall()
-        try:
+        with self._database.damage_errors("row"):
             return [from_record(NodeRow, loads_again(text.encode())) for (text,) in texts]
-        except (ValueError, InvalidInputError) as error:
-            raise DamagedError(
-                f"holds a damaged row: {error}", where=str(self._database.path), hint=_DAMAGED
-            ) from error
 
     def last_updated(self) -> float | None:
         """Return when the bus last answered: seconds since 1970; `None` if never."""
