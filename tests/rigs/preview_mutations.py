@@ -21,6 +21,7 @@ from pathlib import Path
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.capture import CapturedNode
+from localpuppet.node.preview.data_keys import METADATA
 from localpuppet.node.preview.difference import difference
 from localpuppet.node.preview.filling import CacheFiller
 from localpuppet.node.preview.finding import CacheSearch, PreviewSide
@@ -104,7 +105,9 @@ def mutate(top: Path, chance: random.Random, absent: Sequence[str]) -> Mutation:
         new = chance.choice([new, top / chance.choice(names)]) if chance.random() < 0.5 else new
         path.rename(new)
     else:
-        fitting = [new for new in absent if category_of(new) == category]
+        fitting = [
+            new for new in absent if category_of(new) == category and not (top / new).exists()
+        ]
         name = chance.choice(fitting) if fitting and chance.random() < 0.8 else _beside(name)
         _add(top, name, by_category[category], chance)
     return Mutation(operation=operation, category=category, name=name)
@@ -342,7 +345,10 @@ class MutationProof:
 
 @dataclass(eq=False)
 class _Recorded:
-    """An engine that notes where its compiles looked for files and found none."""
+    """An engine that notes where its compiles looked for files and found none.
+
+    Metadata of modules are noted in any case.
+    """
 
     engine: CompileEngine
     absent: list[str]
@@ -352,6 +358,7 @@ class _Recorded:
     ) -> Iterator[CompileResult]:
         for result in self.engine.compile(release, requests):
             self.absent += result.reads.absent
+            self.absent += (name for name in result.reads.keys if name.endswith(METADATA))
             yield result
 
 

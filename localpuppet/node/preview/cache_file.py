@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-_FORMAT = Format(version=2, tables=_TABLES)
+_FORMAT = Format(version=3, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked.
 MAX_UNPACKED = 64 * 1024 * 1024

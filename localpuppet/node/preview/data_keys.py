@@ -9,14 +9,14 @@ is not text, or it has a tag, a merge key or a date, which makes Puppet reject t
 - Spelling and quotes count: `1`, `"1"` and `01` differ.
 - libyaml, which Ruby uses as well, parses YAML.
 - An alias counts as what it names.
-- Of some keys of a JSON file, `?KEY` is the digest of whether there is a value: Puppet only checks
-  whether a module's metadata.json has a `version`.
+- Of a module's `metadata.json`, `MODULE` is the digest of what Puppet uses to compile: the names of
+  the dependencies in their order, and `data_provider`. A missing file counts as one without them.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
@@ -31,7 +31,13 @@ _ODD_KEY = re.compile(
     r"(?:|~|null|true|false|yes|no|on|off|y|n|=|<<|[-+]?\.(?:nan|inf)|[-+.:]?\d.*)\Z", re.IGNORECASE
 )
 _MERGE = "<<"
-_PRESENT = ("author", "license", "source", "version")
+METADATA = "metadata.json"
+# The key of what Puppet uses of a module's metadata.
+MODULE = "?module"
+# Without a value for each of them, Puppet rejects the module.
+_REQUIRED = ("author", "dependencies", "license", "source", "version")
+# Ruby reads 100 levels.
+_MAX_DEPTH = 64
 
 
 class _WholeError(ValueError):
@@ -49,7 +55,9 @@ def key_digests(name: str, data: bytes) -> Mapping[str, str] | None:
     if kind is None or len(data) > MAX_BYTES:
         return None
     try:
-        return _of_json(data) if kind == "json" else _of_yaml(data)
+        if kind != "json":
+            return _of_yaml(data)
+        return _of_json(data, is_metadata=name.rpartition("/")[2] == METADATA)
     except (ValueError, yaml.YAMLError, RecursionError):
         return None
 
@@ -58,7 +66,16 @@ class _Members(list[tuple[str, object]]):
     """The members of a JSON object in their order, duplicates included."""
 
 
-def _of_json(data: bytes) -> dict[str, str]:
+def missing_digests(name: str) -> Mapping[str, str] | None:
+    """Return what `key_digests` returns for a missing file; `None` if only its absence counts.
+
+    Args:
+        name: The file's name.
+    """
+    return {MODULE: _module_digest([])} if name.rpartition("/")[2] == METADATA else None
+
+
+def _of_json(data: bytes, *, is_metadata: bool) -> dict[str, str]:
     raw = json.loads(  # noqa: TID251 - spelling counts, and depth raises RecursionError
         data.decode("utf-8"),
         object_pairs_hook=_Members,
@@ -69,22 +86,46 @@ def _of_json(data: bytes) -> dict[str, str]:
     if not isinstance(raw, _Members):
         raise _WholeError
     digests = {key: _digest("json", json.dumps(_unlike(value))) for key, value in raw}
-    if len(digests) != len(raw):
+    if len(digests) != len(raw) or MODULE in digests:
         raise _WholeError
-    present = {
-        f"?{key}": _digest("present", str(value not in (None, False)))
-        for key, value in raw
-        if key in _PRESENT
-    }
-    return {**present, **digests}
+    return {**digests, MODULE: _module_digest(raw)} if is_metadata else digests
 
 
-def _unlike(value: object) -> object:
+def _module_digest(members: Sequence[tuple[str, object]]) -> str:
+    """Return the digest of what Puppet uses of a module's metadata.
+
+    Puppet takes an empty object as no metadata, and both as no dependencies. These decide only
+    which modules it searches first.
+
+    Raises:
+        _WholeError: Puppet rejects the metadata, or they have a form that it does not expect.
+    """
+    metadata = dict(members)
+    required = [metadata.get(key) for key in _REQUIRED]
+    dependencies = metadata.get("dependencies", [])
+    name = metadata.get("name")
+    if members and (None in required or not isinstance(name, str | None)):
+        raise _WholeError
+    if not isinstance(dependencies, list) or isinstance(dependencies, _Members):
+        raise _WholeError
+    names = []
+    for dependency in dependencies:
+        other = dict(dependency).get("name") if isinstance(dependency, _Members) else None
+        if not isinstance(other, str):
+            raise _WholeError
+        names.append(other)
+    provider = _unlike(metadata.get("data_provider"))
+    return _digest("module", json.dumps([names, provider]))
+
+
+def _unlike(value: object, depth: int = 2) -> object:
     """Return a value in which an object, a list and a number never look alike."""
+    if depth > _MAX_DEPTH:
+        raise _WholeError
     if isinstance(value, _Members):
-        return {"object": [[key, _unlike(item)] for key, item in value]}
+        return {"object": [[key, _unlike(item, depth + 1)] for key, item in value]}
     if isinstance(value, list):
-        return [_unlike(item) for item in value]
+        return [_unlike(item, depth + 1) for item in value]
     return value
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.data_keys import MODULE, missing_digests
 from localpuppet.node.preview.ports import (
     ALL,
     OWN_PREFIX,
@@ -50,14 +51,14 @@ class ReadPart:
 
     @classmethod
     def of_data(cls, file: str, keys: Iterable[str], index: ReleaseIndex) -> "ReadPart | None":
-        """Return what was looked up in a file of a release; `None` if it has no such file."""
-        state = index.state(file)
-        if state in (None, DIRECTORY, BROKEN):
-            return None
-        values = index.keys(file)
+        """Return what was looked up in a file of a release; `None` if it has no such file.
+
+        Only of a module's metadata, a missing file has values.
+        """
+        state, looked_up = index.state(file), tuple(sorted(keys))
+        values = _values(file, looked_up, index)
         if values is None:
-            return cls(states={file: state})
-        looked_up = tuple(sorted(keys))
+            return None if state in (None, DIRECTORY, BROKEN) else cls(states={file: state})
         return cls(states={file: state}, keys=looked_up, values=_values_digest(values, looked_up))
 
     def problem(self, index: ReleaseIndex) -> str:
@@ -71,7 +72,7 @@ class ReadPart:
         return ""
 
     def _has_values(self, file: str, index: ReleaseIndex) -> bool:
-        values = None if self.keys is None else index.keys(file)
+        values = None if self.keys is None else _values(file, self.keys, index)
         return values is not None and _values_digest(values, self.keys or ()) == self.values
 
 
@@ -179,6 +180,13 @@ def _kind(state: str | None, expected: str | None) -> str | None:
     """Return a state, reduced to `file` if only that is expected of a file."""
     is_file = state not in (None, DIRECTORY, BROKEN)
     return _SOME_FILE if expected == _SOME_FILE and is_file else state
+
+
+def _values(file: str, keys: tuple[str, ...], index: ReleaseIndex) -> Mapping[str, str] | None:
+    """Return root key → digest of a file; `None` if it counts as a whole, or by its absence."""
+    if keys == (MODULE,) and index.state(file) is None:
+        return missing_digests(file)
+    return index.keys(file)
 
 
 def _values_digest(have: Mapping[str, str], keys: Iterable[str]) -> str:

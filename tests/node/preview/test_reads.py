@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.node.preview.data_keys import MODULE
 from localpuppet.node.preview.ports import ALL, CompileResult, RawReads
 from tests.node.preview.control_release import FILES
 from tests.node.preview.engine_rig import compile_all, make_engine, request, write
@@ -152,23 +153,30 @@ def test_the_order_of_nodes_and_the_number_of_processes_change_no_reads(
     assert catalogs[0].resources == catalogs[1].resources
 
 
-def test_a_new_version_of_a_module_counts_only_for_code_that_reads_it(tmp_path: Path) -> None:
+def test_metadata_of_modules_count_as_a_whole_only_for_code_that_reads_them(tmp_path: Path) -> None:
     metadata = '{"name": "x-m", "version": "1.0.0", "author": "x", "license": "x", "source": "x",'
     metadata += ' "dependencies": []}'
-    asks = "def version; closure_scope.environment.module('m').version; end"
+    module = "closure_scope.environment.module('m')"
+    functions = [
+        _ruby("version", f"{module}.version"),
+        _ruby("unmet", f"{module}.unmet_dependencies.length"),
+        _ruby("requirements", "closure_scope.environment.module_requirements.length"),
+    ]
+    codes = ["include m", "notice(m::version())", "notice(m::unmet())", "notice(m::requirements())"]
     files = {
-        "site.pp": "node 'a' { include m } node 'b' { notify { m::version(): } }",
+        "site.pp": "\n".join(f"node 'n{i}' {{ {code} }}" for i, code in enumerate(codes)),
         "modules/m/manifests/init.pp": "class m { }",
         "modules/m/metadata.json": metadata,
-        "modules/m/lib/puppet/functions/m/version.rb": (
-            f"Puppet::Functions.create_function(:'m::version') do\n  {asks}\nend\n"
-        ),
+        "modules/n/manifests/init.pp": "class n { }",
+        **dict(functions),
     }
     release = write(tmp_path / "r", files)
-    results = compile_all(make_engine(tmp_path / "e"), release, [request("a"), request("b")])
-    reads = {node: result.reads for node, result in results.items()}
-    name = "modules/m/metadata.json"
-    assert {result.failure for result in results.values()} == {None}
-    assert {"dependencies", "?version"} <= {*reads["a"].keys[name]}
-    assert name not in reads["a"].files
-    assert name in reads["b"].files
+    nodes = [request(f"n{i}") for i in range(len(codes))]
+    results = compile_all(make_engine(tmp_path / "e"), release, nodes)
+    assert [result.failure for result in results.values()] == [None] * len(codes)
+    own, other = "modules/m/metadata.json", "modules/n/metadata.json"
+    whole = {"n0": (False, False), "n1": (True, False), "n2": (True, True), "n3": (True, True)}
+    for node, expected in whole.items():
+        reads = results[node].reads
+        assert (reads.keys[own], reads.keys[other]) == ((MODULE,), (MODULE,))
+        assert (own in reads.files, other in reads.absent) == expected, node

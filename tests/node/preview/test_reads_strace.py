@@ -82,9 +82,10 @@ def problems(reads: RawReads, calls: tuple[set[str], set[str], set[str]]) -> lis
         indexed = index and any(file.startswith(module) for file in known if _INDEXED.search(file))
         if name not in reads.listed and not is_covered(name, deep) and not indexed:
             found.append(f"listed {name}")
+    absent = {*reads.absent, *reads.keys}
     for name in sorted(missed):
         parent = name.rpartition("/")[0]
-        if not (is_covered(name, set(reads.absent)) or is_covered(parent, {*reads.listed, *deep})):
+        if not (is_covered(name, absent) or is_covered(parent, {*reads.listed, *deep})):
             found.append(f"missed {name}")
     return found
 

@@ -98,18 +98,25 @@ module LocalpuppetPreview
       end
     end
 
-    # Puppet::Module: of metadata.json, only what Puppet uses counts. Of a key with `?`, Puppet uses only
-    # whether there is a value: a new version of a module changes nothing by its number alone.
+    # Puppet::Module: of metadata.json, only what Puppet uses to compile counts: see data_keys.py. A missing
+    # file counts as one without dependencies.
     module Metadata
-      KEYS = %w[name dependencies data_provider ?author ?license ?source ?version].freeze
-      READERS = %i[metadata author license source version summary description project_page].freeze
+      KEY = '?module'
+      READERS = %i[
+        metadata has_metadata? forge_name author license source version summary description project_page dependencies
+      ].freeze
+      # What looks at the metadata of other modules, too.
+      OF_ALL = %i[unmet_dependencies required_by].freeze
 
       def read_metadata
         file = metadata_file
-        return super unless Reads.on? && file && Reads.pause { File.file?(file) }
+        return super unless Reads.on? && file
 
-        KEYS.each { |key| Reads.key(file, key) }
-        Reads.by_key(file) { Memo.use('metadata', file) || super }
+        is_file = Reads.pause { File.file?(file) }
+        return super unless is_file || Reads.pause { !File.exist?(file) && !File.symlink?(file) }
+
+        Reads.key(file, KEY)
+        Reads.by_key(file) { (is_file && Memo.use('metadata', file)) || super }
       end
 
       READERS.each do |name|
@@ -117,6 +124,30 @@ module LocalpuppetPreview
           Reads.file(metadata_file) if Reads.from_release?
           super()
         end
+      end
+
+      OF_ALL.each do |name|
+        define_method(name) do
+          Requirements.note(environment) if Reads.from_release?
+          super()
+        end
+      end
+    end
+
+    # Puppet::Node::Environment
+    module Requirements
+      def self.note(environment)
+        environment.modules.each { |mod| Reads.file(mod.metadata_file) }
+      end
+
+      def module_requirements
+        Requirements.note(self) if Reads.from_release?
+        super
+      end
+
+      def module_by_forge_name(*)
+        Requirements.note(self) if Reads.from_release?
+        super
       end
     end
 
@@ -145,6 +176,7 @@ module LocalpuppetPreview
     def self.install
       Puppet::Pops::Parser::EvaluatingParser.prepend(Parser)
       Puppet::Module.prepend(Metadata)
+      Puppet::Node::Environment.prepend(Requirements)
       Puppet::Util.singleton_class.prepend(Erb)
       RubyVM::InstructionSequence.singleton_class.prepend(Load)
     end
