@@ -99,23 +99,7 @@ class SoakFleet:
         self.site = str(self.operator.node.write("site.yaml", site_of(first, second, third)))
         self.fleet.start()
         self.page = Page(self.operator, "--actions", "--puppetdb", "127.0.0.1:0")
-        self.port = self._api_port()
         self.roll_out()
-
-    def _api_port(self) -> int:
-        """Return the port at which the process serves the API: the one beside the dashboard's."""
-        inodes = {
-            str(link.readlink())
-            for link in Path(f"/proc/{self.page.process.pid}/fd").iterdir()
-            if link.is_symlink()
-        }
-        listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        (port,) = {
-            int(words[1].rpartition(":")[2], 16)
-            for words in listening
-            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes
-        } - {self.page.port}
-        return port
 
     @property
     def release(self) -> str:
@@ -203,7 +187,7 @@ class SoakFleet:
         for path in ("/", "/nodes", "/runs", "/rollouts", "/audit", "/nodes.json"):
             self.page.get(path)
         for path in ("nodes", "reports", "facts?limit=100", "events", "resources?limit=10"):
-            connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+            connection = HTTPConnection("127.0.0.1", self.page.api_port, timeout=60)
             try:
                 connection.request("GET", f"/pdb/query/v4/{path}")
                 answer = connection.getresponse()

@@ -26,19 +26,32 @@ ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
 class Page:
-    """A running `localpuppet web`, and a visitor who has used its link."""
+    """A running `localpuppet web`, and a visitor who has used its link.
+
+    With `--puppetdb`, `api_port` is the port of the API.
+    """
 
     def __init__(self, member: Member, *options: str) -> None:
         self.member = member
         self.process: subprocess.Popen[str] = member.node.start(
             "web", "--listen", "127.0.0.1:0", *options
         )
-        read_line(self.process)
-        found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(self.process))
-        assert found
+        # The link comes second, whatever else is served: people and programs read the lines.
+        printed = "".join(
+            read_line(self.process) for _ in range(3 if "--puppetdb" in options else 2)
+        )
+        found = re.fullmatch(
+            r"dashboard at .*\nhttp://(.*?):(\d+)(/enter\?key=.*)\n"
+            r"(?:PuppetDB API at http://127\.0\.0\.1:(\d+)/\n)?",
+            printed,
+        )
+        if found is None:
+            self.process.kill()
+            raise AssertionError(f"{printed!r}, {member.node.finish(self.process)}")
         # As browsers do: names below `localhost` are not looked up.
         assert found[1].endswith(".localhost")
         self.host, self.port, self.link = f"{found[1]}:{found[2]}", int(found[2]), found[3]
+        self.api_port = int(found[4] or 0)
         self.cookie = ""
         self.get(self.link)
 
@@ -135,6 +148,18 @@ def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
     page.process.send_signal(signal.SIGTERM)
     done = a.node.finish(page.process)
     assert (done.code, done.err) == (0, "")  # nothing is wrong
+
+
+def test_the_api_of_the_same_process_is_printed_after_the_link(nats_fleet: Fleet) -> None:
+    (a,) = nats_fleet.add("a")
+    page = Page(a, "--puppetdb", "127.0.0.1:0")
+    connection = HTTPConnection("127.0.0.1", page.api_port, timeout=30)
+    try:
+        connection.request("GET", "/pdb/meta/v1/version")
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+    assert page.end(signal.SIGTERM) == 0
 
 
 def test_actions_are_signed_and_the_policies_of_the_nodes_decide(nats_fleet: Fleet) -> None:
