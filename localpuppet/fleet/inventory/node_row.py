@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be ahead of this machine's.
 AHEAD = 300.0
 UNRESPONSIVE, NOT_TRUSTED, ON_HOLD = "unresponsive", "not trusted", "on hold"
-LATE, WRONG_RELEASE = "late", "wrong release"
+LATE, ROLLED_BACK, WRONG_RELEASE = "late", "rolled back", "wrong release"
 STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, UNRESPONSIVE)
 
 
@@ -79,6 +79,7 @@ class NodeRow:
         assigned_by: The user who assigned its release; empty if its input names one.
         input_release: The release that the node's input names, while a rollback is in force; else
             empty.
+        rolled_back_by: The user who decided on that rollback, or empty.
         run: The id of the last run, or empty.
         finished_at: When the last run ended: seconds since 1970, UTC.
         run_interval: Seconds between runs of the node's timer.
@@ -103,6 +104,7 @@ class NodeRow:
     release_digest: str = ""
     assigned_by: str = ""
     input_release: str = ""
+    rolled_back_by: str = ""
     run: str = ""
     finished_at: float | None = None
     run_interval: float | None = None
@@ -128,7 +130,7 @@ class NodeRow:
         last = mapping_of(status.get("last_run"))
         kind = kind_of(last)
         failure = mapping_of(last.get("failure_cause") if kind.bad else None)
-        holds, rollback = status.get("holds"), status.get("rollback")
+        holds, rollback = status.get("holds"), mapping_of(status.get("rollback"))
         assignment = status.get("assignment")
         row = cls(
             node=name,
@@ -144,9 +146,8 @@ class NodeRow:
             failed_runs=_count(last.get("failed_runs")) if kind.bad else 0,
             release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
-            input_release=_text(rollback.get("input_release"))
-            if isinstance(rollback, dict)
-            else "",
+            input_release=_text(rollback.get("input_release")),
+            rolled_back_by=_text(rollback.get("user")),
             run=run_id_of(last.get("run")),
             finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             run_interval=_seconds(status.get("run_interval")),

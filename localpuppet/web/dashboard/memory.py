@@ -39,7 +39,7 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 8
+_VERSION = 9
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES

@@ -95,7 +95,7 @@ def test_failures_have_a_row_for_each_cause_with_all_its_nodes_behind_it(
 
 
 def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: TestClient) -> None:
-    rollback = {"input_release": "web/tags/r8", "release": "web/tags/r7"}
+    rollback = {"input_release": "web/tags/r8", "release": "web/tags/r7", "user": "root"}
     site.tell(
         *(status(f"n{number}", site.now(), release_digest="aa" * 32) for number in range(3)),
         status("odd", site.now(), release_digest="bb" * 32),
@@ -107,17 +107,19 @@ def test_releases_show_their_nodes_and_different_bytes(site: Site, visitor: Test
     for words in (
         "r7 bbbbbbbbbbbb",
         "4, as here",
-        "2 with wrong release",
+        "1 with wrong release",
         "https://git.example.com/web.git",
     ):
         assert words in re.sub(r"<[^>]+>", "", page), words
     (url,) = re.findall(r'href="(/nodes\?is=wrong\+release[^"]*)"', page)
-    assert listed(text(visitor, url.replace("&amp;", "&"))) == ["back", "odd"]
+    assert listed(text(visitor, url.replace("&amp;", "&"))) == ["odd"]
+    assert listed(text(visitor, "/nodes?is=rolled+back")) == ["back"]
     overview = text(visitor, "/")
     assert "its web/tags/r7 is bbbbbbbbbbbb; most nodes have aaaaaaaaaaaa" in overview
-    assert "a rollback is in force; its input names web/tags/r8" in overview
+    assert "rolled back by root to web/tags/r7; its input names web/tags/r8" in overview
+    assert 'class="card rolled-back"' in overview
     (record, other) = json.loads(text(visitor, "/releases.json"))["releases"]
-    assert (record["count"], record["wrong_release"], other["count"]) == (9, 2, 0)
+    assert (record["count"], record["wrong_release"], other["count"]) == (9, 1, 0)
     assert text(visitor, "/releases.txt?name=r9") == ""
     assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
 

@@ -7,7 +7,14 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Generic, TypeVar
 
-from localpuppet.fleet.inventory.node_row import LATE, ON_HOLD, WRONG_RELEASE, NodeRow, sort_rows
+from localpuppet.fleet.inventory.node_row import (
+    LATE,
+    ON_HOLD,
+    ROLLED_BACK,
+    WRONG_RELEASE,
+    NodeRow,
+    sort_rows,
+)
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
@@ -48,6 +55,7 @@ class Overview:
         unresponsive: Nodes without a running agent, by name.
         strangers: Nodes that are not trusted.
         wrong_releases: Nodes with a wrong release, each with the reason.
+        rolled_back: Nodes that run an earlier release by a decision, each with the decision.
     """
 
     total: int
@@ -59,6 +67,7 @@ class Overview:
     unresponsive: tuple[NodeRow, ...]
     strangers: tuple[NodeRow, ...]
     wrong_releases: tuple[tuple[str, str], ...]
+    rolled_back: tuple[tuple[str, str], ...]
 
 
 def chosen(
@@ -100,6 +109,8 @@ def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterato
         yield standing.late(now)
     elif asked.is_ == WRONG_RELEASE:
         yield standing.wrong_releases().keys()
+    elif asked.is_ == ROLLED_BACK:
+        yield standing.rolled_back().keys()
     elif asked.is_ == ON_HOLD:
         # During a run that was allowed under a hold, the node is still on hold.
         yield standing.held | set(standing.with_key("state", ON_HOLD))
@@ -129,20 +140,29 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
     def asked_for(wanted: Iterable[str]) -> list[NodeRow]:
         return [standing.rows[name] for name in wanted if names is None or name in names]
 
-    odd = standing.wrong_releases()
-    odd_nodes = [node for node in odd if names is None or node in names]
+    def reasons_for(all_: Mapping[str, str]) -> dict[str, str]:
+        return {node: all_[node] for node in all_ if names is None or node in names}
+
+    odd, back = reasons_for(standing.wrong_releases()), reasons_for(standing.rolled_back())
     late, held = asked_for(standing.late(now)), asked_for(standing.held)
     lost = (name for name in standing.unresponsive if names is None or name in names)
     return Overview(
         total=kinds.total(),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        concerns={**states, ON_HOLD: len(held), LATE: len(late), WRONG_RELEASE: len(odd_nodes)},
+        concerns={
+            **states,
+            ON_HOLD: len(held),
+            LATE: len(late),
+            ROLLED_BACK: len(back),
+            WRONG_RELEASE: len(odd),
+        },
         held=tuple(nsmallest(MOST, filter(_held_by_person, held), key=_free)),
         rollout_holds=_rollout_holds(held),
         late=tuple(nsmallest(MOST, late, key=lambda row: (row.finished_at or 0.0, row.node))),
         unresponsive=tuple(asked_for(islice(lost, MOST))),
         strangers=tuple(asked_for(standing.strangers)[:MOST]),
-        wrong_releases=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
+        wrong_releases=tuple(nsmallest(MOST, odd.items())),
+        rolled_back=tuple(nsmallest(MOST, back.items())),
     )
 
 

@@ -18,6 +18,7 @@ from localpuppet.fleet.inventory.node_row import (
     FAILURE_CAUSE_DIGITS,
     LATE,
     NODE_ORDERS,
+    ROLLED_BACK,
     STATES,
     WRONG_RELEASE,
 )
@@ -25,7 +26,7 @@ from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.web.dashboard.run_results import PARTS
 
 # What a node can be listed for, beside how its last run ended.
-CONCERNS = (*STATES, LATE, WRONG_RELEASE)
+CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)
 PAGE = 100
 MAX_PAGE = 100_000
 MAX_WORDS = 1000

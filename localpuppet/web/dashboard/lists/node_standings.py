@@ -138,6 +138,10 @@ class NodeStandings:
         """Return the nodes with a wrong release, each with the reason."""
         return self._agreement.wrong_releases()
 
+    def rolled_back(self) -> Mapping[str, str]:
+        """Return the nodes that run an earlier release by a decision, each with the decision."""
+        return self._agreement.rolled_back()
+
     def _add(self, row: NodeRow) -> None:
         self.kinds[row.outcome] += 1
         self.states[row.state] += 1

@@ -1,4 +1,4 @@
-"""Nodes with a wrong release."""
+"""Nodes with a wrong release, and nodes that were rolled back."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,9 +40,27 @@ def test_a_release_that_may_change_is_no_difference() -> None:
     )
 
 
-def test_a_rollback_differs_from_the_release_of_the_input() -> None:
-    back = NodeRow(node="n", release=APP, input_release="web/tags/r8", release_digest="a")
-    assert wrong_releases([back, *rows("b")]) == {
-        "n": "a rollback is in force; its input names web/tags/r8"
+def test_a_rollback_is_a_decision_and_no_wrong_release() -> None:
+    back = NodeRow(
+        node="n",
+        release=APP,
+        input_release="web/tags/r8",
+        rolled_back_by="root",
+        release_digest="a",
+    )
+    agreement = Agreement()
+    for row in [back, *rows("b"), NodeRow(node="m", release=APP, input_release=APP)]:
+        agreement.add(row)
+    assert agreement.wrong_releases() == {}
+    assert agreement.rolled_back() == {
+        "n": "rolled back by root to web/tags/r7; its input names web/tags/r8"
     }
-    assert wrong_releases([NodeRow(node="n", release=APP, input_release=APP)]) == {}
+    agreement.remove(back)
+    assert agreement.rolled_back() == {}
+
+
+def test_a_rollback_names_who_assigned_the_newer_release() -> None:
+    back = NodeRow(node="n", release=APP, input_release="web/tags/r8", assigned_by="alice")
+    agreement = Agreement()
+    agreement.add(back)
+    assert agreement.rolled_back() == {"n": f"rolled back to {APP}; alice assigned web/tags/r8"}

@@ -69,6 +69,8 @@ def is_(concern: str, row: NodeRow, odd: set[str]) -> bool:
         return row.late(NOW)
     if concern == "wrong release":
         return row.node in odd
+    if concern == "rolled back":
+        return row.input_release not in ("", row.release)
     return row.state == concern or (concern == ON_HOLD and bool(row.holds))
 
 
