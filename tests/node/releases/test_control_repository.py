@@ -56,11 +56,13 @@ def test_a_puppetfile_is_imported_locked_and_applied(
     checked = make(node, "check", str(control), "--json")
     assert checked.code == 0, checked.err
     assert checked.json["warnings"] == [
-        "environment_timeout is not needed: each run reads the release again",
-        "config_version is not run: the release's name is the version",
-        "$basemodulepath is not used: a release has all its modules",
+        "environment.conf: environment_timeout is not needed: each run reads the release again",
+        "environment.conf: config_version is not run: the release's name is the version",
+        "environment.conf: $basemodulepath is not used: a release has all its modules"
+        " (to add modules of the node, set 'basemodulepath:' in localpuppet.yaml)",
         "data: not used: there is no hiera.yaml beside it",
-        "ntp needs puppetlabs/stdlib >= 9.0.0, which is not there",
+        "ntp: metadata.json requires puppetlabs/stdlib >= 9.0.0, which the release lacks"
+        " (add it to 'modules:' in manifest.yaml, then run 'localpuppet release lock')",
     ]
     assert "unchanged since the lock was written" in make(node, "check", str(control)).out
     forge.repo("control").commit({}, "r1")
@@ -89,13 +91,13 @@ def test_paths_outside_the_release_are_reported_and_not_used(
     assert make(node, "lock", str(control)).code == 0
     warnings = make(node, "check", str(control), "--json").json["warnings"]
     assert warnings == [
-        "modulepath: '../other' leaves the release",
-        "modulepath: '/etc/puppet/modules' leaves the release",
-        "manifest: '/etc/site.pp' leaves the release",
-        "modulepath: there is no directory gone",
-        "moduledir modules is not on the modulepath",
+        "environment.conf: modulepath: '../other' leaves the release",
+        "environment.conf: modulepath: '/etc/puppet/modules' leaves the release",
+        "environment.conf: manifest: '/etc/site.pp' leaves the release",
+        "environment.conf: modulepath: there is no directory gone (remove it)",
+        "environment.conf: modulepath: does not have moduledir, modules (add it)",
         "modulepath: there is no directory modules",
-        "Puppetfile:2: ntp is not in the manifest: run localpuppet release import",
+        "Puppetfile:2: ntp is not in the manifest (run 'localpuppet release import')",
         "data: not used: there is no hiera.yaml beside it",
     ]
 

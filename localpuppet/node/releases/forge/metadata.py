@@ -35,7 +35,7 @@ def unmet(modules: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
             if isinstance(item, dict):
                 problem = _problem(item, modules)
                 if problem:
-                    problems.append(f"{name} needs {problem}")
+                    problems.append(f"{name}: {METADATA} requires {problem}")
     return tuple(problems)
 
 
@@ -44,7 +44,10 @@ def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, obje
     wanted = str(item.get("version_requirement") or "")[:200]
     module = asked.replace("/", "-", 1).partition("-")[2]
     if module not in modules:
-        return f"{asked} {wanted}, which is not there".replace(" ,", ",")
+        return (
+            f"{asked} {wanted}, which the release lacks".replace(" ,", ",")
+            + " (add it to 'modules:' in manifest.yaml, then run 'localpuppet release lock')"
+        )
     try:
         if not wanted:
             return ""
@@ -53,4 +56,4 @@ def _problem(item: Mapping[str, object], modules: Mapping[str, Mapping[str, obje
             return ""
     except InvalidInputError:
         return ""  # the version or the range is malformed
-    return f"{asked} {wanted}, and the release has {version}"
+    return f"{asked} {wanted}, and the release has {version} (change a version in manifest.yaml)"

@@ -97,9 +97,9 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
         if (directory / entry).is_dir():
             directories.append("" if entry == "." else entry)
         elif entry != moduledir:  # staging makes that one
-            notes.append(f"modulepath: there is no directory {entry}")
+            notes.append(f"modulepath: there is no directory {entry} (remove it)")
     if moduledir not in conf.modulepath:
-        notes.append(f"moduledir {moduledir} is not on the modulepath")
+        notes.append(f"modulepath: does not have moduledir, {moduledir} (add it)")
     theirs = conf.manifest if (directory / conf.manifest).exists() else ""
     if not theirs and conf.manifest != MANIFESTS:
         notes.append(f"manifest: there is no {conf.manifest}")
@@ -107,7 +107,7 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
         modulepath=tuple(directories),
         site_manifest=site_manifest or theirs,
         code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
-        notes=tuple(notes),
+        notes=tuple(f"{file.name}: {note}" for note in notes),
         single=single,
         base=file.exists() and BASE in conf.modulepath,
     )

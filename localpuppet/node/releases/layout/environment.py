@@ -52,7 +52,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
             continue
         match = _LINE.match(line)
         if match is None:
-            notes.append(f"line {number} is not a setting")
+            notes.append(f"line {number} is not a setting (write NAME = VALUE)")
         else:
             settings[match[1]] = match[2].strip("'\"")
     path = _modulepath(settings.get("modulepath", f"{moduledir}:{BASE}"), notes)
@@ -61,7 +61,7 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> EnvironmentCo
         if name == "environment_timeout":
             notes.append("environment_timeout is not needed: each run reads the release again")
         else:
-            notes.append(f"{name} is not used")
+            notes.append(f"{name} is not used (remove it)")
     if settings.get("config_version"):
         notes.append("config_version is not run: the release's name is the version")
     return EnvironmentConf(

@@ -143,7 +143,10 @@ class ReleaseChecker:
     def _not_used(self, inner: ReleaseLayout) -> tuple[str, ...]:
         if not inner.base or self.supply.files.basemodulepath:
             return ()
-        return ("$basemodulepath is not used: a release has all its modules",)
+        return (
+            "environment.conf: $basemodulepath is not used: a release has all its modules"
+            " (to add modules of the node, set 'basemodulepath:' in localpuppet.yaml)",
+        )
 
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:
         lock = self.supply.files.lock(directory)

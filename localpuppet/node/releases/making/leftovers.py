@@ -49,8 +49,8 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
     rules = ImportRules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
     imported = import_modules(puppetfile, rules=rules, old=manifest, repository=None)
     notes = [
-        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest:"
-        f" {choice.left or 'run localpuppet release import'}"
+        f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest"
+        + (f": {choice.left}" if choice.left else " (run 'localpuppet release import')")
         for choice in imported.choices
         if choice.name not in manifest.modules
     ]

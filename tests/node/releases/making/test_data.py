@@ -129,7 +129,7 @@ def test_entries_that_the_import_left_are_reported(tmp_path: Path) -> None:
         "if x then\n  mod 'a/three'\nend\n",
     )
     assert left_of_puppetfile(tmp_path, NO_MODULES) == [
-        "Puppetfile:1: one is not in the manifest: run localpuppet release import",
+        "Puppetfile:1: one is not in the manifest (run 'localpuppet release import')",
         "Puppetfile:2: two is not in the manifest: is a Subversion repository",
         "Puppetfile:4: three is not in the manifest: is inside Ruby code ('--evaluate' runs it)",
         "Puppetfile:3: 'if x then' is Ruby code ('--evaluate' runs it)",
