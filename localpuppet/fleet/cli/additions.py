@@ -92,6 +92,12 @@ class FleetAdditions(CommandAdditions):
 
         return ask_nodes(self._node, nodes, action, _arguments(action, values), as_json=as_json)
 
+    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+        """Show the runs of other nodes; see `show_histories`."""
+        from localpuppet.fleet.cli.record.histories import show_histories
+
+        return show_histories(self._node, nodes, limit=limit, as_json=as_json)
+
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
         """Return which exported resources the run left out, and the state of a confirmation."""
         named, more = _left_out(run)

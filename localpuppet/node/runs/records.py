@@ -205,7 +205,10 @@ class Records:
         matches = _meant(name, ids)
         if len(matches) != 1:
             problem = "is not a run" if not matches else f"means {len(matches)} runs"
-            raise InvalidInputError(f"{name[:60]!r} {problem}", hint="see 'localpuppet history'")
+            raise InvalidInputError(
+                f"{name[:60]!r} {problem} of this node",
+                hint="see 'localpuppet history', of others 'localpuppet history --node NODE'",
+            )
         return RunDirectory(self.directory / matches[0])
 
     def status(self, run: RunDirectory) -> Status:

@@ -108,6 +108,19 @@ class CommandAdditions:
         """
         raise InvalidInputError("this node has no bus to ask other nodes", where="--node")
 
+    def history(self, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+        """Show the runs of other nodes that they published, and return the exit code.
+
+        Args:
+            nodes: Their names.
+            limit: How many runs of each node to show.
+            as_json: Show them as JSON.
+
+        Raises:
+            InvalidInputError: The node is alone.
+        """
+        raise InvalidInputError("this node has no bus with runs of other nodes", where="--node")
+
     def status(self, run: "RunDirectory | None", *, rolled_back: bool) -> CommandAddition:
         """Return what to add to `status`.
 

@@ -1,4 +1,4 @@
-"""Shows what the record of a run holds about other nodes, for `why` and `report`.
+"""Shows what records of runs hold about other nodes, for `why`, `report` and `history`.
 
-shared by verbs: `changes`, `collected`.
+shared by verbs: `changes`, `collected`, `histories`.
 """

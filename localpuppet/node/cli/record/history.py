@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 WIDE = 120
 
 
-@command("history", exits={1: ""})
+@command(
+    "history",
+    exits={1: "the history of a node is missing or rejected", 69: "the bus is unreachable"},
+)
 @option(
     "-n --limit",
     "Show at most this number of runs.",
@@ -34,17 +37,24 @@ WIDE = 120
     default=20,
     show_default=True,
 )
+@option("--node nodes NODE", "List the runs of this node (repeatable).", multiple=True)
 @flag("--json as_json", "Print JSON, with every field of each run.")
 @click.pass_obj
-def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
+def history_command(node: NodeWiring, limit: int, nodes: tuple[str, ...], as_json: bool) -> int:
     """List the runs of this node, newest first.
 
     The list includes applies that localpuppet refused. Such a row has no id; it shows the reason.
 
+    With --node, list the runs that other nodes have published on the bus in the last eight days.
+    No node is asked, so that the list also has the runs of an unresponsive node.
+
     Examples:
       localpuppet history -n 5
+      localpuppet history --node web01.example.com
       localpuppet history --json | jq '.runs[] | select(.noop | not)'
     """
+    if nodes:
+        return node.additions.history(nodes, limit=limit, as_json=as_json)
     records, refused = open_records(node), open_attempts(node)
     runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
     attempts = [
@@ -58,10 +68,10 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
                 "attempts": [attempt.to_dict() for attempt in attempts],
             }
         )
-        return
+        return 0
     if not runs and not attempts:
         render.emit("no run yet; 'localpuppet apply' starts one")
-        return
+        return 0
     rows = [(status.started_at, _row(status)) for status in runs]
     rows += [(attempt.at, _attempt_row(attempt)) for attempt in attempts]
     rows.sort(key=lambda row: row[0], reverse=True)
@@ -73,6 +83,7 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
         render.emit(f"{listed} of {total} runs; --limit shows more")
     if runs and (command := render_run.next_command(runs[0])):
         render.emit(f"the newest run failed: {command}")
+    return 0
 
 
 def _row(status: Status) -> tuple[str, ...]:
@@ -199,7 +210,9 @@ def follow_log(
 @flag("--json as_json", "Print JSON: request.json, status, queries, exports, kicks.")
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
-    """Show what caused a run, and what it was based on.
+    """Show what caused a run of this node, and what it was based on.
+
+    For another node, see 'localpuppet history --node NODE' and 'localpuppet report --node NODE'.
 
     RUN is the beginning or end of an id, or -1 for the run before the newest. The output has the
     cause, the user, the input, the release, its layers, and the classes and parameters.

@@ -1,0 +1,95 @@
+"""Shows the runs of other nodes, for `history`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.cli.progress import shown, whom
+from localpuppet.fleet.history.reading import read_runs
+from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.records import to_record
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.run_async import run
+from localpuppet.node.cli import render
+from localpuppet.node.wiring.node import NodeWiring
+
+_HEAD = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
+
+
+def show_histories(node: NodeWiring, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
+    """Show what the bus has of the runs of nodes, and return the exit code.
+
+    Args:
+        node: The parts of this node.
+        nodes: The names of the nodes.
+        limit: How many runs of each node to show.
+        as_json: Whether to print JSON.
+    """
+    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
+    runs, problems = run(_read(FleetWiring(node), names, as_json=as_json))
+    if as_json:
+        listed = {name: [*map(to_record, of[:limit])] for name, of in runs.items()}
+        render.emit_json({"schema": 1, "histories": listed, "problems": problems})
+    for name in () if as_json else names:
+        if name in problems:
+            problem = render.user_text(problems[name])
+            render.say(f"{name}: {render.word('failed')}: {problem}", err=True)
+        else:
+            _show(name, runs[name], limit)
+    return 1 if problems else 0
+
+
+async def _read(
+    fleet: FleetWiring, names: Sequence[NodeName], *, as_json: bool
+) -> tuple[dict[NodeName, list[RunSummary]], dict[NodeName, str]]:
+    """Return node → its runs, and node → why it has none."""
+    runs: dict[NodeName, list[RunSummary]] = {}
+    problems: dict[NodeName, str] = {}
+    now = fleet.node.clock.now().timestamp()
+    observer = render.observer(quiet=as_json, title=f"reading the history of {whom(names)}")
+    async with shown(observer), fleet.connected() as kv:
+        for name in names:
+            try:
+                runs[name] = await read_runs(kv, name, fleet.verifier, now=now)
+            except (IntegrityError, InvalidInputError) as error:
+                problems[name] = str(error)
+            else:
+                if not runs[name]:
+                    del runs[name]
+                    problems[name] = "the bus has no run of it (see 'localpuppet nodes')"
+    return runs, problems
+
+
+def _show(name: NodeName, runs: Sequence[RunSummary], limit: int) -> None:
+    render.emit(f"{name}: {render.counted(len(runs), 'run')} on the bus")
+    rows = [_row(summary) for summary in runs[:limit]]
+    # `report --node` needs whole ids, so a narrow terminal does not shorten them.
+    render.emit(render.table(_HEAD, rows, width=render.columns(), spare=("TOOK",)))
+    if len(runs) > limit:
+        render.emit(f"{limit} of {len(runs)} runs; --limit shows more")
+
+
+def _row(summary: RunSummary) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(summary.started_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    seconds = summary.finished_at - summary.started_at
+    is_run = summary.outcome is not None
+    times = f"{summary.times} times: " if summary.times > 1 else ""
+    return (
+        summary.run if is_run else "",
+        started,
+        show_duration(seconds) if is_run and seconds else "",
+        render.word(str(summary.outcome or "refused"), noop=summary.noop),
+        render.user_text(summary.release),
+        times + (render.user_text(summary.reason) or _counts(summary)),
+    )
+
+
+def _counts(summary: RunSummary) -> str:
+    counts = summary.counts
+    if not counts.total:
+        return ""
+    parts = [("changed", counts.changed), ("failed", counts.failed), ("skipped", counts.skipped)]
+    texts = [f"{count} {word}" for word, count in parts if count]
+    return ", ".join([render.counted(counts.total, "resource"), *texts])
