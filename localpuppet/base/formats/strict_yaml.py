@@ -36,6 +36,8 @@ _NUMBER_LIKE = re.compile(
     r"|[0-9][0-9_,]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))\Z"
 )
 _ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
+# PyYAML's problem with a tab, or a reserved character.
+_RESERVED = "cannot start any token"
 # Contexts of PyYAML whose beginning does not explain the error.
 _BLOCKS = ("block mapping", "block collection", "block sequence")
 _DISAGREE = "YAML readers disagree on what this value is"
@@ -87,6 +89,9 @@ def explain(error: yaml.YAMLError, text: str) -> str:
     if context and "expected" in problem and not context.endswith(_BLOCKS):
         mark = getattr(error, "context_mark", None) or mark
     words = one_line(f"{context}: {problem}" if context else str(problem))
+    if _RESERVED in problem and mark is not None and mark.index < len(text):
+        is_tab = text[mark.index] == "\t"
+        words = "a tab cannot indent (use blanks)" if is_tab else "this text needs quotes"
     if mark is not None:
         column = mark.index - text.rfind("\n", 0, mark.index)
         return f"line {_line(text, mark.index)} column {column}: {words}"

@@ -119,6 +119,8 @@ def parse_line(text: str, *, what: str) -> str:
 
 def url_without_secrets(url: str) -> str:
     """Return a URL without the parts that may be secret: user, password, query."""
-    scheme, _, rest = url.partition("://")
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, rest = "", url
     host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    return f"{scheme}{colon}{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

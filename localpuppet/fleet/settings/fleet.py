@@ -166,7 +166,7 @@ class AgentSettings:
                 sides=sides,
                 run_interval=None
                 if interval is False
-                else parse_duration(str(interval), what="period"),
+                else parse_duration(str(interval), what="run_interval"),
                 run_cmd=_command(body.get("run_cmd")),
                 react=body.get("react", True),
                 warm=body.get("warm", False),

@@ -351,7 +351,9 @@ def _directory(
     path = modules / name
     if not path.is_dir():
         problem, hint = "", "'localpuppet stage' fetches it"
-        if name.source not in sources:
+        if name.source == name and name not in sources:
+            hint = "name a release: SOURCE/tags/TAG, or the directory of a work tree"
+        elif name.source not in sources:
             problem = f", and no source {name.source!r} is configured"
             hint = f"declare it in localpuppet.yaml: 'sources: {{{name.source}: {{git: URL}}}}'"
         raise InvalidInputError(

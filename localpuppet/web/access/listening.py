@@ -59,7 +59,7 @@ class ListenAddress:
         """
         host, _, port = text.rpartition(":")
         host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
-        if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        if not (host and port.isascii() and port.isdigit() and int(port) < 65536):
             raise InvalidInputError(
                 "is not an address and a port", where=option, hint="write 127.0.0.1:8141"
             )
@@ -67,7 +67,7 @@ class ListenAddress:
             ipaddress.ip_address(host)
         except ValueError as error:
             raise InvalidInputError(
-                "is not an address of this machine",
+                f"{host[:60]!r} is not an IP address of this machine",
                 where=option,
                 hint="write 127.0.0.1:8141, or 0.0.0.0:8443 for people with certificates",
             ) from error

@@ -66,6 +66,8 @@ SECRET = "hunter2 0123456"
             "agent.run_interval: must not be a list",
         ),
         ("settings", {"bus": SECRET}, "bus: must be one of sqlite"),
+        ("settings", {"bus": "nats://h"}, r"servers in 'buses: \{nats: \{servers: \[URL"),
+        ("settings", {"nats": SECRET}, r"unknown key 'nats' \(write it below 'buses'\)"),
         ("settings", {"enc": [SECRET]}, "enc: must be a string"),
         ("settings", {"https_ca": SECRET + "\n"}, "https_ca: has a character"),
         ("settings", {"puppet": {"reports": SECRET}}, "puppet.reports: must be a list"),

@@ -68,6 +68,8 @@ def test_plain_scalars_on_which_readers_disagree_are_refused(text: str) -> None:
         ("\ra: 1", "U\\+000D"),
         ("a: \x07", "invalid character|special characters"),
         ('a: "\\ud800"', "escape|Unicode"),
+        ("a:\n\t- b\n", "line 2 column 1: a tab cannot indent"),
+        ("a: @b\n", "line 1 column 4: this text needs quotes"),
         ("a: [1, 2", "line 1 column 4: .*flow sequence"),
         ('a: 1\nb: "x\nc: 3\nd: 4\n', "line 2 column 4: .*quoted scalar.*end of stream"),
         ("a: 1\nb: {x: 1\nc: 3\n", "line 2 column 4: .*flow mapping"),

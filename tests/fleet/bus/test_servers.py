@@ -53,6 +53,7 @@ def test_an_invalid_server_is_refused_with_its_place(engine: str, url: str) -> N
         servers(engine, servers=[f"{'https' if engine == 'etcd' else 'tls'}://a", url])
     assert "buses.x.servers[1]" in str(caught.value)
     assert "u:p" not in str(caught.value)
+    assert f"{url}://" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -25,6 +25,8 @@ def test_check_stages_no_release(site: Node) -> None:
     site.write("input.yaml", "app: control/tags/r1\n")
     refused = site.run("check")
     assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
+    site.write("input.yaml", "app: control/tags\n")
+    assert "(name a release: SOURCE/tags/TAG, or" in site.run("check").err
 
 
 def test_a_rollback_applies_the_release_and_the_node_document_of_the_earlier_run(

@@ -39,8 +39,11 @@ def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
     ],
 )
 def test_all_else_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="--listen"):
+    with pytest.raises(InvalidInputError, match="--listen") as caught:
         ListenAddress.parse(text)
+    is_name = text.startswith("example.com")
+    assert ("is not an address and a port" in str(caught.value)) == (not is_name)
+    assert ("'example.com' is not an IP address" in str(caught.value)) == is_name
 
 
 def test_a_port_in_use_is_an_error() -> None:

@@ -6,7 +6,7 @@ accepted.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
@@ -87,9 +87,9 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     if error.validator == "anyOf":
         return f"must not be a {type_names[type(instance)]} of this form", ""
     if error.validator == "additionalProperties":
-        known = sorted(cast("dict[str, Any]", error.schema).get("properties", {}))
+        known = cast("dict[str, Any]", error.schema).get("properties", {})
         unknown = next(key for key in instance if key not in known)
-        return f"unknown key {shown_key(unknown)}", did_you_mean(unknown, known)
+        return f"unknown key {shown_key(unknown)}", _cure(unknown, known)
     if error.validator == "required":
         missing = next(key for key in rule if key not in instance)
         return f"the key {missing!r} is missing (required)", ""
@@ -102,3 +102,11 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         return simple.format(rule), ""
     # The library's own message repeats the value, which may be a secret.
     return f"has an invalid form for a {type_names[type(instance)]}", ""
+
+
+def _cure(unknown: str, known: Mapping[str, Any]) -> str:
+    """Return where an unknown key belongs, or the known key that it may mean."""
+    above = [key for key, inner in known.items() if unknown in inner.get("properties", {})]
+    if above:
+        return f"write it below {' or '.join(map(repr, above))}"
+    return did_you_mean(unknown, sorted(known))
