@@ -37,7 +37,8 @@ _NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-
 _CURES = {
     True: "give the container CAP_SYS_ADMIN and no seccomp filter, or pass '--trusted' for code"
     " that you trust",
-    False: "allow user namespaces, run it as root, or pass '--trusted' for code that you trust",
+    False: "allow user namespaces ('sysctl user.max_user_namespaces' above 0, and no chroot),"
+    " run it as root, or pass '--trusted' for code that you trust",
 }
 _PROBE = Bounds(seconds=30, output=4096, errors=4096, memory=1024**3)
 

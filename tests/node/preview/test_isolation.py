@@ -141,6 +141,11 @@ def test_without_isolation_localpuppet_refuses_to_compile(tmp_path: Path) -> Non
         list(refused.compile(release, [request()]))
 
 
+def test_a_path_without_the_programs_of_root_is_enough(tmp_path: Path) -> None:
+    """An unprivileged user's PATH has no /usr/sbin, where pivot_root is."""
+    CompilerIsolation(path="/usr/bin:/bin").check(tmp_path)
+
+
 def test_the_shared_process_reads_only_files_of_the_release(tmp_path: Path) -> None:
     """A compile may name any file to the process that all compiles share."""
     release = tmp_path / "r"

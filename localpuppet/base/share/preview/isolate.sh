@@ -48,7 +48,8 @@ mkdir -p "$root/tmp" "$root/proc" "$root/old"
 chmod 1777 "$root/tmp"
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
 cd "$root"
-pivot_root . old
+# It is in /usr/sbin, which the PATH of users often lacks.
+PATH=$PATH:/usr/sbin:/sbin pivot_root . old
 umount -l old
 rmdir old
 exec "$@"
