@@ -35,6 +35,7 @@ _KEPT = 8
 _PATIENCE = 300.0
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _GIT = ".git"
+_REMOTE = "origin"
 _METADATA = " metadata"
 
 
@@ -156,21 +157,31 @@ class Checkouts:
 
     def _commit(self, name: str) -> str:
         words = "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"
-        return self._id(name, *words, problem=f"there is no commit {name!r}")
+        return self._id(name, *words, problem=f"there is no commit {name!r}", missing=name)
 
     def _fork(self, base: str, head: str) -> str:
         problem = "the two revisions have no commit in common"
         return self._id("merge-base", "merge-base", base, head, problem=problem)
 
-    def _id(self, where: str, *words: str, problem: str) -> str:
+    def _cure(self, missing: str) -> str:
+        """Return the cure for a revision that the repository lacks."""
+        words = "for-each-ref", "--count=1", "--format=x", f"refs/remotes/{_REMOTE}/{missing}"
+        if missing and self.git.run(self._repository, *words):
+            return f"the clone has it as a branch of its remote: write '{_REMOTE}/{missing}'"
+        words = "rev-parse", "--is-shallow-repository"
+        if self.git.run(self._repository, *words).strip() == b"true":
+            return "a pipeline often has one commit only: fetch the whole history"
+        if missing:
+            return "check the name, or fetch it: 'git fetch --all'"
+        return "write BASE..HEAD to compare them nevertheless"
+
+    def _id(self, where: str, *words: str, problem: str, missing: str = "") -> str:
         """Return the object id that git prints."""
         text = self.git.run(
             self._repository,
             *words,
             failure=lambda _text: InvalidInputError(
-                problem,
-                where=str(self.work_tree),
-                hint="a pipeline often has one commit only: fetch the whole history",
+                problem, where=str(self.work_tree), hint=self._cure(missing)
             ),
         )
         name = text.decode("ascii", "replace").strip()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.releases.git.program import GitProgram
@@ -134,6 +134,56 @@ def test_a_missing_revision_is_refused(repository: Repository, text: str) -> Non
     repository.commit(a="1")
     with pytest.raises(InvalidInputError, match="there is no commit"):
         repository.trees(text)
+
+
+def in_clone(repository: Repository, *words: str) -> Repository:
+    """Return a clone of the branch `main`, as a pipeline makes it."""
+    clone = Repository(repository.top.parent / "job")
+    clone.git("remote", "add", "origin", repository.top.as_uri())
+    clone.git("fetch", "-q", *words, "origin", "main:refs/remotes/origin/main")
+    clone.git("checkout", "-q", "--detach", "origin/main")
+    return clone
+
+
+def test_a_branch_that_is_only_on_the_remote_is_named(repository: Repository) -> None:
+    repository.commit(a="1")
+    (repository.top.parent / "job").mkdir()
+    clone = in_clone(repository)
+    with pytest.raises(InvalidInputError, match=r"no commit 'main'.*write 'origin/main'"):
+        clone.trees("main...HEAD")
+    with pytest.raises(InvalidInputError, match=r"no commit 'mian'.*check the name"):
+        clone.trees("mian...HEAD")
+    base, head = clone.trees("origin/main...HEAD")
+    assert base.key == head.key
+
+
+def test_a_shallow_clone_needs_the_whole_history(repository: Repository) -> None:
+    repository.commit(a="1")
+    repository.commit(a="2")
+    (repository.top.parent / "job").mkdir()
+    clone = in_clone(repository, "--depth", "1")
+    with pytest.raises(InvalidInputError, match=r"no commit 'HEAD\^'.*fetch the whole history"):
+        clone.trees("HEAD^..HEAD")
+
+
+def test_branches_without_a_common_commit(repository: Repository) -> None:
+    repository.commit(a="1")
+    repository.git("checkout", "-q", "--orphan", "other")
+    repository.commit(b="1")
+    with pytest.raises(InvalidInputError, match=r"no commit in common.*write BASE\.\.HEAD"):
+        repository.trees("main...other")
+
+
+def test_a_full_disk_is_no_damage(repository: Repository) -> None:
+    repository.commit(**{f"f{number}": f"{number}" * 4096 for number in range(64)})
+    cache = repository.top.parent / "cache"
+    words = ["mount", "-t", "tmpfs", "-o", "size=100k,mode=0700", "tmpfs", str(cache)]
+    subprocess.run(words, check=True)
+    try:
+        with pytest.raises(StateError, match=r"full|No space"):
+            repository.trees("HEAD..HEAD")
+    finally:
+        subprocess.run(["umount", str(cache)], check=True)
 
 
 def test_a_directory_that_is_not_the_top_of_a_work_tree_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits
 
 CHUNK = 65536
+_FULL = 64 * 1024  # fewer free bytes mean a full disk
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # What only a git that goes out needs: it may hold the password of a proxy.
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
@@ -156,7 +157,7 @@ class GitProgram:
         Raises:
             IntegrityError: git failed, and `failure` is `None`.
             UnavailableError: git reached the timeout.
-            StateError: git is not installed.
+            StateError: git is not installed, or the disk is full.
         """
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
         return self._output(done, repository, arguments, failure)
@@ -181,7 +182,13 @@ class GitProgram:
         error_text = last_words(done.err, most=300)
         if failure is not None:
             raise failure(error_text)
-        raise IntegrityError(f"git {arguments[0]} failed: {error_text}", where=str(repository))
+        if _is_disk_full(repository):
+            raise StateError(
+                f"the disk is full: {error_text}",
+                where=str(repository),
+                hint="free some space and run the command again",
+            )
+        raise IntegrityError(f"git {_verb(arguments)} failed: {error_text}", where=str(repository))
 
     def objects(
         self, repository: Path, names: Sequence[str]
@@ -315,6 +322,25 @@ class GitProgram:
                 f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
             )
         return done
+
+
+def _is_disk_full(directory: Path) -> bool:
+    """Return whether a disk has no room; git does not always report the reason."""
+    if not directory.exists():
+        return False
+    disk = os.statvfs(directory)
+    return disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < _FULL
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """Return the command of git, which options may precede."""
+    words = iter(arguments)
+    for word in words:
+        if word == "-c":
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return arguments[0]
 
 
 def _is_full(repository: Path, largest: int) -> bool:
