@@ -1,6 +1,7 @@
 """Builds a preview: its revisions as releases, the cache, the nodes."""
 
 import hashlib
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.errors import (
+    BusyError,
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    errors_at,
+)
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
+from localpuppet.base.machine.flock import Flock
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
+
+# Seconds to wait for another preview that fetches modules.
+_PATIENCE = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +143,12 @@ class PreviewWiring:
         """Return the key with which catalogs of a cache mark secrets, hexadecimal."""
         cache = self.cache_directory(directory)
         make_private(cache)
+        if not os.access(cache, os.W_OK | os.X_OK):
+            raise StateError(
+                "the cache is not writable",
+                where=str(cache),
+                hint="change its mode, copy it, or pass another directory with '--cache'",
+            )
         file = cache / "mark.key"
         refuse_foreign_cache(file)
         with disk_errors(file):
@@ -175,6 +192,19 @@ class PreviewWiring:
         base, head = checkouts.trees(order.revisions)
         return self.side(base, cache), self.side(head, cache)
 
+    def _turn(self) -> Flock:
+        """Return the lock with which previews of one root fetch modules one after the other."""
+        state = self._node.settings.state
+        make_private(state)
+        lock = Flock.wait(state / "preview.lock", seconds=_PATIENCE, waits=lambda: None)
+        if lock is None:
+            raise BusyError(
+                "another preview fetches modules",
+                where=str(state),
+                hint="try again when it has ended, or pass another '--root'",
+            )
+        return lock
+
     def side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
 
@@ -192,7 +222,8 @@ class PreviewWiring:
                 hint="make it from the Puppetfile: 'localpuppet release import'; then commit it",
             )
         with errors_at(name, LocalpuppetError):
-            release = self._releases.mutable.work_tree(tree.directory, name)
+            with self._turn():
+                release = self._releases.mutable.work_tree(tree.directory, name)
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
             index = ReleaseIndex.of(roots, cache)
             site = self._node.settings.site_manifest

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,38 @@ def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepositor
     assert sum(part["nodes"] for part in parts) == 3
     assert [part["shard"] for part in parts] == ["1/2", "2/2"]
     assert statistics(preview(node, control, "main..main", "--json")) == (0, 6)
+
+
+def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    node.settings(allow_file_urls=True)
+    module = tmp_path / "extra"
+    (module / "manifests").mkdir(parents=True)
+    (module / "manifests/init.pp").write_text("class extra { }\n")
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "v1"], ["tag", "v1"]):
+        subprocess.run(["git", *who, *words], cwd=module, check=True)
+    pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
+    control.write({"manifest.yaml": pin})
+    assert node.run("release", "lock", str(control.path)).code == 0
+    control.git("add", "-A")
+    control.git("commit", "-q", "-m", "a module")
+    places = ["--dir", str(control.path), "--nodes", str(control.nodes), "--shard"]
+    jobs = [node.start("preview", "HEAD..HEAD", *places, f"{number}/2") for number in (1, 2)]
+    done = [node.finish(job) for job in jobs]
+    assert not [each.err for each in done if each.err]
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o500)
+    node.inside = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+    done = preview(node, control, "main..main", "--cache", str(cache))
+    assert done.code == 1, done.out
+    assert f"{cache}: the cache is not writable (" in done.err
 
 
 def test_markdown_can_be_printed(node: Node, control: ControlRepository) -> None:
