@@ -32,7 +32,8 @@ def preview_markdown(result: PreviewResult) -> str:
     start = "\n".join(_start(result))
     end = f"{wording.statistics(result)}\n"
     room = MAX_BYTES - _size(start) - _size(end) - _ROOM_FOR_REST
-    return f"{start}\n{_groups(result.groups, room)}{end}"
+    blank = "\n"  # without it, the last row of a list contains the statistics
+    return f"{start}\n{_groups(result.groups, room) or blank}{end}"
 
 
 def _start(result: PreviewResult) -> Iterator[str]:

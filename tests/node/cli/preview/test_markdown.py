@@ -1,6 +1,7 @@
 """A preview as Markdown: bounded, and safe for any title."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,11 @@ def test_a_preview_starts_with_failures_and_folds_the_details() -> None:
     assert "\n-   mode => 0644\n+   mode => 0640\n" in text
     assert "\n!   content => (sensitive)\n" in text
     assert "\n+ Service[nginx-exporter]\n+   enable => true\n" in text
+
+
+def test_the_statistics_are_no_part_of_a_list() -> None:
+    text = preview_markdown(replace(usual(), groups=[]))
+    assert re.search(r"\n- [^\n]+\n\n[^\n]* compiled, [^\n]+\n\Z", text)
 
 
 def test_markup_in_titles_has_no_effect() -> None:
