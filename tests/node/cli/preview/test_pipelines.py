@@ -40,7 +40,12 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
     node: Node, tmp_path: Path, name: str
 ) -> None:
     control = ControlRepository(tmp_path)
-    control.write({"ci/localpuppet.yaml": "{}\n"})
+    control.git("checkout", "-q", "main")
+    control.commit({"ci/localpuppet.yaml": "{}\n"}, "settings")
+    control.git("checkout", "-q", "exporter")
+    control.git("rebase", "-q", "main")
+    # Settings of the branch would run a program outside the isolation.
+    control.commit({"ci/localpuppet.yaml": "puppet: {command: /bin/false}\n"}, "hostile")
     control.nodes.rename(control.path / "nodes")
     program = tmp_path / "bin/localpuppet"
     program.parent.mkdir()
@@ -73,6 +78,24 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
     assert codes == [0, 1], "db01 fails to compile with the branch"
     assert "modules/role/manifests/db.pp:1" in (control.path / "preview.md").read_text()
     assert "nginx-exporter" in (control.path / "preview.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
+def test_a_pull_request_brings_no_cache(node: Node, tmp_path: Path, name: str) -> None:
+    control = ControlRepository(tmp_path)
+    control.commit({"ci/localpuppet.yaml": "{}\n", "preview-cache/mark.key": "0\n"}, "hostile")
+    base = commit(control, "exporter")
+    env = node.environment(HOME=str(tmp_path), BASE=base, HEAD=base)
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", scripts(name)["compare"]],
+        cwd=control.path,
+        env={**env, "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": base},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (1, "preview-cache/mark.key\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["github.yml", "gitea.yml"])
