@@ -168,8 +168,8 @@ class Checkouts:
         words = "for-each-ref", "--count=1", "--format=x", f"refs/remotes/{_REMOTE}/{missing}"
         if missing and self.git.run(self._repository, *words):
             return f"the clone has it as a branch of its remote: write '{_REMOTE}/{missing}'"
-        words = "rev-parse", "--is-shallow-repository"
-        if self.git.run(self._repository, *words).strip() == b"true":
+        shallow = self.git.run(self._repository, "rev-parse", "--is-shallow-repository")
+        if shallow.strip() == b"true":
             return "a pipeline often has one commit only: fetch the whole history"
         if missing:
             return "check the name, or fetch it: 'git fetch --all'"
