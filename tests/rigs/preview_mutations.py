@@ -392,11 +392,9 @@ def summary(steps: Sequence[ProofStep]) -> str:
     missed = sum(len(step.missed) for step in steps)
     invalid = sum(bool(step.invalid) for step in steps)
     lines = [f"{count:4} {kind}" for kind, count in sorted(counts.items())]
-    return "\n".join(
-        [
-            *lines,
-            f"{len(mutations)} mutations ({invalid} steps make no release), {nodes} compiles,"
-            f" {changed} differ, {compiled} compiled again, {needless} needlessly"
-            f" ({100 * needless / max(nodes, 1):.1f} %), {missed} missed",
-        ]
+    total = (
+        f"{len(mutations)} mutations ({invalid} steps make no release), {nodes} compiles,"
+        f" {changed} differ, {compiled} compiled again, {needless} needlessly"
+        f" ({100 * needless / max(nodes, 1):.1f} %), {missed} missed"
     )
+    return "\n".join([*lines, total])

@@ -151,8 +151,8 @@ def test_a_branch_that_is_only_on_the_remote_is_named(repository: Repository) ->
     clone = in_clone(repository)
     with pytest.raises(InvalidInputError, match=r"no commit 'main'.*write 'origin/main'"):
         clone.trees("main...HEAD")
-    with pytest.raises(InvalidInputError, match=r"no commit 'mian'.*check the name"):
-        clone.trees("mian...HEAD")
+    with pytest.raises(InvalidInputError, match=r"no commit 'trunc'.*check the name"):
+        clone.trees("trunc...HEAD")
     base, head = clone.trees("origin/main...HEAD")
     assert base.key == head.key
 
