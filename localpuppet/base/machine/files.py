@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ownership import refuse_foreign
 
 MAX_DOCUMENT = 1024 * 1024
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")
 CHUNK = 1024 * 1024
 
 
@@ -291,6 +293,22 @@ def half_written(path: Path) -> list[Path]:
     """Return temporary files that crashed writers of `path` left; call it without other writers."""
     temporary = re.compile(rf"\.{re.escape(path.name[:200])}\.[0-9a-f]{{12}}")
     return [other for other in path.parent.glob(".*") if temporary.fullmatch(other.name)]
+
+
+def remove_half_written(directory: Path, *, seconds: float = 0.0) -> None:
+    """Remove temporary files that killed writers left in a directory.
+
+    Args:
+        directory: The directory; it may be missing.
+        seconds: The age below which a file stays, because its writer may be alive. With 0, the
+            caller keeps other writers out.
+    """
+    for name in filter(_TEMPORARY.fullmatch, list_names(directory)):
+        path = directory / name
+        with disk_errors(path), suppress(FileNotFoundError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime >= seconds:
+                path.unlink()
 
 
 def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:

@@ -20,6 +20,7 @@ from localpuppet.base.machine.files import (
     list_names,
     make_private,
     remove,
+    remove_half_written,
     remove_tree,
     sync_directory,
     write_durably,
@@ -62,6 +63,7 @@ class DayLog(Generic[R]):
         """
         with self._locked():
             make_private(self.directory)
+            remove_half_written(self.directory)
             self._write(self.directory, node, records)
             self._prune(max(day_of(record.at) for record in records))
 

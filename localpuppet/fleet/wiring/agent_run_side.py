@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.files import remove_half_written
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.base.machine.unix_socket import listen
@@ -81,6 +82,7 @@ def run_parts(
     signer = fleet.signer  # creates a missing key, which the verifier must know, too
     path = node.settings.state / "agent" / "lock"
     lock = Flock.need(path, "another agent of this node is running")
+    remove_half_written(path.parent)
     manager = ServiceManager.from_environment()
     runner = _runner(node)
     holds = _KnownHolds(node)

@@ -21,7 +21,7 @@ from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.times import parse_time
-from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.files import make_private, remove, remove_half_written, write_json
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.releases.staged_records import file_name, release_of
 from localpuppet.node.runs.records import Records, RunDirectory
@@ -114,8 +114,7 @@ class GoodRuns:
             write_json(self._directory / file_name(good.release), good.to_dict())
         for surplus in newest[self._releases :]:
             remove(self._directory / file_name(surplus.release))
-        for half_written in self._directory.glob(".*"):
-            remove(half_written)
+        remove_half_written(self._directory)
 
     def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
         """Return the newest good run that `accept` takes, or `None`.

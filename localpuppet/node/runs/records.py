@@ -26,6 +26,7 @@ from localpuppet.base.machine.files import (
     disk_errors,
     list_names,
     make_private,
+    remove_half_written,
     sync_directory,
     write_json,
 )
@@ -44,6 +45,7 @@ from localpuppet.node.runs.run import (
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
+ABANDONED = 3600.0  # the age of a temporary file, in seconds, at which no process writes it
 RECENT = 20  # runs that are looked through for a cause
 
 
@@ -333,9 +335,14 @@ class Records:
                     run.clear()
 
     def prune(self, *, runs: int, days: int, keep: RunId, note: Callable[[Status], None]) -> None:
-        """Remove the runs that `outdated` names; never `keep`, never an open one.
+        """Remove the runs that `outdated` names, and what killed writers left beside them.
 
-        `note` takes each of them first; if it raises, that run and the older ones stay.
+        Args:
+            runs: How many runs are kept.
+            days: How old a kept run may be.
+            keep: A run that stays, as open ones do.
+            note: Takes each run before it is removed; if it raises, that run and the older ones
+                stay.
         """
         for name in outdated(self.ids(), runs=runs, days=days):
             run = RunDirectory(self.directory / name)
@@ -343,6 +350,9 @@ class Records:
             if name != keep and status.state is RunState.FINISHED:
                 note(status)
                 shutil.rmtree(run.path, ignore_errors=True)
+        state = self.directory.parent
+        for directory in (state, *(path for path in state.iterdir() if path.is_dir())):
+            remove_half_written(directory, seconds=ABANDONED)
 
 
 def _meant(name: str, ids: list[RunId]) -> list[RunId]:

@@ -17,6 +17,7 @@ from localpuppet.base.machine.files import (
     is_file,
     list_names,
     publish,
+    remove_half_written,
 )
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.enc.https import Https
@@ -140,6 +141,22 @@ def test_only_half_written_copies_of_a_file_are_listed(tmp_path: Path) -> None:
     for other in (left, *(tmp_path / name for name in others)):
         other.touch()
     assert half_written(tmp_path / "tags.json") == [left]
+
+
+def test_only_old_temporary_files_are_removed_from_a_directory(tmp_path: Path) -> None:
+    old, young = tmp_path / ".a.json.0123456789ab", tmp_path / ".b.json.0123456789ab"
+    kept = [tmp_path / name for name in ("a.json", ".hidden", ".a.json.new", ".c.0123456789abc")]
+    for path in (old, young, *kept):
+        path.touch()
+    link, directory = tmp_path / ".l.0123456789ab", tmp_path / ".d.0123456789ab"
+    link.symlink_to(young)
+    directory.mkdir()
+    os.utime(old, (0, 0))
+    remove_half_written(tmp_path, seconds=3600)
+    assert set(tmp_path.iterdir()) == {young, link, directory, *kept}
+    remove_half_written(tmp_path)
+    assert set(tmp_path.iterdir()) == {link, directory, *kept}
+    remove_half_written(tmp_path / "missing")
 
 
 def test_a_copy_into_a_users_directory_follows_no_planted_link(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def test_a_repeated_record_is_replaced(log: DayLog[RunSummary]) -> None:
     assert [record.times for record in _records(log)] == [2]
 
 
+def test_what_a_killed_writer_left_is_removed(log: DayLog[RunSummary]) -> None:
+    log.append(NODE, a_summary(noon()))
+    (log.directory / f".{TODAY - 1}.0123456789ab").touch()
+    log.append(NODE, a_summary(noon(1)))
+
+    assert [path.name for path in log.directory.iterdir()] == [str(TODAY)]
+
+
 def test_a_damaged_day_begins_again(log: DayLog[RunSummary]) -> None:
     log.append(NODE, a_summary(noon()))
     (log.directory / str(TODAY)).write_bytes(b"damaged")

@@ -1,5 +1,6 @@
 """The last good run of each release, which outlives the run records."""
 
+import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -52,6 +53,19 @@ def test_a_good_run_outlives_its_record(site: Recorded) -> None:
         supervise(site, site.ran(R2, Outcome.FAILED if number % 2 else Outcome.UNCHANGED))
     assert len(site.records.ids()) == 1
     assert found(site, R1) == good.id
+
+
+def test_what_killed_writers_left_in_the_state_is_removed_after_an_hour(site: Recorded) -> None:
+    state = site.records.directory.parent
+    (state / "captures").mkdir()
+    old = [state / ".applied.json.0123456789ab", state / "captures" / ".last.json.0123456789ab"]
+    young = state / ".metrics.prom.0123456789ab"
+    for path in (*old, young):
+        path.touch()
+    for path in old:
+        os.utime(path, (0, 0))
+    supervise(site, site.ran(R1))
+    assert (young.exists(), [path.exists() for path in old]) == (True, [False, False])
 
 
 @pytest.mark.parametrize(
