@@ -105,7 +105,10 @@ class Split:
             assert code is None or text in service.said(), f"exit {code}: {service.said()}"
             return service.said().count(text) >= times
 
-        self.node.wait_until(said)
+        try:
+            self.node.wait_until(said)
+        except AssertionError as error:
+            raise AssertionError(f"{text!r} is not in the log:\n{service.said()}") from error
 
     def ask(self, line: bytes) -> dict[str, Any]:
         """Put a line before the run side, as root."""

@@ -214,6 +214,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     path = split.node.root / "var" / "agent.sock"
     puppet = puppet_apply(split.node, migration(split.node.root), str(path))
     split.wait_for(run_side, f"took the lock migrate for process {puppet.pid}")
+    split.node.wait_until((split.node.root / "here").exists)  # Puppet has the answer
     run_side.end(signal.SIGKILL)
     again = split.run_side()
     split.wait_for(again, f"resumed the lock migrate for process {puppet.pid}")

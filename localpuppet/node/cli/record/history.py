@@ -210,7 +210,7 @@ def follow_log(
 @flag("--json as_json", "Print JSON: request.json, status, queries, exports, kicks.")
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, full: bool, as_json: bool) -> None:
-    """Show what caused a run of this node, and what it was based on.
+    """Show what caused a run, and what it was based on.
 
     For another node, see 'localpuppet history --node NODE' and 'localpuppet report --node NODE'.
 
