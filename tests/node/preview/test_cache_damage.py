@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,14 +91,14 @@ def test_swapped_rows_cause_no_wrong_result(rig: PreviewRig, table: str) -> None
     expected, path = show(rig), file_of(rig)
     whole = path.read_bytes()
     key, value = _PAIRS[table]
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         rows = connection.execute(f"SELECT {key}, {value} FROM {table}").fetchall()  # noqa: S608
     assert len(rows) > 3
     chance = random.Random(28)  # noqa: S311
     for _ in range(30):
         path.write_bytes(whole)
         (one, first), (other, second) = chance.sample(rows, 2)
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             statement = f"UPDATE {table} SET {value} = ? WHERE {key} = ?"  # noqa: S608
             connection.executemany(statement, [(second, one), (first, other)])
         assert show(rig) == expected
@@ -106,7 +107,7 @@ def test_swapped_rows_cause_no_wrong_result(rig: PreviewRig, table: str) -> None
 @pytest.mark.parametrize("column", ["node", "source", "catalog", "body"])
 def test_an_entry_with_a_column_of_another_entry_is_not_used(rig: PreviewRig, column: str) -> None:
     expected = show(rig)
-    with sqlite3.connect(file_of(rig)) as connection:
+    with closing(sqlite3.connect(file_of(rig))) as connection, connection:
         rows = connection.execute(f"SELECT id, {column} FROM entries").fetchall()  # noqa: S608
         for number, own in rows:
             others = [value for _, value in rows if value != own]
@@ -119,7 +120,7 @@ def test_an_entry_with_a_column_of_another_entry_is_not_used(rig: PreviewRig, co
 def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
     expected = show(rig)
     for table in (*_PAIRS, "trees"):
-        with sqlite3.connect(file_of(rig)) as connection:
+        with closing(sqlite3.connect(file_of(rig))) as connection, connection:
             connection.execute(f"DELETE FROM {table}")  # noqa: S608
         assert show(rig) == expected
 
@@ -129,7 +130,7 @@ def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
 
     expected = show(rig)
     bomb = zlib.compress(bytes(200 * 1024 * 1024))
-    with sqlite3.connect(file_of(rig)) as connection:
+    with closing(sqlite3.connect(file_of(rig))) as connection, connection:
         connection.execute("UPDATE blobs SET data = ?", (bomb,))
         connection.execute("UPDATE catalogs SET own = ?", (bomb,))
     assert show(rig) == expected

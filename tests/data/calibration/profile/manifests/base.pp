@@ -38,7 +38,7 @@ class profile::base (
     message => lookup('greeting'),
   }
   notify { 'names':
-    message => "${fqdn} ${hostname} ${trusted['certname']} ${trusted['domain']} ${trusted['authenticated']} ${environment}",
+    message => "${facts['fqdn']} ${facts['hostname']} ${trusted['certname']} ${trusted['domain']} ${trusted['authenticated']} ${environment}",
   }
   notify { 'machine':
     message => "${osfamily} ${facts['os']['name']} ${operatingsystem} ${facts.get('site.rack', 'none')} ${clientcert}",
