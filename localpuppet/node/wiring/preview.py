@@ -10,13 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import (
-    BusyError,
-    InvalidInputError,
-    LocalpuppetError,
-    StateError,
-    errors_at,
-)
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError, errors_at
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
@@ -194,16 +188,12 @@ class PreviewWiring:
 
     def _turn(self) -> Flock:
         """Return the lock with which previews of one root fetch modules one after the other."""
-        state = self._node.settings.state
-        make_private(state)
-        lock = Flock.wait(state / "preview.lock", seconds=_PATIENCE, waits=lambda: None)
-        if lock is None:
-            raise BusyError(
-                "another preview fetches modules",
-                where=str(state),
-                hint="try again when it has ended, or pass another '--root'",
-            )
-        return lock
+        return Flock.need(
+            self._node.settings.state / "preview.lock",
+            "another preview fetches modules",
+            hint="try again when it has ended, or pass another '--root'",
+            seconds=_PATIENCE,
+        )
 
     def side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
