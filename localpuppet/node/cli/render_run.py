@@ -14,7 +14,11 @@ from localpuppet.node.cli import render
 from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status
 
 if TYPE_CHECKING:
+    from localpuppet.node.puppet.report import Resources
     from localpuppet.node.runs.attempt import Attempt
+
+# The columns of a list of runs.
+HISTORY = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
 
 
 def moment(text: str | None) -> str:
@@ -37,9 +41,19 @@ def counts(status: Status) -> str:
     resources = status.resources
     if resources is None:
         return ""
-    noun = "resource" if resources.total == 1 else "resources"
     whole = status.outcome in (Outcome.UNCHANGED, Outcome.CHANGED, Outcome.FAILED)
-    parts = [f"{resources.total} {noun}{'' if whole else ' reached'}"]
+    text = resource_counts(resources, reached="" if whole else " reached")
+    return f"{text}, {resources.out_of_sync} would change" if status.noop_pending else text
+
+
+def resource_counts(resources: "Resources", *, reached: str = "") -> str:
+    """Return counts of resources in one phrase.
+
+    Args:
+        resources: The counts.
+        reached: Text behind the total.
+    """
+    parts = [f"{render.counted(resources.total, 'resource')}{reached}"]
     for label, count in (
         ("changed", resources.changed),
         ("failed", resources.failed),
@@ -47,8 +61,6 @@ def counts(status: Status) -> str:
     ):
         if count:
             parts.append(f"{count} {label}")
-    if status.noop_pending:
-        parts.append(f"{resources.out_of_sync} would change")
     return ", ".join(parts)
 
 

@@ -12,10 +12,8 @@ from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.records import to_record
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.run_async import run
-from localpuppet.node.cli import render
+from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
-
-_HEAD = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
 
 
 def show_histories(node: NodeWiring, nodes: Sequence[str], *, limit: int, as_json: bool) -> int:
@@ -66,7 +64,7 @@ def _show(name: NodeName, runs: Sequence[RunSummary], limit: int) -> None:
     render.emit(f"{name}: {render.counted(len(runs), 'run')} on the bus")
     rows = [_row(summary) for summary in runs[:limit]]
     # `report --node` needs whole ids, so a narrow terminal does not shorten them.
-    render.emit(render.table(_HEAD, rows, width=render.columns(), spare=("TOOK",)))
+    render.emit(render.table(render_run.HISTORY, rows, width=render.columns(), spare=("TOOK",)))
     if len(runs) > limit:
         render.emit(f"{limit} of {len(runs)} runs; --limit shows more")
 
@@ -76,20 +74,12 @@ def _row(summary: RunSummary) -> tuple[str, ...]:
     seconds = summary.finished_at - summary.started_at
     is_run = summary.outcome is not None
     times = f"{summary.times} times: " if summary.times > 1 else ""
+    counts = render_run.resource_counts(summary.counts) if summary.counts.total else ""
     return (
         summary.run if is_run else "",
         started,
         show_duration(seconds) if is_run and seconds else "",
         render.word(str(summary.outcome or "refused"), noop=summary.noop),
         render.user_text(summary.release),
-        times + (render.user_text(summary.reason) or _counts(summary)),
+        times + (render.user_text(summary.reason) or counts),
     )
-
-
-def _counts(summary: RunSummary) -> str:
-    counts = summary.counts
-    if not counts.total:
-        return ""
-    parts = [("changed", counts.changed), ("failed", counts.failed), ("skipped", counts.skipped)]
-    texts = [f"{count} {word}" for word, count in parts if count]
-    return ", ".join([render.counted(counts.total, "resource"), *texts])

@@ -115,12 +115,11 @@ def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
     width = render.columns()
     if width is not None and width < WIDE:
         # The end of an id means the run, too; what is left over is for the reason.
         rows = [[row[0].rpartition("-")[2], row[1][5:16], *row[2:]] for row in rows]
-    return render.table(head, rows, width=width, spare=("TOOK",))
+    return render.table(render_run.HISTORY, rows, width=width, spare=("TOOK",))
 
 
 @command("logs", RunCommand, exits={1: "a node refused to answer", 69: "a node did not answer"})
