@@ -21,6 +21,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.ownership import refuse_foreign
 
 MAX_DOCUMENT = 1024 * 1024
+# The names of `_temporary`.
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{12}")
 CHUNK = 1024 * 1024
 
@@ -238,7 +239,7 @@ def replace_link(link: Path, target: Path) -> None:
     Raises:
         StateError: The disk fails, or `link` is not a symlink.
     """
-    temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}")
+    temporary = _temporary(link)
     with ExitStack() as cleanup, disk_errors(link):
         cleanup.callback(temporary.unlink, missing_ok=True)
         temporary.symlink_to(target)
@@ -268,8 +269,13 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
     _replace(path, iter([data]), mode=mode)
 
 
+def _temporary(path: Path) -> Path:
+    """Return a new name beside a path, for what is to replace it."""
+    return path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+
+
 def _replace(path: Path, chunks: Iterator[bytes], *, mode: int) -> None:
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    temporary = _temporary(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(temporary, flags, mode)
@@ -313,7 +319,7 @@ def remove_half_written(directory: Path, *, seconds: float = 0.0) -> None:
 
 def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
     """Write a new file; return `False` if it exists already."""
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    temporary = _temporary(path)
     replace_file(temporary, data, mode=mode)
     with ExitStack() as cleanup, disk_errors(path), suppress(FileExistsError):
         cleanup.callback(temporary.unlink, missing_ok=True)

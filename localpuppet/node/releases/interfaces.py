@@ -14,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError, PuppetMissingError, State
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
-from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.files import make_private, remove, remove_half_written, write_json
 from localpuppet.base.machine.ports import Processes
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.releases.interface import Interface, check
@@ -167,8 +167,7 @@ class Interfaces:
 
     def _write(self, file: Path, interface: Interface) -> None:
         make_private(self._directory)
-        for dead in self._directory.glob(".*"):  # a process that died while it wrote
-            dead.unlink(missing_ok=True)
+        remove_half_written(self._directory)
         write_json(file, interface.to_dict())
 
     def forget(self, composition: str) -> None:
