@@ -27,14 +27,14 @@ def units_command(name: str | None, as_json: bool) -> None:
     Without NAME, the command prints all units. Write those of one form to /etc/systemd/system, then
     run 'systemctl daemon-reload' and 'systemctl enable --now NAME'.
 
-    Forms, of which a node has one:
+    A node has the units of one of these forms:
       localpuppet.service              a run every half hour, without agent
       localpuppet.timer
       localpuppet-agent.service        the agent in one process
       localpuppet-agent-run.socket     the agent in two processes; the one
       localpuppet-agent-run.service      on the network has no privileges
       localpuppet-agent-net.service
-    Also, where people use the dashboard, or clients of PuppetDB read:
+    A machine that serves the dashboard, or PuppetDB's API, also has:
       localpuppet-web.service          the dashboard, over TLS
       localpuppet-puppetdb.service     PuppetDB's API, on loopback
 
