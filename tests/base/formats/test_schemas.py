@@ -58,12 +58,12 @@ SECRET = "hunter2 0123456"
         (
             "settings",
             {"agent": {"run_cmd": {"sh": SECRET}}},
-            "run_cmd: must not be a mapping",
+            "run_cmd: must be a string or a list, not a mapping",
         ),
         (
             "settings",
             {"agent": {"run_interval": [SECRET]}},
-            "agent.run_interval: must not be a list",
+            "agent.run_interval: must be a string or false, not a list",
         ),
         ("settings", {"bus": SECRET}, "bus: must be one of sqlite"),
         ("settings", {"bus": "nats://h"}, r"servers in 'buses: \{nats: \{servers: \[URL"),

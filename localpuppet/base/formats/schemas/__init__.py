@@ -81,11 +81,12 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     if error.validator == "type":
         types: Iterable[str] = [rule] if isinstance(rule, str) else rule
         wanted = " or ".join(f"a {_NOUNS.get(name, name)}" for name in types if name != "null")
-        if instance is None and "null" not in types:
-            return f"must be {wanted}, not null", ""
-        return f"must be {wanted}, not a {type_names[type(instance)]}", ""
+        return f"must be {wanted}, not {_type_of(instance)}", ""
     if error.validator == "anyOf":
-        return f"must not be a {type_names[type(instance)]} of this form", ""
+        forms = [_form(form) for form in rule]
+        if _type_of(instance) in forms:
+            return f"must not be {_type_of(instance)} of this form", ""
+        return f"must be {' or '.join(forms)}, not {_type_of(instance)}", ""
     if error.validator == "additionalProperties":
         known = cast("dict[str, Any]", error.schema).get("properties", {})
         unknown = next(key for key in instance if key not in known)
@@ -102,6 +103,17 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         return simple.format(rule), ""
     # The library's own message repeats the value, which may be a secret.
     return f"has an invalid form for a {type_names[type(instance)]}", ""
+
+
+def _type_of(value: object) -> str:
+    return "null" if value is None else f"a {type_names[type(value)]}"
+
+
+def _form(rule: Mapping[str, Any]) -> str:
+    """Return what one of several alternatives accepts, for messages."""
+    if "const" in rule:
+        return json.dumps(rule["const"])
+    return f"a {_NOUNS.get(rule['type'], rule['type'])}"
 
 
 def _cure(unknown: str, known: Mapping[str, Any]) -> str:
