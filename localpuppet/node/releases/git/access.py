@@ -137,7 +137,7 @@ def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
     """
     if url in known:
         return known[url]
-    near = [other for other in known if _host(other) == _host(url)]
+    near = [other for other in known if host_of(other) == host_of(url)]
     return known[_nearest(url, near)] if near else NO_ACCESS
 
 
@@ -149,7 +149,8 @@ def _nearest(url: str, others: Iterable[str]) -> str:
     return max(sorted(others), key=common)
 
 
-def _host(url: str) -> str:
+def host_of(url: str) -> str:
+    """Return the host of a repository: `https://HOST` or `ssh HOST`; empty for a file."""
     match = _HTTPS_HOST.match(url)
     if match:
         return match[1].lower()

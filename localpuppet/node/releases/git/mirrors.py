@@ -15,18 +15,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.base.errors import (
-    IntegrityError,
-    UnavailableError,
-    gather_unavailable,
-    raise_unavailable,
-)
+from localpuppet.base.errors import IntegrityError, UnavailableError, gather_unavailable
 from localpuppet.node.releases.git import mirror
 from localpuppet.node.releases.git.checkout import check_out
 from localpuppet.node.releases.git.program import GitProgram, make_bare
 from localpuppet.node.releases.git.signer import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject, countersignature_refs, judge
-from localpuppet.node.releases.git.words import ask_failure, fetch_failure
+from localpuppet.node.releases.git.words import ask_failure, fetch_failure, raise_failures
 from localpuppet.node.releases.limits import Budget
 
 MAX_FILE = 1024 * 1024
@@ -102,7 +97,7 @@ class Git:
                     if not failed and (done % TREES_AT_ONCE == 0 or done == len(jobs)):
                         yield arrived
                         arrived = []
-                raise_unavailable(failed)
+                raise_failures(failed)
             finally:
                 for job in jobs:
                     job.cancel()
@@ -135,7 +130,7 @@ class Git:
                     refs[url] = job.result()
                 if len(wanted) > 1:  # a caller that asks one by one counts them
                     self._progress(done, len(wanted))
-        raise_unavailable(failed)
+        raise_failures(failed)
         return refs
 
     def _refs(self, url: str) -> dict[str, str]:
@@ -209,7 +204,7 @@ class Git:
                 with gather_unavailable(failed):
                     job.result()
                 self._progress(done, len(wanted))
-        raise_unavailable(failed)
+        raise_failures(failed)
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the trees of fetched commits; see `node.releases.git.repository.Repository`."""
