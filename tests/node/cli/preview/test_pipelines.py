@@ -23,15 +23,19 @@ def commit(control: ControlRepository, name: str) -> str:
 
 
 def scripts(name: str) -> dict[str, str]:
-    """Return the scripts of an example that call localpuppet: `compare` and `fill the cache`."""
+    """Return the scripts of an example: `compare`, `fill the cache` and `comment`."""
     pipeline: dict[str, Any] = yaml.safe_load((EXAMPLES / name).read_text())
     if "jobs" in pipeline:
         steps = pipeline["jobs"]["preview"]["steps"]
-        return {step["name"]: step["run"] for step in steps if "name" in step}
+        return {
+            **{step["name"]: step["run"] for step in steps if "name" in step},
+            "comment": pipeline["jobs"]["comment"]["steps"][-1]["run"],
+        }
     start = pipeline[".localpuppet"]["before_script"][1:]
     return {
         "compare": "\n".join([*start, *pipeline["preview"]["script"]]),
         "fill the cache": "\n".join([*start, *pipeline["fill"]["script"]]),
+        "comment": "\n".join(pipeline["comment"]["script"]),
     }
 
 
@@ -96,6 +100,53 @@ def test_a_pull_request_brings_no_cache(node: Node, tmp_path: Path, name: str) -
         timeout=PATIENCE,
     )
     assert (done.returncode, done.stdout) == (1, "preview-cache/mark.key\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
+def test_a_link_of_a_pull_request_is_never_published(node: Node, tmp_path: Path, name: str) -> None:
+    """Also if the preview ends before it writes the files."""
+    control = ControlRepository(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2")
+    links = [control.path / file for file in ("preview.md", "preview.html")]
+    for link in links:
+        link.symlink_to(secret)
+    control.commit({"ci/localpuppet.yaml": "{}\n", "preview-cache/mark.key": "0\n"}, "hostile")
+    base = commit(control, "exporter")
+    env = node.environment(HOME=str(tmp_path), BASE=base, HEAD=base)
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", scripts(name)["compare"]],
+        cwd=control.path,
+        env={**env, "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": base},
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 1
+    assert [link for link in links if link.is_symlink()] == []
+    assert secret.read_text() == "hunter2"
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
+@pytest.mark.parametrize("kind", ["missing", "link"])
+def test_without_a_preview_the_comment_job_says_so_and_ends(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    if kind == "link":
+        (tmp_path / "secret").write_text("hunter2")
+        (tmp_path / "preview.md").symlink_to(tmp_path / "secret")
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", scripts(name)["comment"]],
+        cwd=tmp_path,
+        env={"PATH": ""},  # it starts no program
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "preview.md: not written (see the log of the job 'preview')\n"
 
 
 @pytest.mark.parametrize("name", ["github.yml", "gitea.yml"])
