@@ -335,7 +335,7 @@ class Records:
                     run.clear()
 
     def prune(self, *, runs: int, days: int, keep: RunId, note: Callable[[Status], None]) -> None:
-        """Remove the runs that `outdated` names, and what killed writers left beside them.
+        """Remove the runs that `outdated` names.
 
         Args:
             runs: How many runs are kept.
@@ -350,6 +350,9 @@ class Records:
             if name != keep and status.state is RunState.FINISHED:
                 note(status)
                 shutil.rmtree(run.path, ignore_errors=True)
+
+    def remove_temporary_files(self) -> None:
+        """Remove what killed writers left in the state directory, and in the directories in it."""
         state = self.directory.parent
         for directory in (state, *(path for path in state.iterdir() if path.is_dir())):
             remove_half_written(directory, seconds=ABANDONED)

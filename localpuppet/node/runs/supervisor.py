@@ -366,13 +366,13 @@ class Supervisor:
 
     def _house_keeping(self, status: Status) -> None:
         """Clean up after the run, when a failure cannot harm it any longer."""
-        node = self._node
+        node, note = self._node, self._good_runs.note
         self._documents.remember()
-        note = self._good_runs.note
         try:
             note(status)
             self.records.settle()
             self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=status.id, note=note)
+            self.records.remove_temporary_files()
         except StateError as error:
             self._observer.note(f"cannot remove old records: {error}")
 

@@ -1,6 +1,7 @@
 """All records of a node: finding, waiting, settling, and pruning by number and age."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -95,6 +96,25 @@ def test_pruning_by_age_resumes_when_newer_runs_confirm_the_clock(site: Recorded
     ids = days(site, 10)
     site.records.prune(runs=500, days=5, keep=ids[0], note=lambda _: None)
     assert site.records.ids() == ids[:9]
+
+
+def test_what_killed_writers_left_in_the_state_directory_is_removed_after_an_hour(
+    site: Recorded,
+) -> None:
+    """Of the state directory and of its directories, but of no run."""
+    run = site.finish(site.begin())
+    state = site.records.directory.parent
+    keys = state / "keys"
+    keys.mkdir()
+    old = [place / ".a.json.0123456789ab" for place in (state, keys, run.path)]
+    young = [path.with_name(".b.json.0123456789ab") for path in old]
+    for path in (*old, *young):
+        path.touch()
+    for path in old:
+        os.utime(path, (0, 0))
+    site.records.remove_temporary_files()
+    assert [path.exists() for path in (*old, *young)] == [False, False, True, True, True, True]
+    assert site.records.status(run).succeeded
 
 
 def test_pruning_keeps_the_run_that_prunes_and_active_runs(site: Recorded) -> None:
