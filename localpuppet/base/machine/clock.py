@@ -4,6 +4,11 @@ import time
 from datetime import UTC, datetime
 
 
+def seconds_since_boot() -> float:
+    """Return seconds from a monotonic clock that also counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
     """The machine's clocks."""
 

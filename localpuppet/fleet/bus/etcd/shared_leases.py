@@ -11,9 +11,10 @@ publishes its status would need several within seconds.
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
+
+from localpuppet.base.machine.clock import seconds_since_boot
 
 # Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 PART, LEAST, MOST = 10, 1, 6
@@ -34,10 +35,6 @@ class EtcdLease:
     covers_until: float
 
 
-def _awake_or_not() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @dataclass(slots=True, eq=False)
 class SharedLeases:
     """The leases of one client.
@@ -49,7 +46,7 @@ class SharedLeases:
 
     grant: Callable[[int], Awaitable[int]]
     _: KW_ONLY
-    monotonic: Callable[[], float] = _awake_or_not
+    monotonic: Callable[[], float] = seconds_since_boot
     _shared: dict[int, tuple[float, asyncio.Task[EtcdLease]]] = field(
         default_factory=dict, init=False
     )

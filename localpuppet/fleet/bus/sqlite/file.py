@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.base.machine.clock import seconds_since_boot
 from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.sqlite.place import make_file
@@ -134,7 +135,7 @@ class SqliteFile:
                     **_range(prefix),
                     "after": position.after,
                     "largest": position.largest,
-                    "now": _now(),
+                    "now": seconds_since_boot(),
                 },
             ).fetchall()
         changes = tuple(
@@ -170,7 +171,7 @@ class SqliteFile:
             self._connection.execute("DELETE FROM removals WHERE key = ?", (key,))
             self._connection.execute(
                 "INSERT INTO entries (revision, key, value, ttl, expires) VALUES (?, ?, ?, ?, ?)",
-                (revision, key, value, ttl, None if ttl is None else _now() + ttl),
+                (revision, key, value, ttl, None if ttl is None else seconds_since_boot() + ttl),
             )
             return revision
 
@@ -188,7 +189,7 @@ class SqliteFile:
         """Remove expired entries; return whether there were any."""
         with self._problems():
             deleted = self._connection.execute(
-                "SELECT 1 FROM entries WHERE expires <= ? LIMIT 1", (_now(),)
+                "SELECT 1 FROM entries WHERE expires <= ? LIMIT 1", (seconds_since_boot(),)
             ).fetchone()
             if deleted is None:
                 return False
@@ -213,7 +214,10 @@ class SqliteFile:
         with self._transaction("IMMEDIATE"):
             boot = _boot()
             if execute("SELECT boot FROM counter").fetchone() != (boot,):
-                execute("UPDATE entries SET expires = ? + ttl WHERE ttl IS NOT NULL", (_now(),))
+                execute(
+                    "UPDATE entries SET expires = ? + ttl WHERE ttl IS NOT NULL",
+                    (seconds_since_boot(),),
+                )
                 execute("UPDATE counter SET boot = ?", (boot,))
 
     def _version(self) -> int:
@@ -251,21 +255,21 @@ class SqliteFile:
     def _get(self, key: str) -> KeyValueEntry | None:
         row = self._connection.execute(
             f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
-            {"key": key, "now": _now()},
+            {"key": key, "now": seconds_since_boot()},
         ).fetchone()
         return None if row is None else KeyValueEntry(key=key, value=row[0], revision=row[1])
 
     def _revision(self, key: str) -> int:
         row = self._connection.execute(
             f"SELECT revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
-            {"key": key, "now": _now()},
+            {"key": key, "now": seconds_since_boot()},
         ).fetchone()
         return 0 if row is None else int(row[0])
 
     def _list(self, prefix: str, largest: int) -> KeyListing:
         rows = self._connection.execute(
             f"SELECT key, value, revision {_BELOW} ORDER BY key",
-            {**_range(prefix), "largest": largest, "now": _now()},
+            {**_range(prefix), "largest": largest, "now": seconds_since_boot()},
         )
         listed = ListingEntries(prefix, str(self.path))
         listed.add(KeyValueEntry(key=key, value=value, revision=at) for key, value, at in rows)
@@ -289,7 +293,7 @@ class SqliteFile:
                 **_range(prefix),
                 **({"low": position.key} if position.key else {}),
                 "largest": position.largest,
-                "now": _now(),
+                "now": seconds_since_boot(),
             },
         ).fetchall()
         more = len(rows) == LOOK
@@ -321,7 +325,8 @@ class SqliteFile:
 
     def _prune(self) -> None:
         expired = self._connection.execute(
-            "SELECT key FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?", (_now(), PRUNE)
+            "SELECT key FROM entries WHERE expires <= ? ORDER BY expires LIMIT ?",
+            (seconds_since_boot(), PRUNE),
         ).fetchall()
         for (key,) in expired:
             self._forget(key)
@@ -380,10 +385,6 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _range(prefix: str) -> dict[str, str]:
     return {"low": prefix, "high": prefix[:-1] + "0"}  # "0" is what follows "/"
-
-
-def _now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _boot() -> str:
