@@ -59,6 +59,12 @@ def make_output(name: str) -> int:
     return output
 
 
+def signal_group(group: int, number: int) -> None:
+    """Signal every member of a process group; an empty group is fine."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
 class OwnGroup:
     """A child that leads its own process group.
 
@@ -85,8 +91,8 @@ class OwnGroup:
 
     def signal(self, number: int) -> None:
         """Signal every member of the group; an empty group is fine."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        with contextlib.suppress(PermissionError):
+            signal_group(self.pid, number)
 
     def reap(self) -> None:
         """Forget an ended leader."""

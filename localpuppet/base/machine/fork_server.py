@@ -25,7 +25,7 @@ from typing import Any
 
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.child import SystemChild, make_output
+from localpuppet.base.machine.child import SystemChild, make_output, signal_group
 from localpuppet.base.machine.files import write_durably
 from localpuppet.base.machine.ports import NOBODY, Child, ProcessEnd, ProcessId
 from localpuppet.base.machine.processes import SystemProcesses
@@ -236,8 +236,8 @@ class _Forked:
         if another process has the number, the group has ended.
         """
         if self._processes.identify(self.pid).started in (0, self._identity.started):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+            with contextlib.suppress(PermissionError):
+                signal_group(self.pid, number)
 
     def reap(self) -> None:
         """Close the connection to the child; the server reaps it."""

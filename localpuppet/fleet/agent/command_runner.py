@@ -1,13 +1,12 @@
 """The `Runner` that starts a command of the site instead of `localpuppet apply`."""
 
 import asyncio
-import contextlib
-import os
 import signal
 import subprocess
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
+from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.agent.fork_runner import ended, not_started
@@ -82,7 +81,7 @@ class CommandRunner:
                 done, _ = await asyncio.wait([over], timeout=patience)
                 if done:
                     return number is signal.SIGTERM
-                _signal_group(pid, number)
+                signal_group(pid, number)
             await over
             return False
         finally:
@@ -91,9 +90,4 @@ class CommandRunner:
     def end(self) -> None:
         """Send TERM to the running command."""
         if self._pid:
-            _signal_group(self._pid, signal.SIGTERM)
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, number)
+            signal_group(self._pid, signal.SIGTERM)

@@ -14,13 +14,13 @@ import signal
 import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from localpuppet.base import http
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.confinement import mortal
 from localpuppet.rollout.execution.checking import AT_ONCE
 from localpuppet.rollout.plans.check import Check
@@ -79,8 +79,7 @@ async def _run(words: Sequence[str], seconds: float) -> str:
         return f"did not end within {show_duration(seconds)}"
     finally:
         if process.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended by itself just now
-                os.killpg(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)  # empty if it has ended just now
             await process.wait()
     if code < 0:
         return f"was killed by signal {-code}"

@@ -1,7 +1,6 @@
 """Checks done once: against real servers of this machine, and by real commands."""
 
 import asyncio
-import os
 import ssl
 import subprocess
 import sys
@@ -160,18 +159,6 @@ def test_a_command_that_takes_too_long_ends_with_its_children(tmp_path: Path) ->
     assert run(check, seconds=2.0) == "did not end within 2.0s"
     pid = int(file.read_text())
     wait_until(lambda: not running(pid), lambda: "what the command started still runs")
-
-
-def test_a_command_may_end_when_its_time_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """asyncio's thread has collected the process, and asyncio does not know yet."""
-    kill = os.killpg
-
-    def late(group: int, number: int) -> None:
-        kill(group, number)
-        raise ProcessLookupError
-
-    monkeypatch.setattr(os, "killpg", late)
-    assert run(("/bin/sleep", "1000"), seconds=SHORT) == "did not end within 0.2s"
 
 
 def running(pid: int) -> bool:
