@@ -2,9 +2,10 @@
 
 import base64
 import json
-import os
+import resource
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,24 +196,27 @@ async def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert (directory / f"{WEB}.json").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_failed_write_leaves_the_earlier_capture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """Let the kernel refuse larger files to this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_failed_write_leaves_the_earlier_capture(tmp_path: Path) -> None:
     nodes = answering({WEB: kept(tmp_path / "w", {"a": 1}), DB: kept(tmp_path / "d", {"a": 1}, DB)})
     directory = tmp_path / "nodes"
     await collected(nodes, directory, WEB, DB)
     before = (directory / f"{WEB}.json").read_bytes()
-    nodes = answering({WEB: kept(tmp_path / "w", {"a": 2}), DB: kept(tmp_path / "d", {"a": 2}, DB)})
-    rename = os.rename
-
-    def refuse(source: Any, target: Any, **options: Any) -> None:
-        if str(target).endswith(f"{WEB}.json"):
-            raise OSError(28, "No space left on device")
-        rename(source, target, **options)
-
-    monkeypatch.setattr("os.rename", refuse)
-    problems = await collected(nodes, directory, WEB, DB)
-    assert "No space left" in problems[WEB]
+    large = kept(tmp_path / "w", {"a": "x" * 100_000})
+    nodes = answering({WEB: large, DB: kept(tmp_path / "d", {"a": 2}, DB)})
+    with file_limit(50_000):
+        problems = await collected(nodes, directory, WEB, DB)
+    assert "File too large" in problems[WEB]
     assert list(problems) == [WEB]
     assert (directory / f"{WEB}.json").read_bytes() == before
     assert sorted(path.name for path in directory.iterdir()) == [f"{DB}.json", f"{WEB}.json"]
