@@ -46,9 +46,6 @@ _TABLES = (
     + audit_table.TABLES
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS hours (
-    hour INTEGER NOT NULL, outcome TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, outcome)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS failures (
     failure_cause TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
@@ -224,7 +221,7 @@ class DashboardStore:
         for result in ended:
             within = parts_of(RunId(result.run))[0] in days and day_of(result.at) in days
             if within and writing.add(result):
-                _count(connection, result, most=self._limits.failures_of_node)
+                _note_failure(connection, result, most=self._limits.failures_of_node)
 
     def _make_room(self, connection: Connection) -> None:
         while _bytes(connection) > self._limits.size:
@@ -257,14 +254,15 @@ class DashboardStore:
         """
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                "SELECT hour, outcome, runs FROM hours WHERE hour >= ?", (int(since // HOUR),)
+                "SELECT hour, outcome, runs FROM hours WHERE hour >= ? AND runs > 0",
+                (int(since // HOUR),),
             )
             return {(hour, Kind(outcome)): runs for hour, outcome, runs in rows}
 
     def begins_at(self) -> float | None:
         """Return the first hour with runs, seconds since 1970; `None` without one."""
         with self._database.snapshot() as connection:
-            (hour,) = connection.execute("SELECT min(hour) FROM hours").fetchone()
+            (hour,) = connection.execute("SELECT min(hour) FROM hours WHERE runs > 0").fetchone()
         return None if hour is None else hour * HOUR
 
     def failures(self) -> Mapping[str, tuple[float, float]]:
@@ -304,7 +302,6 @@ class DashboardStore:
             left = run_table.first_day(connection)
             if left is not None:
                 oldest = min(oldest, left * DAY)
-            connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             reported_table.take_away(connection, oldest=oldest)
             audit_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))
@@ -330,12 +327,7 @@ class DashboardStore:
         self._database.close()
 
 
-def _count(connection: Connection, result: RunResult, *, most: int) -> None:
-    connection.execute(
-        "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, outcome) DO UPDATE"
-        " SET runs = runs + 1",
-        (int(result.at // HOUR), str(result.outcome)),
-    )
+def _note_failure(connection: Connection, result: RunResult, *, most: int) -> None:
     if result.failure_cause:
         connection.execute(
             "INSERT INTO failures VALUES (?1, ?2, ?2, ?3) ON CONFLICT (failure_cause) DO UPDATE"

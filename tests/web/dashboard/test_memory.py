@@ -92,6 +92,18 @@ def test_a_run_is_kept_once_with_its_first_outcome(memory: DashboardStore) -> No
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
 
+def test_a_summary_that_corrects_the_result_of_a_run_corrects_the_chart(
+    memory: DashboardStore,
+) -> None:
+    wrong = replace(ended(NOW), outcome=Kind.INTERRUPTED)
+    memory.write([], [wrong, ended(NOW - 1)])
+    assert set(memory.hours(NOW)) == {
+        (int(NOW // HOUR), kind) for kind in (Kind.INTERRUPTED, Kind.CHANGED)
+    }
+    memory.write_history([replace(ended(NOW), seconds=5)], ())
+    assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 2}
+
+
 def test_runs_come_newest_first_and_continue_from_a_run(memory: DashboardStore) -> None:
     all_ = [ended(NOW - number) for number in range(5)]
     memory.write([], [*all_, ended(NOW, node="b")])

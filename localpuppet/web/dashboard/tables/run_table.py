@@ -3,8 +3,9 @@
 - Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
   once. Runs are clustered by day, so that a day is written and deleted together; a text or profile
   is deleted with the last day that uses it.
-- Triggers keep the number of runs by the day on which they ended (`tallies`), each node's newest
-  run (`latest`), and a number of the state of all runs (`run_changes`), random in a new file.
+- Triggers keep the number of runs by the day on which they ended (`tallies`), the same by hour and
+  result (`hours`), each node's newest run (`latest`), and a number of the state of all runs
+  (`run_changes`), random in a new file. A run whose summary corrects its result counts once.
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
   new entries a second does not fill the file.
 - Every function takes a connection in a transaction.
@@ -73,6 +74,18 @@ CREATE TRIGGER IF NOT EXISTS run_deleted AFTER DELETE ON runs BEGIN
         WHERE day = old.day + old.at / 86400000 AND profile = old.profile;
     DELETE FROM latest WHERE node = old.node AND day = old.day AND moment = old.moment;
 END;
+CREATE TABLE IF NOT EXISTS hours (
+    hour INTEGER NOT NULL, outcome TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, outcome)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS run_counted AFTER INSERT ON runs BEGIN
+    INSERT INTO hours SELECT new.day * 24 + new.at / 3600000, outcome, 1
+        FROM profiles WHERE id = new.profile
+        ON CONFLICT DO UPDATE SET runs = runs + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS run_discounted AFTER DELETE ON runs BEGIN
+    UPDATE hours SET runs = runs - 1 WHERE hour = old.day * 24 + old.at / 3600000
+        AND outcome = (SELECT outcome FROM profiles WHERE id = old.profile);
+END;
 CREATE TABLE IF NOT EXISTS resources (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
@@ -129,7 +142,7 @@ class RunTableWriter:
         """Add an end of a run, or what a summary adds to a known one.
 
         Returns:
-            Whether the run is new and fits its day.
+            Whether the run or its summary is new, and fits its day.
         """
         day, moment = parts_of(RunId(result.run))
         key = day, self._number(result.node, day), moment
@@ -162,7 +175,7 @@ class RunTableWriter:
         )
         if known is not None or oldest is None:
             self._add_resources(key, result)
-            return known is None
+            return True
         for table in ("runs", "resources"):
             self._delete(table, (*key[:2], oldest))
         return False
@@ -294,5 +307,6 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
     if beyond is None:
         for table in ("texts", "profiles"):
             connection.execute(f"DELETE FROM {table} WHERE day <= ?", (day,))  # noqa: S608
-        connection.execute("DELETE FROM tallies WHERE runs = 0")
+        for table in ("tallies", "hours"):
+            connection.execute(f"DELETE FROM {table} WHERE runs = 0")  # noqa: S608
     return int(away.rowcount)

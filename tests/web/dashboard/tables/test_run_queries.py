@@ -23,7 +23,6 @@ MOTD = RunResource(
     result=ResourceResult.CHANGED,
     drift=False,
 )
-HOURS = "CREATE TABLE hours (hour INTEGER, outcome TEXT, runs INTEGER)"
 
 
 def ended(at: float, node: str = "a", **more: object) -> RunResult:
@@ -36,7 +35,7 @@ def ended(at: float, node: str = "a", **more: object) -> RunResult:
 @pytest.fixture
 def table() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
-    connection.executescript(run_table.TABLES + HOURS)
+    connection.executescript(run_table.TABLES)
     yield connection
     connection.close()
 
@@ -44,9 +43,7 @@ def table() -> Iterator[sqlite3.Connection]:
 def write(table: sqlite3.Connection, *runs: RunResult, most_resources: int = 9) -> None:
     writing = RunTableWriter(table, most_resources=most_resources)
     for run in runs:
-        if writing.add(run):
-            hour = int(run.at // 3600)
-            table.execute("INSERT INTO hours VALUES (?, ?, 1)", (hour, str(run.outcome)))
+        writing.add(run)
 
 
 def test_a_summary_completes_a_known_run(table: sqlite3.Connection) -> None:
