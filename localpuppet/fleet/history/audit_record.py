@@ -1,9 +1,13 @@
-"""An audit record: a request that a node accepted or refused."""
+"""An audit record: a request that a node accepted or refused, or a command on the node itself."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from localpuppet.fleet.history.run_summary import check_counts, check_texts
+from localpuppet.base.formats.text import shortened
+from localpuppet.fleet.history.run_summary import MAX_TEXT, check_counts, check_texts
+
+# The caller of a command on the node itself is this and the user's name. No signer has such a name.
+LOCAL = "local="
 
 
 class AuditDecision(StrEnum):
@@ -19,7 +23,7 @@ class AuditRecord:
 
     Attributes:
         at: When the node decided, in seconds since 1970, UTC.
-        caller: The name whose key signed the request.
+        caller: The name whose key signed the request, or `LOCAL` and a user of the node.
         action: The action of the policy, such as `run` or `disable`.
         subject: What the request is about, in one line: a release, the message of a hold, a run.
         decision: The decision.
@@ -40,6 +44,26 @@ class AuditRecord:
     def __post_init__(self) -> None:
         check_texts(self)
         check_counts(self.times)
+
+    @classmethod
+    def of_command(cls, user: str, action: str, subject: str, *, at: float) -> "AuditRecord":
+        """Return the record of a command that a user ran on the node.
+
+        Args:
+            user: The user.
+            action: The action of the policy that the command is like.
+            subject: What the command is about.
+            at: When it ran, in seconds since 1970, UTC.
+        """
+        return cls(
+            at=at,
+            caller=shortened(LOCAL + user, MAX_TEXT),
+            action=action,
+            subject=shortened(subject, MAX_TEXT),
+            decision=AuditDecision.ACCEPTED,
+            reason="",
+            request="",
+        )
 
     @property
     def identity(self) -> str:

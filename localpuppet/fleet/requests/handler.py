@@ -293,7 +293,9 @@ def _subject(args: Arguments) -> str:
     parts: list[str] = []
     if isinstance(args, Disable):
         seconds = args.seconds
-        parts = [args.message, *([f"for {show_duration(seconds)}"] if seconds else [])]
+        # A rollout's message repeats its id.
+        parts = [] if args.rollout is not None else [args.message]
+        parts += [f"for {show_duration(seconds)}"] if seconds else []
     elif isinstance(args, Deploy):
         parts = [f"{args.action} {args.release}"]
     elif isinstance(args, Compile):

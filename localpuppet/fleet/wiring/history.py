@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.ports import Log
+from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.history.day import AUDIT, RUNS
 from localpuppet.fleet.history.day_log import DayLog
@@ -59,6 +60,11 @@ class HistoryWiring:
     def after_refusal(self, attempt: Attempt) -> None:
         """Record a refused apply."""
         self._runs.append(self._fleet.name, summarise_attempt(attempt))
+
+    def after_command(self, user: str, action: str, subject: str) -> None:
+        """Record that a user changed the holds on this node by a command."""
+        at = self._clock.now().timestamp()
+        self._audit.append(self._fleet.name, AuditRecord.of_command(user, action, subject, at=at))
 
     def is_published(self) -> bool:
         """Return whether the bus has the history that this node has to publish."""

@@ -84,3 +84,11 @@ class FleetNeighbours(Neighbours):
         from localpuppet.fleet.wiring.publishing import PublishingWiring
 
         PublishingWiring(self._node).after_refusal(note, attempt)
+
+    def after_command(
+        self, note: Callable[[str], None], user: str, action: str, subject: str
+    ) -> None:
+        """Publish that a user changed the holds on this node; see `PublishingWiring`."""
+        from localpuppet.fleet.wiring.publishing import PublishingWiring
+
+        PublishingWiring(self._node).after_command(note, user, action, subject)

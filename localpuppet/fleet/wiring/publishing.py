@@ -91,6 +91,15 @@ class PublishingWiring:
                 self._history.after_refusal(attempt)
                 self._publish_apart(kicks=False)
 
+    def after_command(
+        self, note: Callable[[str], None], user: str, action: str, subject: str
+    ) -> None:
+        """Store that a user changed the holds on this node, and publish it; see `after_run`."""
+        with _noted(note, "this command"):
+            if self._history is not None:
+                self._history.after_command(user, action, subject)
+                self._publish_apart(kicks=False)
+
     def outbox(self) -> "Outbox":
         """Return the outbox: what the bus is to hold of this node."""
         from localpuppet.fleet.inventory.outbox import Outbox
@@ -281,12 +290,12 @@ def capture_keeper(node: NodeWiring) -> "CaptureKeeper":
 
 
 @contextmanager
-def _noted(note: Callable[[str], None]) -> Iterator[None]:
-    """Turn an error into a note: the run is over."""
+def _noted(note: Callable[[str], None], what: str = "this run") -> Iterator[None]:
+    """Turn an error into a note: the run or the command is over."""
     try:
         yield
     except LocalpuppetError as error:
-        note(f"this run was not published: {error}")
+        note(f"{what} was not published: {error}")
 
 
 def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "PublishedRun":

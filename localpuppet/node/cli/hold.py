@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.formats.names import did_you_mean
-from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
@@ -69,6 +69,8 @@ def disable_command(
     before = [replaced for replaced in holds.active() if replaced.owner == hold.owner]
     holds.add(hold)
     refresh_metrics(node)
+    parts = [hold.reason, *([f"for {length}"] if length else []), *_owners([hold])]
+    _publish(node, "disable", parts)
     if as_json:
         render.emit_json({"schema": 1, **hold.to_dict()})
         return 0
@@ -115,6 +117,8 @@ def enable_command(
     ended = holds.remove(None if everyone else mine)
     left = holds.active()
     refresh_metrics(node)
+    if ended:
+        _publish(node, "enable", _owners(ended))
     if as_json:
         lists = {"ended": ended, "holds": left}
         shown = {name: [hold.to_dict() for hold in of_node] for name, of_node in lists.items()}
@@ -134,6 +138,17 @@ def enable_command(
             "'localpuppet enable --owner NAME' or 'localpuppet enable --all-owners' ends them"
         )
     return 0
+
+
+def _owners(holds: list[Hold]) -> list[str]:
+    """Return the owners of holds, except the user, each with a word."""
+    return [f"owner {hold.owner}" for hold in holds if hold.owner != user()]
+
+
+def _publish(node: NodeWiring, action: str, parts: list[str]) -> None:
+    """Have the fleet learn of a command; if that fails, print a note."""
+    note = render.QuietObserver().note
+    node.neighbours.after_command(note, user(), action, one_line(", ".join(parts)))
 
 
 def refresh_metrics(node: NodeWiring) -> None:

@@ -73,6 +73,18 @@ class Neighbours:
     def after_refusal(self, note: Callable[[str], None], attempt: "Attempt") -> None:
         """Publish an apply that was refused before it had a record; see `after_run`."""
 
+    def after_command(
+        self, note: Callable[[str], None], user: str, action: str, subject: str
+    ) -> None:
+        """Publish that a user changed the holds on this node by a command; see `after_run`.
+
+        Args:
+            note: Takes messages for people.
+            user: The user.
+            action: `disable` or `enable`.
+            subject: What the command was about, in one line.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAddition:

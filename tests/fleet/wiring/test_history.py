@@ -10,6 +10,7 @@ from typing import Any
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from localpuppet.fleet.trust.signing import claimed_payload
+from localpuppet.node.cli.apply import user
 from tests.rigs.node import Node
 
 CANARY = "canary-90210"
@@ -102,3 +103,34 @@ def test_each_run_and_each_refusal_is_in_the_history_of_a_node(node: Node) -> No
     node.finish(agent)
     last = _on_bus(node)[-1]
     assert (last["cause"], last["category"]) == ("timer", "no_report")
+
+
+def test_holds_of_users_of_the_node_itself_are_in_its_audit_records(node: Node) -> None:
+    bus = str(node.state / "bus.sqlite")
+    node.settings(node=NAME, bus="sqlite", buses={"sqlite": {"path": bus}})
+    for words in (
+        ("disable", "-m", "disk", "--for", "2h"),
+        ("enable",),
+        ("enable",),  # without a hold
+        ("disable", "-m", "change 42", "--owner", "release-bot"),
+        ("enable", "--all-owners"),
+    ):
+        assert node.run(*words).code == 0
+
+    def published() -> list[tuple[str, str, str]]:
+        listed = asyncio.run(_listing(node.state / "bus.sqlite"))
+        records = [record for one in listed for record in _records(claimed_payload(one.value))]
+        return [(one["caller"], one["action"], one["subject"]) for one in records]
+
+    me = f"local={user()}"
+    node.wait_until(
+        lambda: (
+            published()
+            == [
+                (me, "disable", "disk, for 2h"),
+                (me, "enable", ""),
+                (me, "disable", "change 42, owner release-bot"),
+                (me, "enable", "owner release-bot"),
+            ]
+        )
+    )

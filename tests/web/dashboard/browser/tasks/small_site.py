@@ -4,7 +4,7 @@
 |---|---|
 | web01 | runs r2 |
 | web02 | runs r2; its file was changed by hand, and Puppet corrected it |
-| db01 | r2 fails: a resource fails with a message |
+| db01 | was on hold by a user of the node itself; r2 fails: a resource fails with a message |
 | lb01 | r2 fails: the catalog does not compile |
 | mon01 | runs r1; Alice put it on hold, then its agent was killed |
 | bak01 | runs r1; its agent was killed two hours after its last run |
@@ -126,6 +126,8 @@ class SmallSite:
         for member in self.fleet.members:
             member.wait_log("published the last run")
         self.alice.does("disable", str(self.member("mon01").name), "-m", "the disk is replaced")
+        for words in (("disable", "-m", "checked by hand"), ("enable",)):
+            assert self.member("db01").node.run(*words).code == 0
         self._lose(self.member("mon01"))
         self._age(self.member("bak01"))
         online = ",".join(names[:4])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from localpuppet.node.cli.apply import user
 from tests.rigs.waiting import wait_until
 from tests.web.dashboard.browser.tasks.person import Operator
 from tests.web.dashboard.browser.tasks.small_site import SmallSite
@@ -157,6 +158,13 @@ def test_the_owner_of_a_hold_takes_at_most_one_click(operator: Operator) -> None
     operator.reads("tbody tr", "choria=alice", "disable", "mon01", "the disk is replaced")
     operator.reads("tbody tr", "choria=alice", "deploy", "web01", "site/tags/r2", "rollout")
     assert operator.clicks == 1
+
+
+def test_a_past_hold_by_a_user_of_the_node_itself_takes_two_clicks(operator: Operator) -> None:
+    operator.follow("db01.example.com")
+    operator.follow("accepted and refused")
+    operator.reads("tbody tr", f"local={user()}", "disable", "checked by hand")
+    assert operator.clicks == 2
 
 
 def test_the_changes_on_a_node_take_two_clicks(operator: Operator) -> None:
