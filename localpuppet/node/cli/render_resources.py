@@ -8,7 +8,7 @@ import click
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.node.cli import render
-from localpuppet.node.puppet.command import in_release
+from localpuppet.node.puppet.command import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
 
 SECTIONS = (
@@ -54,7 +54,9 @@ def _section(
         for event in resource.events:
             when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""
             name = f"{event.property}: " if event.property else ""
-            first, *rest = render.user_text(f"{name}{event.message}").splitlines() or [""]
+            first, *rest = render.user_text(
+                f"{name}{with_places_in_release(event.message)}"
+            ).splitlines() or [""]
             lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first, margin))
             lines += [f"      {line}" for line in rest]
     if len(resources) > limit:

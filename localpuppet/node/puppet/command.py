@@ -70,6 +70,7 @@ INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 # Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
 ROOT = "LOCALPUPPET_ROOT"
 _SHORT = re.compile("-[dtv]+")
+_PLACE = re.compile(r"\(file: [^()\s]*/(?:releases|objects)/[0-9a-f]{32,}/")
 _TREE = re.compile(r".*/(?:releases|objects)/[0-9a-f]{32,}/")
 
 
@@ -277,6 +278,11 @@ def in_release(path: str) -> str:
         path: `/var/lib/localpuppet/releases/4be1…/web/manifests/init.pp`, for example.
     """
     return _TREE.sub("", path)
+
+
+def with_places_in_release(text: str) -> str:
+    """Return a message of a report with the paths of its places relative to the stored tree."""
+    return _PLACE.sub("(file: ", text)
 
 
 def check_extra(extra: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.values import Json
-from localpuppet.node.puppet.command import in_release
+from localpuppet.node.puppet.command import in_release, with_places_in_release
 from localpuppet.node.puppet.resources import ResourceResult
 
 MOST = 200
@@ -253,7 +253,7 @@ def _resource(fields: Json) -> Resource:
         place=f"{place}:{line}" if place and isinstance(line, int) else place,
         seconds=float(seconds) if known and isinstance(seconds, int | float) else None,
         messages=tuple(
-            str(event["message"])
+            with_places_in_release(str(event["message"]))
             for event in events[:MAX_MESSAGES]
             if isinstance(event, dict) and isinstance(event.get("message"), str)
         ),

@@ -40,6 +40,13 @@ def test_an_invalid_report_is_refused(told: dict[str, Any]) -> None:
         RunReport.read(told)
 
 
+def test_places_in_messages_are_relative_to_the_release() -> None:
+    tree = f"/var/lib/localpuppet/releases/{'4be1' * 16}"
+    event: Json = {"message": f"failed: x (file: {tree}/web/manifests/init.pp, line: 3)"}
+    (part,) = RunReport.read({"failed": [{**ONE, "events": [event]}]}).parts
+    assert part.resources[0].messages == ("failed: x (file: web/manifests/init.pp, line: 3)",)
+
+
 def test_invalid_fields_of_a_resource_are_left_out() -> None:
     odd: Json = {**ONE, "line": "x", "seconds": float("inf"), "events": [1, {"message": 2}]}
     (part,) = RunReport.read({"failed": [odd]}).parts

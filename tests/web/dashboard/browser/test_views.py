@@ -54,7 +54,7 @@ def test_each_view_loads_without_a_complaint_or_a_request_elsewhere(
     for path in [*views(site), "/?q=role%3Dweb", "/nodes?name=zzz"]:
         browser.go(path)
         assert browser.text("h1")
-        for width in (360, 1280, 3840):
+        for width in (360, 800, 1024, 1280, 3840):
             browser.wide(width)
             assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), (
                 f"{path} is wider than {width}"
