@@ -3,7 +3,6 @@
 Imports are deferred: `status` loads nothing for a node that no other node affected.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -19,61 +18,11 @@ from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.fleet.exports.choosing import RejectedResource
-    from localpuppet.fleet.exports.recording import CollectorRecord
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.records import RunDirectory
 
 # Exported resources that `status` names, of those that a run left out.
 SHOWN = 3
-
-
-def warnings(node: NodeWiring) -> list[str]:
-    """Return warnings about what the policies allow; this reads all policies."""
-    return [*_claims(node), *_collects(node), *_reacts(node)]
-
-
-def would_collect(node: NodeWiring) -> "list[CollectorRecord]":
-    """Return what the collectors of the newest run would get now, without a look at the bus."""
-    from localpuppet.fleet.wiring.exports import ExportsWiring
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.settings import fleet_settings
-
-    if not fleet_settings(node).bus.named:
-        return []
-    return ExportsWiring(node).would_take(FleetWiring(node).name)
-
-
-def _claims(node: NodeWiring) -> list[str]:
-    from localpuppet.fleet.inventory.admission import read_claims
-    from localpuppet.fleet.wiring.settings import fleet_settings, peers
-
-    policy = peers(node).inventory.policy
-    if read_claims(policy) is None and fleet_settings(node).bus.engine != "sqlite":
-        return [f"there is no {policy}: each node may claim any role and address"]
-    return []
-
-
-def _collects(node: NodeWiring) -> list[str]:
-    from localpuppet.fleet.exports.collecting import read_collect_policy
-    from localpuppet.fleet.wiring.settings import peers
-
-    path = peers(node).collect_policy
-    policy = read_collect_policy(path)
-    return [f"{path}: {warning}" for warning in policy.warnings()]
-
-
-def _reacts(node: NodeWiring) -> list[str]:
-    from localpuppet.fleet.trust.policy_file import read_policy
-    from localpuppet.fleet.wiring.settings import fleet_settings, peers
-
-    path = peers(node).policy
-    policy = read_policy(path) if fleet_settings(node).agent.react else None
-    if policy is None or policy.may_allow("react"):
-        return []
-    return [
-        f"{path}: no line allows react, so this node ignores changes of other nodes: add one, "
-        "or 'agent: {react: false}' in localpuppet.yaml"
-    ]
 
 
 class FleetAdditions(CommandAdditions):
@@ -143,20 +92,9 @@ class FleetAdditions(CommandAdditions):
         Raises:
             InvalidInputError: The agent has two processes, and its bus is a file.
         """
-        from localpuppet.fleet.cli.record.collected import would_take
-        from localpuppet.fleet.settings.fleet import require_server_bus
-        from localpuppet.fleet.wiring.settings import fleet_settings
+        from localpuppet.fleet.cli.record.checks import check_fleet
 
-        settings = fleet_settings(self._node)
-        socket = settings.agent.sides.socket
-        if os.access(socket, os.F_OK):  # the run side or its socket unit made it
-            require_server_bus(settings.bus, where=str(socket))
-        collected = would_collect(self._node)
-        return CommandAddition(
-            fields={"collectors": [collector.to_dict() for collector in collected]},
-            paragraphs=[would_take(collected)] if collected else (),
-            warnings=warnings(self._node),
-        )
+        return check_fleet(self._node)
 
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":

@@ -1,4 +1,4 @@
-"""Shows what records of runs hold about other nodes, for `why`, `report` and `history`.
+"""Shows what records of runs hold about other nodes, for `why`, `report`, `history` and `check`.
 
-shared by verbs: `changes`, `collected`, `histories`.
+shared by verbs: `changes`, `checks`, `collected`, `histories`.
 """

@@ -1,0 +1,59 @@
+"""Checks, for `check`, the fleet's settings and policies, and what the node would collect now."""
+
+import os
+
+from localpuppet.fleet.cli.record.collected import would_take
+from localpuppet.fleet.exports.collecting import read_collect_policy
+from localpuppet.fleet.exports.recording import CollectorRecord
+from localpuppet.fleet.inventory.admission import read_claims
+from localpuppet.fleet.settings.fleet import FleetSettings, require_server_bus
+from localpuppet.fleet.settings.peers import PeerSettings
+from localpuppet.fleet.trust.policy_file import read_policy
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.settings import fleet_settings, peers
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.ports import CommandAddition
+
+
+def check_fleet(node: NodeWiring) -> CommandAddition:
+    """Return what the policies allow, and what collectors would take of other nodes now.
+
+    Raises:
+        InvalidInputError: A setting or policy is invalid, or the agent has two processes, and its
+            bus is a file.
+    """
+    settings, site = fleet_settings(node), peers(node)
+    socket = settings.agent.sides.socket
+    if os.access(socket, os.F_OK):  # the run side or its socket unit made it
+        require_server_bus(settings.bus, where=str(socket))
+    collected: list[CollectorRecord] = []
+    if settings.bus.named:
+        collected = ExportsWiring(node).would_take(FleetWiring(node).name)
+    return CommandAddition(
+        fields={"collectors": [collector.to_dict() for collector in collected]},
+        paragraphs=[would_take(collected)] if collected else (),
+        warnings=[*_claims(settings, site), *_collects(site), *_reacts(settings, site)],
+    )
+
+
+def _claims(settings: FleetSettings, site: PeerSettings) -> list[str]:
+    policy = site.inventory.policy
+    if read_claims(policy) is None and settings.bus.engine != "sqlite":
+        return [f"there is no {policy}: each node may claim any role and address"]
+    return []
+
+
+def _collects(site: PeerSettings) -> list[str]:
+    policy = read_collect_policy(site.collect_policy)
+    return [f"{site.collect_policy}: {warning}" for warning in policy.warnings()]
+
+
+def _reacts(settings: FleetSettings, site: PeerSettings) -> list[str]:
+    policy = read_policy(site.policy) if settings.agent.react else None
+    if policy is None or policy.may_allow("react"):
+        return []
+    return [
+        f"{site.policy}: no line allows react, so this node ignores changes of other nodes: "
+        "add one, or 'agent: {react: false}' in localpuppet.yaml"
+    ]
