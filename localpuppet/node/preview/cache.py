@@ -27,6 +27,7 @@ from localpuppet.node.preview.cache_file import (
     MALFORMED,
     CacheFile,
     DamagedEntryError,
+    entry_damage,
     pack,
     today,
     unpack,
@@ -186,10 +187,8 @@ class PreviewCache(TreeStates):
         Raises:
             DamagedEntryError: It is damaged or missing.
         """
-        try:
+        with entry_damage():
             return self._part(loads_again(self._blob(name)))
-        except MALFORMED as error:
-            raise DamagedEntryError(str(error)) from error
 
     def _part(self, form: Any) -> ReadPart:  # noqa: ANN401 - of `_part_form`
         keys = None if form["keys"] is None else self._keys(form["keys"])
@@ -213,13 +212,11 @@ class PreviewCache(TreeStates):
         Raises:
             DamagedEntryError: It is damaged or missing.
         """
-        try:
+        with entry_damage():
             raw = loads_again(self._blob(name))
             for kind in ("facts", "trusted"):
                 raw[kind] = map(tuple, raw[kind])
             return NodeReads(**{kind: tuple(listed) for kind, listed in raw.items()})
-        except MALFORMED as error:
-            raise DamagedEntryError(str(error)) from error
 
     def _blob(self, name: bytes) -> bytes:
         with self._file.reading() as connection:

@@ -68,6 +68,15 @@ class DamagedEntryError(ValueError):
     """Something in the cache is damaged or missing; its catalog has to be compiled again."""
 
 
+@contextmanager
+def entry_damage() -> Iterator[None]:
+    """Raise `DamagedEntryError` for a value that another program wrote, or that is damaged."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise DamagedEntryError(str(error)) from error
+
+
 class CacheFile:
     """The file of a cache for one version of Puppet and localpuppet.
 
@@ -182,7 +191,5 @@ def unpack(data: object) -> bytes:
     Raises:
         DamagedEntryError: They are damaged, or too large.
     """
-    try:
+    with entry_damage():
         return unpacked(data, most=MAX_UNPACKED)  # type: ignore[arg-type]
-    except (ValueError, TypeError) as error:
-        raise DamagedEntryError(str(error)) from error

@@ -13,7 +13,13 @@ from typing import Any
 
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
-from localpuppet.node.preview.cache_file import CacheFile, DamagedEntryError, pack, unpack
+from localpuppet.node.preview.cache_file import (
+    CacheFile,
+    DamagedEntryError,
+    entry_damage,
+    pack,
+    unpack,
+)
 from localpuppet.node.preview.catalog_items import (
     CatalogHead,
     catalog_digest,
@@ -128,10 +134,8 @@ class CatalogStore:
                     raise DamagedEntryError("an item has another digest")
                 items.append(item)
             head = _head(connection, stored)
-        try:
+        with entry_damage():
             return catalog_of(head, items), stored
-        except (ValueError, TypeError) as error:
-            raise DamagedEntryError(str(error)) from error
 
     def _stored(self, connection: sqlite3.Connection, name: bytes) -> _StoredCatalog:
         """Return a catalog whose digest was verified, except for the bytes of shared items."""
@@ -140,11 +144,9 @@ class CatalogStore:
         ).fetchone()
         if row is None:
             raise DamagedEntryError("no such catalog")
-        try:
+        with entry_damage():
             own_head, *own = (str(text).encode() for text in loads_again(unpack(row[0])))
             numbers = shared_numbers(row[2])
-        except (ValueError, TypeError) as error:
-            raise DamagedEntryError(str(error)) from error
         stored = _StoredCatalog(
             own_head=own_head,
             head=bytes(row[1]),
@@ -181,10 +183,8 @@ def read_blob(connection: sqlite3.Connection, name: bytes) -> bytes:
 
 
 def _head(connection: sqlite3.Connection, stored: _StoredCatalog) -> CatalogHead:
-    try:
+    with entry_damage():
         return CatalogHead.parse(stored.own_head, read_blob(connection, stored.head))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DamagedEntryError(str(error)) from error
 
 
 def _rows(connection: sqlite3.Connection, columns: str, numbers: Iterable[int]) -> Iterator[Any]:
@@ -212,10 +212,8 @@ def shared_numbers(data: object) -> list[int]:
         DamagedEntryError: They are damaged.
     """
     steps = array("I")
-    try:
+    with entry_damage():
         steps.frombytes(unpack(data))
-    except ValueError as error:
-        raise DamagedEntryError(str(error)) from error
     numbers, last = [], 0
     for step in steps:
         last += step

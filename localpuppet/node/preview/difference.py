@@ -12,7 +12,7 @@
 Example: `not difference(catalog, catalog)`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -32,7 +32,6 @@ ADDED: Literal["added"] = "added"
 REMOVED: Literal["removed"] = "removed"
 CHANGED: Literal["changed"] = "changed"
 Action = Literal["added", "removed", "changed"]
-_OPPOSITE: Mapping[Action, Action] = {ADDED: REMOVED, REMOVED: ADDED, CHANGED: CHANGED}
 
 # The relationship of a canonical edge → its meaning.
 _MEANING = {

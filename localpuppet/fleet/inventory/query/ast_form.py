@@ -172,14 +172,14 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         return ALL
     fact = _named_fact(left, entity)
     if fact is not None:
-        test = _test(Field(column="value", text="value"), operator, value, Entity.FACTS)
+        test = _test(Field(column="value", text="value"), operator, value)
         named = equal("name", fact)
         return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
     field = _field(left, entity, several=value is not None)
-    return _test(field, operator, value, entity)
+    return _test(field, operator, value)
 
 
-def _test(field: Field, operator: Operator, value: Json, entity: Entity) -> Condition:
+def _test(field: Field, operator: Operator, value: Json) -> Condition:
     column = field.column
     if value is None and operator is Operator.EQUAL:
         return IsNull(field=field, wanted=True)
@@ -254,7 +254,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
         if field.column in LISTS:
             raise InvalidInputError(f"'in' does not compare the list {field.column}", hint="use =")
         if field.column in TIMES:
-            tests = (_test(field, Operator.EQUAL, item, entity) for item in listed)
+            tests = (_test(field, Operator.EQUAL, item) for item in listed)
             return check_size(Or(parts=tuple(tests)))
         return OneOf(field=field, values=tuple(listed))
     fields = plain_fields(left, entity)
