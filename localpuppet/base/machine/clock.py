@@ -1,7 +1,8 @@
-"""The machine's clocks."""
+"""The machine's clocks, and its present boot."""
 
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 
 def seconds_since_boot() -> float:
@@ -9,8 +10,13 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def boot_id() -> str:
+    """Return the kernel's id of the present boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks, and its present boot."""
 
     def now(self) -> datetime:
         """Return the time of day in UTC."""

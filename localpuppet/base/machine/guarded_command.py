@@ -73,7 +73,7 @@ class GuardedProcess:
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._hear, "rb", 0)
         )
-        self._say(do="start", until=until, more=dict(more))
+        _send(self._tell, do="start", until=until, more=dict(more))
         code = await self._word("started")
         if code is None:
             raise ChildProcessError(0, "its watching process was killed")
@@ -82,15 +82,15 @@ class GuardedProcess:
 
     def good_until(self, until: float) -> None:
         """Extend the command's deadline to `until` (monotonic seconds)."""
-        self._say(do="until", until=until)
+        _send(self._tell, do="until", until=until)
 
     def signal(self, number: int) -> None:
         """Signal the command; if it has its own group, also what it started."""
-        self._say(do="signal", number=number)
+        _send(self._tell, do="signal", number=number)
 
     def kill(self) -> None:
         """Kill the command and all its descendants."""
-        self._say(do="kill")
+        _send(self._tell, do="kill")
 
     async def wait(self) -> int | None:
         """Return the command's exit code, `-N` for signal N; `None` if the guard was killed.
@@ -109,10 +109,6 @@ class GuardedProcess:
             os.close(self._hear)
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
-
-    def _say(self, **words: object) -> None:
-        with suppress(BrokenPipeError):
-            os.write(self._tell, json.dumps(words).encode() + b"\n")
 
     async def _word(self, wanted: str) -> int | None:
         """Return the number in the guard's next message."""
@@ -156,7 +152,7 @@ class _Guard:
             if words["do"] == "start":
                 self._until = words["until"]
                 problem = self._start({**os.environ, **words["more"]}, ignored)
-                self._say(started=problem)
+                _send(self._tell, started=problem)
                 if problem:
                     return
                 break
@@ -171,7 +167,7 @@ class _Guard:
                 _kill_all(self._reap)
             elif self._hear in ready:
                 self._obey()
-        self._say(ended=self._ended)
+        _send(self._tell, ended=self._ended)
 
     def _obey(self) -> None:
         data = os.read(self._hear, 65536)
@@ -249,9 +245,11 @@ class _Guard:
             if pid == self._pid:
                 self._ended = os.waitstatus_to_exitcode(status)
 
-    def _say(self, **words: int) -> None:
-        with suppress(BrokenPipeError):
-            os.write(self._tell, json.dumps(words).encode() + b"\n")
+
+def _send(tell: int, **words: object) -> None:
+    """Write a message to the other side; its end is fine."""
+    with suppress(BrokenPipeError):
+        os.write(tell, json.dumps(words).encode() + b"\n")
 
 
 def _descendants() -> list[ProcessId]:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from localpuppet.base.machine.clock import boot_id
 from localpuppet.base.machine.ports import ProcessId
 
 
@@ -17,7 +18,7 @@ class SystemProcessTable:
 
     def identify(self, pid: int) -> ProcessId:
         """Return the identity of a running process; `started` is 0 if it has ended."""
-        return ProcessId(pid=pid, boot_id=_boot_id(), started=_started(pid))
+        return ProcessId(pid=pid, boot_id=boot_id(), started=_started(pid))
 
     def alive(self, process: ProcessId) -> bool:
         """Return whether this very process still runs."""
@@ -71,10 +72,6 @@ def _stat(pid: int) -> list[str]:
         return []
     # The command in parentheses may contain spaces and parentheses.
     return text.rpartition(")")[2].split()
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def _started(pid: int) -> int:

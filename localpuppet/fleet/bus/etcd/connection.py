@@ -23,6 +23,7 @@ from h2.exceptions import H2Error, StreamClosedError
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.anchors import tls_context
+from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.bus.client_sockets import read_little
 from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.etcd import messages
@@ -319,13 +320,7 @@ async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Resu
         return task.result()
     finally:
         task.cancel()
-        task.add_done_callback(_retrieve)
-
-
-def _retrieve(task: "asyncio.Task[Any]") -> None:
-    """Retrieve the result of an abandoned task, so that asyncio logs no warning."""
-    if not task.cancelled():
-        task.exception()
+        task.add_done_callback(retrieve_error)
 
 
 def open_stream(

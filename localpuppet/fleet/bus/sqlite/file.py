@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.clock import seconds_since_boot
+from localpuppet.base.machine.clock import boot_id, seconds_since_boot
 from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.sqlite.place import make_file
@@ -212,7 +212,7 @@ class SqliteFile:
         execute(f"PRAGMA journal_size_limit = {8 * 1024 * 1024}")
         # Detects a read-only disk now, not at the first write.
         with self._transaction("IMMEDIATE"):
-            boot = _boot()
+            boot = boot_id()
             if execute("SELECT boot FROM counter").fetchone() != (boot,):
                 execute(
                     "UPDATE entries SET expires = ? + ttl WHERE ttl IS NOT NULL",
@@ -247,7 +247,7 @@ class SqliteFile:
         start = time.time_ns() // 1_000_000
         self._connection.execute(
             "INSERT INTO counter (id, revision, compacted, boot) VALUES (1, ?, ?, ?)",
-            (start, start, _boot()),
+            (start, start, boot_id()),
         )
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -385,7 +385,3 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _range(prefix: str) -> dict[str, str]:
     return {"low": prefix, "high": prefix[:-1] + "0"}  # "0" is what follows "/"
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
