@@ -31,6 +31,7 @@ from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble
 from localpuppet.node.releases.source import ReleaseSource, source_of
+from localpuppet.node.releases.staged_records import file_name
 from localpuppet.node.releases.supply import Supply
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class BranchRecords:
         remove(self._file(app))
 
     def _file(self, app: ReleasePath) -> Path:
-        return self._directory / f"{app.replace('/', '%')}.json"
+        return self._directory / file_name(app)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
