@@ -90,3 +90,9 @@ class PreviewRig:
         finally:
             if cache is None:
                 own.close()
+
+    def shown(self) -> dict[str, object]:
+        """Return what a preview of `base` and `head` shows, whatever the cache has."""
+        result = self.preview(self.directory / "base", self.directory / "head").to_dict()
+        result.pop("statistics")
+        return result

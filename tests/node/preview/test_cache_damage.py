@@ -44,19 +44,13 @@ def rig(tmp_path: Path) -> PreviewRig:
     return rig
 
 
-def show(rig: PreviewRig) -> dict[str, object]:
-    result = rig.preview(rig.directory / "base", rig.directory / "head").to_dict()
-    result.pop("statistics")
-    return result
-
-
 def file_of(rig: PreviewRig) -> Path:
     (path,) = (rig.directory / "cache").glob("*.db")
     return path
 
 
 def test_flipped_bytes_cause_no_wrong_result(rig: PreviewRig) -> None:
-    expected, path = show(rig), file_of(rig)
+    expected, path = rig.shown(), file_of(rig)
     whole = path.read_bytes()
     chance = random.Random(28)  # noqa: S311
     compiled = 0
@@ -65,30 +59,30 @@ def test_flipped_bytes_cause_no_wrong_result(rig: PreviewRig) -> None:
         for _ in range(chance.choice([1, 1, 20])):
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
-        assert show(rig) == expected
+        assert rig.shown() == expected
         compiled += len(rig.engine.compiled)
     assert compiled > 0
 
 
 def test_a_truncated_file_causes_no_wrong_result(rig: PreviewRig) -> None:
-    expected, path = show(rig), file_of(rig)
+    expected, path = rig.shown(), file_of(rig)
     whole = path.read_bytes()
     chance = random.Random(28)  # noqa: S311
     for size in (0, 1, 100, 4096, *(chance.randrange(len(whole)) for _ in range(20))):
         path.write_bytes(whole[:size])
-        assert show(rig) == expected
+        assert rig.shown() == expected
 
 
 def test_text_in_place_of_a_database_causes_no_wrong_result(rig: PreviewRig) -> None:
-    expected = show(rig)
+    expected = rig.shown()
     file_of(rig).write_text("no database\n" * 1000)
-    assert show(rig) == expected
+    assert rig.shown() == expected
 
 
 @pytest.mark.parametrize("table", _PAIRS)
 def test_swapped_rows_cause_no_wrong_result(rig: PreviewRig, table: str) -> None:
     """Two valid rows are swapped."""
-    expected, path = show(rig), file_of(rig)
+    expected, path = rig.shown(), file_of(rig)
     whole = path.read_bytes()
     key, value = _PAIRS[table]
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -101,12 +95,12 @@ def test_swapped_rows_cause_no_wrong_result(rig: PreviewRig, table: str) -> None
         with closing(sqlite3.connect(path)) as connection, connection:
             statement = f"UPDATE {table} SET {value} = ? WHERE {key} = ?"  # noqa: S608
             connection.executemany(statement, [(second, one), (first, other)])
-        assert show(rig) == expected
+        assert rig.shown() == expected
 
 
 @pytest.mark.parametrize("column", ["node", "source", "catalog", "body"])
 def test_an_entry_with_a_column_of_another_entry_is_not_used(rig: PreviewRig, column: str) -> None:
-    expected = show(rig)
+    expected = rig.shown()
     with closing(sqlite3.connect(file_of(rig))) as connection, connection:
         rows = connection.execute(f"SELECT id, {column} FROM entries").fetchall()  # noqa: S608
         for number, own in rows:
@@ -114,26 +108,26 @@ def test_an_entry_with_a_column_of_another_entry_is_not_used(rig: PreviewRig, co
             if others:
                 statement = f"UPDATE entries SET {column} = ? WHERE id = ?"  # noqa: S608
                 connection.execute(statement, (others[0], number))
-    assert show(rig) == expected
+    assert rig.shown() == expected
 
 
 def test_missing_rows_cause_no_wrong_result(rig: PreviewRig) -> None:
-    expected = show(rig)
+    expected = rig.shown()
     for table in (*_PAIRS, "trees"):
         with closing(sqlite3.connect(file_of(rig))) as connection, connection:
             connection.execute(f"DELETE FROM {table}")  # noqa: S608
-        assert show(rig) == expected
+        assert rig.shown() == expected
 
 
 def test_huge_compressed_data_is_not_unpacked(rig: PreviewRig) -> None:
     import zlib
 
-    expected = show(rig)
+    expected = rig.shown()
     bomb = zlib.compress(bytes(200 * 1024 * 1024))
     with closing(sqlite3.connect(file_of(rig))) as connection, connection:
         connection.execute("UPDATE blobs SET data = ?", (bomb,))
         connection.execute("UPDATE catalogs SET own = ?", (bomb,))
-    assert show(rig) == expected
+    assert rig.shown() == expected
 
 
 def test_a_cache_that_others_can_write_is_rejected(rig: PreviewRig) -> None:
@@ -173,7 +167,7 @@ def test_a_preview_on_another_platform_uses_no_stored_result(rig: PreviewRig) ->
 
 
 def test_above_its_limit_the_cache_removes_the_oldest_entries(rig: PreviewRig) -> None:
-    expected = show(rig)
+    expected = rig.shown()
     small = rig.cache(limit=120 * 1024)
     for number in range(30):
         base = write_release(
@@ -182,7 +176,7 @@ def test_above_its_limit_the_cache_removes_the_oldest_entries(rig: PreviewRig) -
         rig.preview(base, base, cache=small)
     small.close()
     assert file_of(rig).stat().st_size < 1024 * 1024
-    assert show(rig) == expected
-    assert show(rig) == expected
+    assert rig.shown() == expected
+    assert rig.shown() == expected
     assert rig.engine.compiled == []
     shutil.rmtree(rig.directory / "cache")

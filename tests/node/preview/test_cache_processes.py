@@ -33,12 +33,6 @@ def make_rig(directory: Path) -> PreviewRig:
     return rig
 
 
-def show(rig: PreviewRig) -> dict[str, object]:
-    result = rig.preview(rig.directory / "base", rig.directory / "head").to_dict()
-    result.pop("statistics")
-    return result
-
-
 def start(directory: Path, kill_after: int = 0) -> "subprocess.Popen[bytes]":
     """Start a preview in a process; it kills itself at its Nth statement that writes."""
     words = [sys.executable, "-m", "tests.node.preview.test_cache_processes"]
@@ -66,7 +60,7 @@ def kill_at(number: int) -> None:
 
 
 def test_a_killed_preview_leaves_complete_results(tmp_path: Path) -> None:
-    expected = show(make_rig(tmp_path / "whole"))
+    expected = make_rig(tmp_path / "whole").shown()
     rig = make_rig(tmp_path / "killed")
     ended: set[int] = set()
     number = 1
@@ -82,20 +76,20 @@ def show_but_keep(rig: PreviewRig) -> dict[str, object]:
     other = PreviewRig(rig.directory.with_name("copy"), program)
     subprocess.run(["rm", "-rf", str(other.directory)], check=True)
     subprocess.run(["cp", "-a", str(rig.directory), str(other.directory)], check=True)
-    return show(other)
+    return other.shown()
 
 
 def test_several_previews_at_a_time(tmp_path: Path) -> None:
-    expected = show(make_rig(tmp_path / "whole"))
+    expected = make_rig(tmp_path / "whole").shown()
     rig = make_rig(tmp_path / "shared")
     processes = [start(rig.directory) for _ in range(3)]
     assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
-    assert show(rig) == expected
+    assert rig.shown() == expected
     assert rig.engine.compiled == []
 
 
 def test_a_full_disk_is_an_error_and_leaves_complete_results(tmp_path: Path) -> None:
-    expected = show(make_rig(tmp_path / "whole"))
+    expected = make_rig(tmp_path / "whole").shown()
     rig = make_rig(tmp_path / "small")
     cache = rig.directory / "cache"
     cache.mkdir(mode=0o700)
@@ -104,9 +98,9 @@ def test_a_full_disk_is_an_error_and_leaves_complete_results(tmp_path: Path) -> 
         subprocess.run(words, check=True)
         try:
             with pytest.raises(StateError, match=r"full|No space"):
-                show(rig)
+                rig.shown()
             subprocess.run(["mount", "-o", "remount,size=20m", str(cache)], check=True)
-            assert show(rig) == expected
+            assert rig.shown() == expected
         finally:
             subprocess.run(["umount", str(cache)], check=True)
 
@@ -114,4 +108,4 @@ def test_a_full_disk_is_an_error_and_leaves_complete_results(tmp_path: Path) -> 
 if __name__ == "__main__":
     if int(sys.argv[2]):
         kill_at(int(sys.argv[2]))
-    show(PreviewRig(Path(sys.argv[1]), program))
+    PreviewRig(Path(sys.argv[1]), program).shown()

@@ -1,24 +1,12 @@
 """`localpuppet plan` without a site: declarations and queries of catalogs, from a real Puppet."""
 
 import json
-import time
-from typing import Any
 
 from localpuppet.fleet.inventory.entry import CatalogQuery
-from localpuppet.fleet.inventory.outbox import Outbox
-from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
-from tests.rigs.member import Member
 from tests.rigs.node import Done
 
 CODE = "application_component { 'Shop::Sql[a]': produces => 'sql/a' }"
-
-
-def say(member: Member, *roles: str, **more: Any) -> None:
-    """Publish the entry of a good run."""
-    said = entry(member.name, at=time.time(), roles=roles, **more)
-    Outbox(member.root / "var").offer(said, refresh=0)
-    assert member.run("inventory", "publish").code == 0
 
 
 def groups(done: Done) -> list[list[str]]:
@@ -48,8 +36,10 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert (component["name"], component["produces"]) == ("Shop::Sql[a]", ["sql/a"])
 
     asks = CatalogQuery(text='servers_with_role("db")', digest="0")
-    say(web, "web", queries=(asks,))
-    say(lb, "lb", queries=(CatalogQuery(text='servers_with_role("web")', digest="0"), asks))
+    web.publish_entry("web", queries=(asks,))
+    lb.publish_entry(
+        "lb", queries=(CatalogQuery(text='servers_with_role("web")', digest="0"), asks)
+    )
     assert groups(web.run("plan", "--json")) == [["db"], ["web"], ["lb"]]
     narrowed = web.run("plan", "--json", "--role", "lb", "--role", "db")
     assert groups(narrowed) == [["db"], ["lb"]]

@@ -1,28 +1,15 @@
 """`localpuppet kicks`: what it prints, and how it ends."""
 
-import time
-from typing import Any
-
 from localpuppet.fleet.inventory.entry import MAX_KICKS, CatalogQuery
-from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.roles.links import MAX_QUESTIONS
-from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
-from tests.rigs.member import Member
-
-
-def say(member: Member, *roles: str, **more: Any) -> None:
-    """Publish the entry of a good run."""
-    said = entry(member.name, at=time.time(), roles=roles, **more)
-    Outbox(member.root / "var").offer(said, refresh=0)
-    assert member.run("inventory", "publish").code == 0
 
 
 def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
     web, lb = fleet.add("web", "lb")
     asked = CatalogQuery(text='servers_with_role("web")', digest="0")
-    say(web, "web", kicks=('role="haproxy"',))
-    say(lb, "haproxy", queries=(asked,))
+    web.publish_entry("web", kicks=('role="haproxy"',))
+    lb.publish_entry("haproxy", queries=(asked,))
     fine = web.run("kicks", "--check")
     assert (fine.code, fine.err) == (0, "")
     assert fine.out.splitlines() == [
@@ -30,7 +17,7 @@ def test_the_cycle_is_named_and_check_finds_it(fleet: Fleet) -> None:
         "web      haproxy    is kicked, asks about it",
     ]
 
-    say(lb, "haproxy", queries=(asked,), kicks=('role="web"',))
+    lb.publish_entry("haproxy", queries=(asked,), kicks=('role="web"',))
     for words, code in (([], 0), (["--check"], 1), (["--check", "--by", "query"], 0)):
         assert web.run("kicks", *words).code == code
     assert "cycle: haproxy -> web -> haproxy" in web.run("kicks").out
@@ -70,7 +57,7 @@ def test_an_incomplete_check_does_not_report_that_there_is_no_cycle(
     nodes = fleet.add(*(f"web{number}" for number in range(MAX_QUESTIONS // MAX_KICKS + 1)))
     for number, node in enumerate(nodes):
         kicks = (f'role="{number} {kick}"' for kick in range(MAX_KICKS))
-        say(node, "web", kicks=tuple(kicks))
+        node.publish_entry("web", kicks=tuple(kicks))
     shown = nodes[0].run("kicks")
     left = len(nodes) * MAX_KICKS - MAX_QUESTIONS
     said = f"{left} kicks and queries took too long to evaluate"
