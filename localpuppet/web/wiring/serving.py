@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.machine.extras import require_extra
+from localpuppet.base.machine.heap import share_heap
 from localpuppet.fleet.wiring.fleet import FleetWiring
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ async def serve_web(
         StateError: A port is taken.
     """
     require_extra("web", where="localpuppet web")
+    share_heap()
     from localpuppet.web.access.listening import bound
     from localpuppet.web.wiring.dashboard import DashboardWiring, FleetSources
     from localpuppet.web.wiring.puppetdb import ApiWiring
