@@ -302,6 +302,7 @@ class DashboardStore:
             left = run_table.first_day(connection)
             if left is not None:
                 oldest = min(oldest, left * DAY)
+            connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             reported_table.take_away(connection, oldest=oldest)
             audit_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM failures WHERE last < ?", (oldest,))

@@ -154,6 +154,7 @@ def test_the_oldest_runs_are_removed_if_space_is_short(tmp_path: Path, now: Cloc
     kept = memory.runs("n299", limit=99)
     assert [one.at for one in kept] == [NOW + 299 - day * DAY for day in range(len(kept))]
     assert 1 < len(kept) < 31
+    assert sum(memory.hours(0).values()) == 31 * 300, "charts keep their counts"
     assert memory.rows() == [ROW]
 
 

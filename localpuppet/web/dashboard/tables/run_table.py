@@ -3,9 +3,10 @@
 - Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
   once. Runs are clustered by day, so that a day is written and deleted together; a text or profile
   is deleted with the last day that uses it.
-- Triggers keep the number of runs by the day on which they ended (`tallies`), the same by hour and
-  result (`hours`), each node's newest run (`latest`), and a number of the state of all runs
-  (`run_changes`), random in a new file. A run whose summary corrects its result counts once.
+- Triggers keep the number of runs by the day on which they ended (`tallies`), each node's newest
+  run (`latest`), and a number of the state of all runs (`run_changes`), random in a new file.
+- The number of runs by hour and result (`hours`) stays when runs are deleted to make room. A run
+  whose summary corrects its result counts once.
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
   new entries a second does not fill the file.
 - Every function takes a connection in a transaction.
@@ -77,15 +78,6 @@ END;
 CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER NOT NULL, outcome TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, outcome)
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS run_counted AFTER INSERT ON runs BEGIN
-    INSERT INTO hours SELECT new.day * 24 + new.at / 3600000, outcome, 1
-        FROM profiles WHERE id = new.profile
-        ON CONFLICT DO UPDATE SET runs = runs + 1;
-END;
-CREATE TRIGGER IF NOT EXISTS run_discounted AFTER DELETE ON runs BEGIN
-    UPDATE hours SET runs = runs - 1 WHERE hour = old.day * 24 + old.at / 3600000
-        AND outcome = (SELECT outcome FROM profiles WHERE id = old.profile);
-END;
 CREATE TABLE IF NOT EXISTS resources (
     day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
@@ -105,6 +97,13 @@ LONG = 172_800_000
 MILLI = 1000
 COUNTS = tuple(field.name for field in fields(RunCounts))
 _KEY = "day = ? AND node = ? AND moment = ?"
+_KNOWN_RUN = (
+    f"SELECT seconds, at, outcome FROM runs JOIN profiles ON profiles.id = profile"  # noqa: S608
+    f" WHERE runs.{_KEY}"
+)
+_COUNT_RUNS = (
+    "INSERT INTO hours VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"
+)
 _PROFILE = "outcome, release, environment, commit_id, noop, corrective, refusal"
 _IS_KNOWN = f"SELECT 1 FROM profiles WHERE ({_PROFILE}) = (?, ?, ?, ?, ?, ?, ?) AND day >= ?"  # noqa: S608
 _USE_PROFILE = (
@@ -146,13 +145,14 @@ class RunTableWriter:
         """
         day, moment = parts_of(RunId(result.run))
         key = day, self._number(result.node, day), moment
-        known = self.connection.execute(f"SELECT seconds FROM runs WHERE {_KEY}", key).fetchone()  # noqa: S608
+        known = self.connection.execute(_KNOWN_RUN, key).fetchone()
         if known is not None and result.seconds in (None, known[0]):
             return False
         oldest = self._oldest_of_full(*key[:2])
         full = oldest is not None
         if known is not None:
             self._delete("runs", key)  # it was known without its summary, or of an earlier one
+            self._count(day, *known[1:], -1)
         elif oldest is not None and moment < oldest:
             return False
         number = self._known_number if full else self._number
@@ -174,11 +174,16 @@ class RunTableWriter:
             ),
         )
         if known is not None or oldest is None:
+            self._count(day, at, str(result.outcome), 1)
             self._add_resources(key, result)
             return True
         for table in ("runs", "resources"):
             self._delete(table, (*key[:2], oldest))
         return False
+
+    def _count(self, day: int, at: int, outcome: str, runs: int) -> None:
+        """Add a number of runs to the count of their hour and result."""
+        self.connection.execute(_COUNT_RUNS, (day * 24 + at // (3600 * MILLI), outcome, runs))
 
     def _delete(self, table: str, key: tuple[int, int, int]) -> None:
         self.connection.execute(f"DELETE FROM {table} WHERE {_KEY}", key)  # noqa: S608
@@ -307,6 +312,5 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
     if beyond is None:
         for table in ("texts", "profiles"):
             connection.execute(f"DELETE FROM {table} WHERE day <= ?", (day,))  # noqa: S608
-        for table in ("tallies", "hours"):
-            connection.execute(f"DELETE FROM {table} WHERE runs = 0")  # noqa: S608
+        connection.execute("DELETE FROM tallies WHERE runs = 0")
     return int(away.rowcount)
