@@ -152,7 +152,7 @@ class RunTableWriter:
         full = oldest is not None
         if known is not None:
             self._delete("runs", key)  # it was known without its summary, or of an earlier one
-            self._count(day, *known[1:], -1)
+            self._count(day, known[1], known[2], -1)
         elif oldest is not None and moment < oldest:
             return False
         number = self._known_number if full else self._number
