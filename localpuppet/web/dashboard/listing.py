@@ -183,6 +183,7 @@ class NodeLists:
             node=asked.node,
             action=asked.action,
             decision=asked.decision,
+            is_single=bool(asked.rollouts),
             text=asked.name,
         )
         read = self._kept.memory.read

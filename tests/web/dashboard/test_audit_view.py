@@ -28,13 +28,15 @@ def test_requests_are_listed_filtered_and_exported(site: Site) -> None:
             "action=disable": ["choria=alice"],
             "decision=refused": ["choria=eve"],
             "name=DISK+is": ["choria=alice"],
+            "rollouts=without+rollouts": ["choria=alice", "choria=eve"],
             f"name={ROLLOUT}": ["choria=bob"],
             "node=web03": [],
         }.items():
             assert listed(text(client, f"/audit.json?{query}")) == callers, query
         assert "'=cmd()" in text(client, "/audit.csv")
         assert text(client, "/audit.txt") == "web01\nweb02\n"
-        assert client.get("/audit?decision=maybe").status_code == 400
+        for query in ("decision=maybe", "rollouts=maybe"):
+            assert client.get(f"/audit?{query}").status_code == 400
         assert 'href="/audit?node=web01"' in text(client, "/nodes/web01")
 
 

@@ -85,11 +85,12 @@ RUNS = Form(
     filters=frozenset({"q", "name", "node", "result", "from", "to"}),
     is_past=True,
 )
+WITHOUT_ROLLOUTS = "without rollouts"
 AUDIT = Form(
     path="/audit",
     orders=("at",),
     usual="-at",
-    filters=frozenset({"name", "node", "caller", "action", "decision"}),
+    filters=frozenset({"name", "node", "caller", "action", "decision", "rollouts"}),
     is_past=True,
 )
 DRIFT = Form(
@@ -147,6 +148,7 @@ class ListQuery:
         caller: The caller of the request; empty for any.
         action: The action of the request; empty for any.
         decision: One of `AuditDecision`; empty for any.
+        rollouts: `WITHOUT_ROLLOUTS`, or empty for requests of rollouts, too.
         by_: The fact by which a map groups nodes; empty for roles.
         sort: One of the form's orders.
         down: Whether the order is descending.
@@ -169,6 +171,7 @@ class ListQuery:
     caller: str = ""
     action: str = ""
     decision: str = ""
+    rollouts: str = ""
     by_: str = ""
     sort: str = "node"
     down: bool = False
@@ -278,7 +281,7 @@ def _failure_cause(text: str) -> str:
 # All filters, in the order of a URL.
 _FILTERS = (
     *("q", "name", "outcome", "is", "failure_cause", "release", "older", "node", "result"),
-    *("from", "to", "range", "caller", "action", "decision", "by"),
+    *("from", "to", "range", "caller", "action", "decision", "rollouts", "by"),
 )
 # Parameters whose field has another name, and those whose value is checked or converted.
 _FIELDS = {"is": "is_", "from": "since", "to": "until", "range": "range_", "by": "by_"}
@@ -292,4 +295,5 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "from": lambda word: _time(word, "from"),
     "to": lambda word: _time(word, "to"),
     "decision": partial(_one, tuple(AuditDecision), "decision"),
+    "rollouts": partial(_one, (WITHOUT_ROLLOUTS,), "rollouts"),
 }

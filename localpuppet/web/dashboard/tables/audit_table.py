@@ -26,6 +26,9 @@ CREATE INDEX IF NOT EXISTS audit_by_time ON audit (at);
 CREATE INDEX IF NOT EXISTS audit_by_caller ON audit (caller, at);
 """
 
+# Subjects of requests that are part of a rollout: they begin with its id.
+_OF_ROLLOUT = f"rollout {'[0-9]' * 8}T*"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAuditRecord:
@@ -59,6 +62,7 @@ class AuditFilter:
         action: Those with this action.
         decision: Those with this decision.
         text: Those with this text, in lower case, in subject or reason.
+        is_single: Only those that are not part of a rollout.
     """
 
     caller: str = ""
@@ -66,6 +70,7 @@ class AuditFilter:
     action: str = ""
     decision: str = ""
     text: str = ""
+    is_single: bool = False
 
 
 def write(connection: Connection, node: str, records: Iterable[AuditRecord]) -> None:
@@ -101,6 +106,7 @@ def audit(connection: Connection, wanted: AuditFilter, *, limit: int) -> list[No
         "action = ?": wanted.action,
         "decision = ?": wanted.decision,
         "instr(lower(subject || ' ' || reason), ?)": wanted.text,
+        "subject NOT GLOB ?": _OF_ROLLOUT if wanted.is_single else "",
     }
     given = {text: value for text, value in filters.items() if value}
     rows = connection.execute(
