@@ -1,7 +1,7 @@
 """The heap of this process, from which the C library lends memory.
 
-glibc gives each thread a heap of its own, up to eight a core. Memory that one thread freed is then
-of no use to the others, and a process whose threads read a database keeps it several times.
+glibc gives each thread another heap, up to eight a core. Other threads cannot use what one thread
+freed, so a process whose threads read a database keeps the same memory several times.
 """
 
 import ctypes
