@@ -2,10 +2,13 @@
 
 - When the call returns, the program and every program that it started in its session have ended.
 - localpuppet never holds more of the output than the bounds allow.
+- prlimit(1) sets the limits before the program starts. Set from outside, they come too late for
+  what the program has started by then.
 """
 
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from localpuppet.base.machine.child import OwnGroup
+from localpuppet.base.machine.confinement import limited
 from localpuppet.base.machine.output_pipe import OutputPipe
 
 if TYPE_CHECKING:
@@ -78,20 +82,25 @@ def run(
 
     Raises:
         FileNotFoundError: The program does not exist.
+        StateError: prlimit is not installed.
     """
+    path = env.get("PATH", os.defpath)
+    program = shutil.which(argv[0], path=path)
+    if program is None:
+        raise FileNotFoundError(argv[0])
+    limits = {
+        "data": _limit(resource.RLIMIT_DATA, bounds.memory),
+        "fsize": _limit(resource.RLIMIT_FSIZE, bounds.file),
+    }
+    command = limited([program, *argv[1:]], limits=limits, path=path)
     out, err = OutputPipe(bounds.output), OutputPipe(bounds.errors)
     try:
         with (
             _readable(stdin) as given,
             start_session(
-                argv, env=env, cwd=cwd, stdin=given.fileno(), out=out.fd, err=err.fd
+                command, env=env, cwd=cwd, stdin=given.fileno(), out=out.fd, err=err.fd
             ) as process,
         ):
-            for what, most in (
-                (resource.RLIMIT_DATA, bounds.memory),
-                (resource.RLIMIT_FSIZE, bounds.file),
-            ):
-                resource.prlimit(process.pid, what, _limit(what, most))
             in_time = _listen(process.pid, out, err, time.monotonic() + bounds.seconds)
         return ProgramResult(
             code=process.returncode,
@@ -137,13 +146,11 @@ def start_session(
             OwnGroup(process.pid).signal(signal.SIGKILL)
 
 
-def _limit(what: int, wanted: int | None) -> tuple[int, int]:
-    """Return the wanted limit, or the current one if that is lower."""
+def _limit(what: int, wanted: int | None) -> int:
+    """Return the wanted limit, or the current one if that is lower; -1 for no limit."""
     _, most = resource.getrlimit(what)
-    there = None if most == resource.RLIM_INFINITY else most
-    limits = [limit for limit in (there, wanted) if limit is not None]
-    limit = min(limits, default=resource.RLIM_INFINITY)
-    return limit, limit
+    limits = [limit for limit in (most, wanted) if limit not in (None, resource.RLIM_INFINITY)]
+    return min(limits, default=resource.RLIM_INFINITY)
 
 
 def _readable(data: bytes) -> "IO[bytes]":

@@ -1,4 +1,4 @@
-"""Wrap a command so that it dies with localpuppet, or runs confined as another user.
+"""Wrap a command so that it dies with localpuppet, has limits, or runs confined as another user.
 
 The wrappers are util-linux's, which every Debian has. A missing program raises `StateError`.
 """
@@ -39,6 +39,18 @@ def mortal(argv: Sequence[str], *, path: str) -> list[str]:
     return [setpriv, "--pdeathsig=KILL", "--", *argv]
 
 
+def limited(argv: Sequence[str], *, limits: Mapping[str, int], path: str) -> list[str]:
+    """Return a command that runs `argv`, and what it starts, with limits.
+
+    Args:
+        argv: Absolute program and arguments.
+        limits: Resource name, as in prlimit(1) → limit; -1 for none.
+        path: The PATH to find prlimit in.
+    """
+    (prlimit,) = find_programs("prlimit", path=path, package="util-linux")
+    return [prlimit, *(f"--{name}={limit}" for name, limit in limits.items()), "--", *argv]
+
+
 def confined(
     argv: Sequence[str], *, user: str, group: str, limits: Mapping[str, int], path: str
 ) -> list[str]:
@@ -54,7 +66,7 @@ def confined(
         limits: Resource name, as in prlimit(1) → limit.
         path: The PATH to find setpriv and prlimit in.
     """
-    setpriv, prlimit = find_programs("setpriv", "prlimit", path=path, package="util-linux")
+    (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
     somebody = [f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"]
-    bounds = [f"--{name}={limit}" for name, limit in limits.items()]
-    return [setpriv, *somebody, "--pdeathsig=KILL", "--", prlimit, *bounds, "--", *argv]
+    command = limited(argv, limits=limits, path=path)
+    return [setpriv, *somebody, "--pdeathsig=KILL", "--", *command]

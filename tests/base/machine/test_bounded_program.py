@@ -64,6 +64,23 @@ def test_a_program_writes_no_file_above_its_size_limit(tmp_path: Path) -> None:
     assert done.in_time
 
 
+def test_the_limits_are_in_force_when_the_program_starts() -> None:
+    """A git that forks before its limits are set starts a transport without limits."""
+    bounds = replace(WIDE, file=MEGABYTE)
+    for _ in range(20):
+        done = run(
+            ["/bin/cat", "/proc/self/limits"],
+            env={"PATH": os.environ["PATH"]},
+            cwd=Path("/"),
+            bounds=bounds,
+        )
+        limits = {line[:20].strip(): line.split()[-2] for line in done.out.decode().splitlines()}
+        assert (limits["Max file size"], limits["Max data size"]) == (
+            str(bounds.file),
+            str(bounds.memory),
+        )
+
+
 def test_a_missing_program_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         run(["/no/such/program"], env={}, cwd=Path("/"), bounds=WIDE)
