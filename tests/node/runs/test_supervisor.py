@@ -1,6 +1,7 @@
 """The order of a run's steps, refusals before Puppet starts, and the files of a run."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -329,6 +330,15 @@ def test_the_next_run_closes_the_record_of_a_dead_supervisor(site: Site) -> None
     site.processes.myself = ProcessId(pid=2, boot_id="b", started=2)
     site.supervisor().apply(site.prepared())
     assert (said(left.status)["outcome"], left.is_open) == ("interrupted", False)
+
+
+def test_a_run_removes_the_temporary_files_of_killed_writers(site: Site) -> None:
+    site.supervisor().apply(site.prepared())
+    old = site.state / ".applied.json.0123456789ab"
+    old.touch()
+    os.utime(old, (0, 0))
+    site.supervisor().apply(site.prepared())
+    assert not old.exists()
 
 
 def test_a_failure_to_prune_does_not_affect_the_run(site: Site) -> None:
