@@ -17,7 +17,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.text import shown_names
 from localpuppet.node.releases.git.access import host_of
 
-# From so many repositories of a host on, one error names them.
+# The number of repositories of a host that one error names together, at least.
 MANY = 2
 _MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+?);?(?:\s|\Z)")
 # What git adds to every failure, whatever it was.
