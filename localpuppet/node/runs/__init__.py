@@ -6,5 +6,5 @@ acts: `assigning`, `attempts`, `good_runs`, `holds`, `listed`, `metrics`, `noop_
     `run_replies`, `trial`.
 ports: `observer`.
 private: `log_end`, `node_lock`, `open_record`, `retention`, `run_log`, `stopping`, `run_context`,
-    `watching`.
+    `verdict`, `watching`.
 """

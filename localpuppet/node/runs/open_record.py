@@ -4,8 +4,10 @@ from dataclasses import asdict, replace
 
 from localpuppet.base.machine.ports import Clock, ProcessId
 from localpuppet.node.puppet.launching import LaunchedPuppet
+from localpuppet.node.runs.options import RunRequest
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import PuppetEnd, RunRequest, RunState, RunVerdict, Status
+from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, finish
 
 
 class OpenRecord:
@@ -53,6 +55,6 @@ class OpenRecord:
             StateError: The disk refused; the record then reads `interrupted`.
         """
         now, seconds = self._clock.now(), self._clock.monotonic() - self.begun
-        status = self.status.finished(verdict, ending, at=now, seconds=seconds)
+        status = finish(self.status, verdict, ending, at=now, seconds=seconds)
         self.directory.close(status)
         return status

@@ -1,10 +1,12 @@
-"""The options of one run, besides its input."""
+"""The options of one run, besides its input, and the request that its record keeps."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from localpuppet.base.formats.names import RunId
 from localpuppet.node.enc.document import NodeDocument
+from localpuppet.node.runs.run import SCHEMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +46,56 @@ class RunOptions:
             extra if "tags" in extra else "",
         ]
         return " ".join(filter(None, chosen))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """`request.json`: the request for a run.
+
+    Attributes:
+        id: The run.
+        requested_at: ISO 8601, UTC.
+        user: The login of the user (`alice`, also under sudo), or the uid.
+        cause: What led to it: `manual`, `timer`.
+        release: The release, or the name of a work tree.
+        modulepath: Absolute directories, in order.
+        environment: Puppet's environment.
+        input: Where the input came from (a path, `-`, a URL).
+        input_sha256: SHA-256 of the input's bytes.
+        layers: The layers that the input names.
+        data: The ENC data of the input over the answer of the site's ENC, before the release's.
+        noop: Whether noop was requested.
+        timeout: Seconds.
+        command: The whole argument vector of Puppet.
+        node_document: The ENC output.
+        causes: For a run of the agent: its first causes (`causes`), the number of all (`count`),
+            and the paths of triggers (`paths`).
+        work_tree: The directory of an unreleased work tree; empty for a release.
+        instance_facts: Names of the facts that the cloud's instance data gave to the run.
+        assignment: For a run of an assigned release: `release`, `serial`, `by`, `at` and `rollout`;
+            else empty.
+    """
+
+    id: RunId
+    requested_at: str
+    user: str
+    cause: str
+    release: str
+    modulepath: tuple[str, ...]
+    environment: str
+    input: str
+    input_sha256: str
+    layers: tuple[str, ...]
+    noop: bool
+    timeout: float
+    command: tuple[str, ...]
+    node_document: Mapping[str, Any]
+    causes: Mapping[str, Any] = field(default_factory=dict)
+    work_tree: str = ""
+    instance_facts: tuple[str, ...] = ()
+    assignment: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}

@@ -23,8 +23,7 @@ from localpuppet.node.enc.input import InputReader, LoadedInput
 from localpuppet.node.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.node.releases.provider import ReleaseProvider
 from localpuppet.node.releases.release import Release
-from localpuppet.node.runs.options import RunOptions
-from localpuppet.node.runs.run import RunRequest
+from localpuppet.node.runs.options import RunOptions, RunRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ A pure state machine over the time and the number of signals.
 from enum import Enum
 
 from localpuppet.base.formats.times import show_duration
-from localpuppet.node.runs.run import Outcome, RunVerdict
+from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.verdict import RunVerdict
 
 
 class StopStep(Enum):

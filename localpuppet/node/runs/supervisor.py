@@ -34,20 +34,13 @@ from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.node_lock import NodeLock
 from localpuppet.node.runs.observer import Observer
 from localpuppet.node.runs.open_record import OpenRecord
-from localpuppet.node.runs.options import RunOptions
+from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.preparing import PreparedRun
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import (
-    Outcome,
-    PuppetEnd,
-    RunRequest,
-    RunState,
-    RunVerdict,
-    Status,
-    decide,
-)
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_log import RunLog
 from localpuppet.node.runs.stopping import StopDecision
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, decide
 from localpuppet.node.runs.watching import watch
 
 

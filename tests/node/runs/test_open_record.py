@@ -9,7 +9,8 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.puppet.launching import LaunchedPuppet
 from localpuppet.node.runs.open_record import OpenRecord
-from localpuppet.node.runs.run import Outcome, PuppetEnd, RunState, RunVerdict, Status
+from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict
 from tests.doubles.ports import FakeChild
 from tests.rigs.recorded import SUPERVISOR, Recorded, in_the_way
 

@@ -1,0 +1,137 @@
+"""The rule that decides whether a run succeeded, from Puppet's exit code and its report.
+
+Separate from `run` because readers of the status of runs do not need it.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from localpuppet.base.formats.times import show_time
+from localpuppet.node.puppet.fault import FailureCause
+from localpuppet.node.puppet.report import PuppetReport
+from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdict:
+    """The result of a run, with the reason in one line."""
+
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PuppetEnd:
+    """What is known after Puppet's end.
+
+    Attributes:
+        code: Its exit code, `None` when a signal killed it.
+        signal: The signal's number.
+        stopped: Why localpuppet ended Puppet, if it did.
+        report: Its report of this run; `None` if it left none.
+        report_problem: Why an existing report was rejected.
+        first_error: The first error that Puppet printed, or empty.
+        failure_cause: Why Puppet was not started, in words that may leave the node.
+    """
+
+    code: int | None
+    signal: int | None
+    stopped: RunVerdict | None
+    report: PuppetReport | None = None
+    report_problem: str = ""
+    first_error: str = ""
+    failure_cause: FailureCause | None = None
+
+
+def _without_report(ending: PuppetEnd) -> str:
+    reasons = {
+        0: "Puppet exited 0 but wrote no report for this run",
+        1: NOTHING_APPLIED,
+        2: "Puppet exited 2 but wrote no report for this run",
+    }
+    unknown = f"Puppet exited {ending.code} and wrote no report"
+    reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
+    return f"{reason}: {ending.first_error}" if ending.first_error else reason
+
+
+def _without_code(ending: PuppetEnd) -> str:
+    if ending.signal is not None:
+        return f"signal {ending.signal} killed Puppet"
+    return "exit code of Puppet unknown: its parent, the fork server, was killed"
+
+
+def decide(ending: PuppetEnd) -> RunVerdict:
+    """Decide the result of a run. Success requires Puppet's exit code and its report.
+
+    The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both; 1
+    is a catalog that did not compile, or a failed hook.
+    """
+    if ending.stopped is not None:
+        return ending.stopped
+    code, report = ending.code, ending.report
+    if code is None:
+        return RunVerdict(outcome=Outcome.FAILED, reason=_without_code(ending))
+    if report is None:
+        return RunVerdict(outcome=Outcome.FAILED, reason=_without_report(ending))
+    counts = report.resources
+    if code in (0, 2) and report.status == "failed":
+        return RunVerdict(
+            outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
+        )
+    if code == 0 and report.status == "unchanged":
+        noun = "resource" if counts.out_of_sync == 1 else "resources"
+        pending = f"noop: {counts.out_of_sync} {noun} would change"
+        reason = pending if report.noop_pending else ""
+        return RunVerdict(outcome=Outcome.UNCHANGED, reason=reason)
+    if code in (0, 2) and report.status == "changed":
+        if code == 0:
+            return RunVerdict(
+                outcome=Outcome.FAILED, reason="Puppet exited 0 but its report says changed"
+            )
+        return RunVerdict(outcome=Outcome.CHANGED, reason="")
+    if code in (4, 6):
+        noun = "resource" if counts.failed == 1 else "resources"
+        first = f": {report.first_failed}" if report.first_failed else ""
+        return RunVerdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
+    if code == 1:
+        after = f"Puppet exited 1 after it applied the catalog ({report.status})"
+        reason = f"{after}: {ending.first_error or 'see the log'}"
+        return RunVerdict(outcome=Outcome.FAILED, reason=reason)
+    return RunVerdict(
+        outcome=Outcome.FAILED,
+        reason=f"Puppet exited {code} and its report says {report.status}: they disagree",
+    )
+
+
+def finish(
+    status: Status, verdict: RunVerdict, ending: PuppetEnd, *, at: datetime, seconds: float
+) -> Status:
+    """Return the status of a run that ended.
+
+    Args:
+        status: Its status before.
+        verdict: Its result.
+        ending: What is known after Puppet's end.
+        at: The time, UTC.
+        seconds: How long it took.
+    """
+    report = ending.report
+    cause = ending.failure_cause or (report.failure_cause if report else None)
+    cause = cause or FailureCause.of_message(ending.first_error)
+    has_failed = verdict.outcome is Outcome.FAILED
+    return replace(
+        status,
+        state=RunState.FINISHED,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        finished_at=show_time(at),
+        seconds=round(seconds, 3),
+        exit_code=ending.code,
+        signal=ending.signal,
+        noop=status.noop or (report.noop if report else False),
+        noop_pending=report.noop_pending if report else False,
+        resources=report.resources if report else None,
+        puppet_seconds=dict(report.seconds) if report else None,
+        corrective_change=report.corrective_change if report else False,
+        failure_cause=cause.to_dict() if cause and has_failed else None,
+    )
