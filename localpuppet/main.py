@@ -3,10 +3,11 @@
 This is the composition root: it connects the ports of a node with the layers above.
 """
 
+import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,10 @@ SECTIONS = {
         "web": "web.cli.web",
     },
 }
+# Keys of localpuppet.yaml that `fleet.settings.peers` checks with each command.
+PEER_KEYS = frozenset(
+    ("identity", "trusted", "policy", "inventory", "exports", "capture", "socket", "kick")
+)
 
 
 @click.group(
@@ -111,11 +116,17 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     ctx.color = render.use_color(color, sys.stdout)
 
 
-def _sections() -> "Sequence[SectionReader]":
-    from localpuppet.fleet.settings.peers import peer_settings
-    from localpuppet.web.settings import web_settings
+def _sections(keys: Collection[str]) -> "Sequence[SectionReader]":
+    readers: list[SectionReader] = []
+    if not PEER_KEYS.isdisjoint(keys):
+        from localpuppet.fleet.settings.peers import peer_settings
 
-    return (peer_settings, web_settings)
+        readers.append(peer_settings)
+    if "web" in keys:
+        from localpuppet.web.settings import web_settings
+
+        readers.append(web_settings)
+    return readers
 
 
 def _neighbours(node: "NodeWiring") -> "Neighbours":
@@ -143,6 +154,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         if sys.stdout is not None:
             sys.stdout.flush()
+        if argv is None:
+            gc.freeze()  # the kernel frees a process faster than its last collection
     except (click.Abort, KeyboardInterrupt):
         render.fail("stopped")
         return 130

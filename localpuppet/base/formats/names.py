@@ -15,18 +15,18 @@ from datetime import datetime, timedelta
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import MAX_LINE_BYTES
 
-_COMPONENT = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z")
+_COMPONENT = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z"
 _NODE_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_NODE = re.compile(rf"{_NODE_LABEL}(?:\.{_NODE_LABEL})*\Z")
-_CLASS = re.compile(r"[a-z][a-z0-9_]*(?:::[a-z][a-z0-9_]*)*\Z")
-_VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
-_CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
-_ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
-_PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_SIGNER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*\Z")
-_ROLLOUT_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}\Z")
-_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
+_NODE = rf"{_NODE_LABEL}(?:\.{_NODE_LABEL})*\Z"
+_CLASS = r"[a-z][a-z0-9_]*(?:::[a-z][a-z0-9_]*)*\Z"
+_VARIABLE = r"[a-z_][A-Za-z0-9_]*\Z"
+_CLASS_PARAMETER = r"[a-z][A-Za-z0-9_]*\Z"
+_ENVIRONMENT = r"[a-z0-9_]{1,255}\Z"
+_PUPPET_TAG = r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
+_SIGNER = r"[a-z0-9_][a-z0-9_.@-]*\Z"
+_ROLLOUT_ID = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}\Z"
+_RUN_ID = r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z"
 
 RESERVED_PARAMETERS = frozenset(
     (
@@ -58,11 +58,11 @@ class NodeName(str):
     @classmethod
     def parse(cls, text: str) -> "NodeName":
         """Return the name."""
-        if text != text.lower() and _NODE.match(text.lower()):
+        if text != text.lower() and re.match(_NODE, text.lower()):
             raise InvalidInputError(
                 f"node name {text!r} must be in lower case", hint=f"write {text.lower()}"
             )
-        if len(text) > 253 or not _NODE.match(text):
+        if len(text) > 253 or not re.match(_NODE, text):
             raise InvalidInputError(
                 f"node name {text[:60]!r} has a character or length that DNS names do not allow",
                 hint="letters a-z, digits and '-' between dots; no wildcards",
@@ -83,7 +83,7 @@ class SignerName(str):
     @classmethod
     def parse(cls, text: str) -> "SignerName":
         """Return the name."""
-        if len(text) > 251 or not _SIGNER.match(text):
+        if len(text) > 251 or not re.match(_SIGNER, text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a signer's name",
                 hint="a node's name, or a-z 0-9 _ . @ - in lower case, at most 251 of them",
@@ -175,7 +175,7 @@ def _component_problem(component: str) -> str:
         return "has a component that starts with '-'"
     if len(component) > 255:
         return "has a component of more than 255 characters"
-    if not _COMPONENT.match(component):
+    if not re.match(_COMPONENT, component):
         return "has an invalid character: ASCII letters, digits and _ . + - are allowed"
     return ""
 
@@ -188,16 +188,18 @@ class ClassName(str):
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "ClassName":
         """Return the name."""
-        if _CLASS.match(text):
+        if re.match(_CLASS, text):
             return cls(text)
         candidate = text.removeprefix("::").lower()
-        hint = f"write {candidate}" if _CLASS.match(candidate) else "Puppet wants foo or foo::bar"
+        hint = (
+            f"write {candidate}" if re.match(_CLASS, candidate) else "Puppet wants foo or foo::bar"
+        )
         raise InvalidInputError(f"{text[:80]!r} is an invalid class name", where=where, hint=hint)
 
 
 def is_class_name(text: str) -> bool:
     """Return whether a text names a Puppet class, without the leading `::`."""
-    return _CLASS.match(text) is not None
+    return re.match(_CLASS, text) is not None
 
 
 class EnvironmentName(str):
@@ -208,7 +210,7 @@ class EnvironmentName(str):
     @classmethod
     def parse(cls, text: str, *, where: str = "") -> "EnvironmentName":
         """Return the name."""
-        if not _ENVIRONMENT.match(text) or text in _RESERVED_ENVIRONMENTS:
+        if not re.match(_ENVIRONMENT, text) or text in _RESERVED_ENVIRONMENTS:
             raise InvalidInputError(
                 f"{text[:80]!r} is not a valid environment name",
                 where=where,
@@ -226,7 +228,8 @@ class RunId(str):
     def parse(cls, text: str) -> "RunId":
         """Return the id."""
         try:
-            if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
+            time = text.partition("-")[0]
+            if re.match(_RUN_ID, text) and datetime.fromisoformat(time).year < 9999:
                 return cls(text)
         except ValueError:
             pass  # digits that are not a time
@@ -248,7 +251,7 @@ class RolloutId(str):
     @staticmethod
     def like(text: str) -> bool:
         """Return whether a text has the form of a rollout id."""
-        return _ROLLOUT_ID.match(text) is not None
+        return re.match(_ROLLOUT_ID, text) is not None
 
     @classmethod
     def parse(cls, text: str) -> "RolloutId":
@@ -296,14 +299,14 @@ def split_tags(text: str | None) -> tuple[str, ...]:
 
 def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
     """Return a Puppet tag."""
-    if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
+    if len(text) > MAX_LINE_BYTES or not re.match(_PUPPET_TAG, text):
         raise InvalidInputError(f"{text[:40]!r} is not a tag", where=where, hint=hint)
     return text
 
 
 def parse_uuid(text: str, *, where: str = "") -> str:
     """Return a UUID in canonical form, which may become a key or a file name."""
-    if not _UUID.match(text):
+    if not re.match(_UUID, text):
         raise InvalidInputError(
             f"{text[:60]!r} is not a uuid in canonical form",
             where=where,
@@ -322,7 +325,7 @@ def check_parameter(name: str, *, where: str) -> None:
         raise InvalidInputError(
             f"the parameter {name!r} is reserved by Puppet", where=where, hint="choose another name"
         )
-    if not _VARIABLE.match(name):
+    if not re.match(_VARIABLE, name):
         raise InvalidInputError(
             f"{name[:80]!r} is not a valid variable name",
             where=where,
@@ -332,7 +335,7 @@ def check_parameter(name: str, *, where: str) -> None:
 
 def check_class_parameter(name: str, *, where: str) -> None:
     """Reject a text that is not a parameter name of a class."""
-    if not _CLASS_PARAMETER.match(name):
+    if not re.match(_CLASS_PARAMETER, name):
         raise InvalidInputError(
             f"{name[:80]!r} is not a valid parameter name",
             where=where,

@@ -3,7 +3,6 @@
 import re
 
 import click
-from click.shell_completion import get_completion_class
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.node.cli import render
@@ -75,6 +74,8 @@ def completion_command(ctx: click.Context, shell: str) -> None:
       localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
       localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
     """
+    from click.shell_completion import get_completion_class
+
     shell_class = get_completion_class(shell)
     if shell_class is None:
         raise click.UsageError(f"no completion for {shell}")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -128,7 +127,11 @@ def _pieces(word: str, most: int) -> list[str]:
 
 def columns() -> int | None:
     """Return the width of the terminal; `None` without one."""
-    return shutil.get_terminal_size().columns if on_terminal(sys.stdout) else None
+    if not on_terminal(sys.stdout):
+        return None
+    import shutil  # a pipe needs no width, and saves 2 ms
+
+    return shutil.get_terminal_size().columns
 
 
 def table(

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.node.puppet.environment import LeanStart, environment
-
 # What a probe asks Puppet for.
 ASKED = (
     "agent_catalog_run_lockfile",
@@ -82,6 +80,8 @@ def probe_environment(
     base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
 ) -> dict[str, str]:
     """Return an environment in which Ruby confirms `lean` on standard error."""
+    from localpuppet.node.puppet.environment import LeanStart, environment
+
     start = LeanStart(flags=lean, file=lean_start)
     return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})
 

@@ -11,7 +11,6 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import joined
 from localpuppet.base.formats.times import parse_time
-from localpuppet.node.puppet.command import file_name
 
 if TYPE_CHECKING:
     from localpuppet.node.puppet.fault import FailureCause
@@ -103,6 +102,8 @@ def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _shown(failed: Mapping[str, Any], message: str, directories: Mapping[str, str]) -> str:
+    from localpuppet.node.puppet.command import file_name  # a reader of records does not need it
+
     file, line = file_name(str(failed.get("file") or ""), directories), failed.get("line")
     place = f" ({file}{f':{line}' if line else ''})" if file else ""
     suffix = f": {message}" if message else ""
@@ -123,9 +124,9 @@ def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> st
 
 def make_ready() -> None:
     """Import what reading a report needs, because a run may remove localpuppet's own package."""
-    from localpuppet.node.puppet import fault
+    from localpuppet.node.puppet import command, fault
 
-    _ = fault
+    _ = command, fault
 
 
 def read_report(

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
-from localpuppet.base.machine.ports import Processes
 from localpuppet.node.enc.classify import node_document
-from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import InputReader, LoadedInput
 from localpuppet.node.releases.release import Release
+
+if TYPE_CHECKING:
+    # Most nodes have no ENC command, and `enc` does not pay for processes then.
+    from localpuppet.base.machine.ports import Processes
+    from localpuppet.node.enc.command import EncCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +43,15 @@ class Classifier:
         resolve: Returns a release that is on the node.
         enc_command: The site's ENC command, if it has one.
         certname: Returns the name of this node for that command.
-        processes: Starts that command.
+        processes: Returns what starts that command.
     """
 
     inputs: InputReader
     documents: Documents
     resolve: Callable[[ReleasePath], Release]
-    enc_command: EncCommand | None
+    enc_command: "EncCommand | None"
     certname: Callable[[], str]
-    processes: Processes
+    processes: "Callable[[], Processes]"
 
     def classify(self, source: str, node: str | None) -> Classification:
         """Return the checked input, its release and the node document.
@@ -80,4 +84,4 @@ class Classifier:
         if self.enc_command is None:
             return None
         name = NodeName.parse(self.certname()) if node is None else node
-        return self.enc_command.ask(name, processes=self.processes, documents=self.documents)
+        return self.enc_command.ask(name, processes=self.processes(), documents=self.documents)

@@ -5,6 +5,7 @@
 - A run that has a record is not an attempt.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
@@ -95,7 +96,6 @@ class Attempts:
         self.after_refusal(attempt)
 
     def _keep(self, attempt: "Attempt") -> "Attempt":
-        import secrets
         from dataclasses import replace
 
         from localpuppet.node.runs.run import new_run_id
@@ -107,7 +107,7 @@ class Attempts:
         again = before is not None and attempt.repeats(before)
         if before is not None and again:
             attempt = replace(attempt, since=before.since, times=before.times + 1)
-        name = new_run_id(self.clock.now(), secrets.token_hex(2), names[0] if names else None)
+        name = new_run_id(self.clock.now(), os.urandom(2).hex(), names[0] if names else None)
         write_json(self._path(name), attempt.to_dict())
         for old in names[KEPT - 1 :] + (names[:1] if again else []):
             remove(self._path(old))

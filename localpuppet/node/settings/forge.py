@@ -18,8 +18,8 @@ from localpuppet.base.errors import InvalidInputError
 MAX_PORT = 65535
 PUBLIC = "https://forgeapi.puppet.com"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::(?P<port>[0-9]{1,5}))?"
-_URL = re.compile(rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z")
-_PROXY = re.compile(rf"https?://{_HOST}/?\Z")
+_URL = rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z"
+_PROXY = rf"https?://{_HOST}/?\Z"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
         ("url", _URL, "https://HOST or file:///DIRECTORY, without credentials"),
         ("proxy", _PROXY, "http://HOST:PORT, without credentials"),
     ):
-        match = form.match(body[key]) if key in body else None
+        match = re.match(form, body[key]) if key in body else None
         if key in body and (match is None or int(match["port"] or 0) > MAX_PORT):
             where = f"{file}: forge.{key}"
             raise InvalidInputError("is not an allowed URL", where=where, hint=hint)

@@ -7,16 +7,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.releases.git.access import read_rewrite
-from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.settings.forge import ForgeSettings, forge_settings
 from localpuppet.node.settings.instance import InstanceSettings, instance_settings
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.source import ReleaseSource
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
@@ -42,7 +43,7 @@ class Settings:
     immutable_only: bool
     tags_only: bool
     forge: ForgeSettings
-    sources: Mapping[str, ReleaseSource]
+    sources: "Mapping[str, ReleaseSource]"
     packages: tuple[Path, ...]
     install_packages: str | tuple[str, ...] | None
     allow_file_urls: bool
@@ -179,18 +180,26 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, ReleaseSource]:
+def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> "dict[str, ReleaseSource]":
+    if "sources" not in raw:
+        return {}
+    from localpuppet.node.releases.source import ReleaseSource
+
     allow_file = raw.get("allow_file_urls", False)
     with errors_at(str(file)):
         return {
             name: ReleaseSource.from_dict(name, body, root=root, allow_file=allow_file)
-            for name, body in raw.get("sources", {}).items()
+            for name, body in raw["sources"].items()
         }
 
 
 def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
+    if "rewrite" not in raw:
+        return {}
+    from localpuppet.node.releases.git.access import read_rewrite
+
     with errors_at(str(file)):
-        return read_rewrite(raw.get("rewrite", {}), allow_file=raw.get("allow_file_urls", False))
+        return read_rewrite(raw["rewrite"], allow_file=raw.get("allow_file_urls", False))
 
 
 def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:

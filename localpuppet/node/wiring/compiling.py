@@ -36,7 +36,7 @@ def classifier(node: NodeWiring, inputs: NodeInputs | None = None) -> "Classifie
         resolve=ReleaseWiring(node).resolve,
         enc_command=enc_command(node),
         certname=partial(_certname, node),
-        processes=node.processes,
+        processes=lambda: node.processes,
     )
 
 
@@ -103,11 +103,11 @@ def enc_command(node: NodeWiring) -> "EncCommand | None":
     Raises:
         InvalidInputError: The setting `enc` is not a command.
     """
-    from localpuppet.node.enc.command import EncCommand
-
     settings = node.settings
     if settings.enc is None:
         return None
+    from localpuppet.node.enc.command import EncCommand
+
     return EncCommand.parse(
         settings.enc,
         timeout=settings.enc_timeout,

@@ -4,7 +4,7 @@ Each part is built at first use, because `status` needs only a few.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,13 +35,13 @@ class NodePorts:
     """The additions of layers above to a node.
 
     Attributes:
-        sections: Returns the readers of further sections of `localpuppet.yaml`; an invalid section
-            is an error for every command.
+        sections: Returns the readers of further sections of `localpuppet.yaml`, given its keys; an
+            invalid section is an error for every command.
         neighbours: Returns what runs need of other nodes.
         additions: Returns the additions to commands.
     """
 
-    sections: Callable[[], Sequence[SectionReader]] = lambda: ()
+    sections: Callable[[Collection[str]], Sequence[SectionReader]] = lambda _keys: ()
     neighbours: "Callable[[NodeWiring], Neighbours]" = lambda _node: Neighbours()
     additions: "Callable[[NodeWiring], CommandAdditions]" = lambda _node: CommandAdditions()
 
@@ -115,7 +115,7 @@ class NodeWiring:
     @cached_property
     def settings(self) -> node_settings.Settings:
         """The settings of the root, with checked sections of layers above."""
-        for read in self._ports.sections():
+        for read in self._ports.sections(self._raw_settings.keys()):
             self.section(read)
         return self._own_settings
 

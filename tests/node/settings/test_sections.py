@@ -28,7 +28,7 @@ def test_a_section_is_read_once_with_the_state_directory(tmp_path: Path) -> None
 
 def test_an_invalid_section_of_a_layer_above_is_an_error_for_every_command(tmp_path: Path) -> None:
     assert NodeWiring(str(tmp_path)).settings.root == tmp_path
-    node = NodeWiring(str(tmp_path), ports=NodePorts(sections=lambda: (refuse,)))
+    node = NodeWiring(str(tmp_path), ports=NodePorts(sections=lambda _: (refuse,)))
     with pytest.raises(InvalidInputError, match=r"localpuppet\.yaml: above: is refused"):
         _ = node.settings
 

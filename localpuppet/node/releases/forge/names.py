@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
 
-_SLUG = re.compile(r"([A-Za-z0-9]{1,64})[/-]([a-z][a-z0-9_]{0,99})\Z")
+_SLUG = r"([A-Za-z0-9]{1,64})[/-]([a-z][a-z0-9_]{0,99})\Z"
 _PUBLIC = {
     f"{host}.{site}.com" for host in ("forge", "forgeapi") for site in ("puppet", "puppetlabs")
 }
@@ -23,7 +23,7 @@ class Slug(str):
         Raises:
             InvalidInputError: The text is not OWNER/NAME.
         """
-        match = _SLUG.match(text)
+        match = re.match(_SLUG, text)
         if match is None:
             raise InvalidInputError(
                 f"{text[:60]!r} is not a module of the Forge",

@@ -20,9 +20,9 @@ from localpuppet.base.formats.values import at
 from localpuppet.node.releases.git.names import GitUrl
 
 _OPEN = ("/", ":")
-_PROXY = re.compile(r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z")
-_HTTPS_HOST = re.compile(r"(https://[^/]+)/")
-_SSH_HOST = re.compile(r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)")
+_PROXY = r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z"
+_HTTPS_HOST = r"(https://[^/]+)/"
+_SSH_HOST = r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)"
 MAX_STEPS = 1024  # the longest URL, in characters
 _BATCH = "ssh -oBatchMode=yes"
 
@@ -57,7 +57,7 @@ class GitAccess:
             InvalidInputError: The proxy is not a usable URL; the message does not repeat it.
         """
         proxy = str(raw.get("proxy", ""))
-        if proxy and not _PROXY.match(proxy):
+        if proxy and not re.match(_PROXY, proxy):
             raise InvalidInputError(
                 "is not an allowed URL",
                 where=at(where, "proxy"),
@@ -75,7 +75,7 @@ class GitAccess:
     def options(self, url: str) -> list[str]:
         """Return git's command-line options for a URL, without secrets."""
         settings = [f"http.proxy={self.proxy}"] if self.proxy else []
-        host = _HTTPS_HOST.match(url)
+        host = re.match(_HTTPS_HOST, url)
         if self.credentials is not None and host is not None:
             # An empty one first: no other helper is asked or receives what this one returned.
             helper = f'!f() {{ test "$1" != get || cat {shlex.quote(str(self.credentials))}; }}; f'
@@ -151,12 +151,12 @@ def _nearest(url: str, others: Iterable[str]) -> str:
 
 def host_of(url: str) -> str:
     """Return the host of a repository: `https://HOST` or `ssh HOST`; empty for a file."""
-    match = _HTTPS_HOST.match(url)
+    match = re.match(_HTTPS_HOST, url)
     if match:
         return match[1].lower()
     if url.startswith("file:"):
         return ""
-    ssh_host = _SSH_HOST.match(url)
+    ssh_host = re.match(_SSH_HOST, url)
     return f"ssh {ssh_host[1].lower()}" if ssh_host else url
 
 

@@ -13,18 +13,18 @@ MAX_TAG = 200
 # What a signed tag says of itself: otherwise the tag of one repository would do for another.
 TRAILER = "Localpuppet-Source: "
 
-_REF = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
-_OBJECT = re.compile(r"[0-9a-f]{40}\Z")
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_REF = r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z"
+_OBJECT = r"[0-9a-f]{40}\Z"
+_DIGEST = r"[0-9a-f]{64}\Z"
 _HEX40 = re.compile(r"[0-9a-fA-F]{40}\Z")
-_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_NAME = r"[a-z][a-z0-9_]*\Z"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
 _PATH = r"[A-Za-z0-9_.~+/@%-]+"
-_HTTPS = re.compile(rf"https://{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z")
-_SSH = re.compile(rf"ssh://(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z")
-_SCP = re.compile(rf"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@){_HOST}:(?!/?-){_PATH}\Z")
-_FILE = re.compile(rf"file:///{_PATH}\Z")
-_USERINFO = re.compile(r"[a-z+]+://[^/@]*:[^/@]*@", re.IGNORECASE)
+_HTTPS = rf"https://{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z"
+_SSH = rf"ssh://(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?{_HOST}(?::[0-9]{{1,5}})?/{_PATH}\Z"
+_SCP = rf"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@){_HOST}:(?!/?-){_PATH}\Z"
+_FILE = rf"file:///{_PATH}\Z"
+_USERINFO = r"(?i)[a-z+]+://[^/@]*:[^/@]*@"
 
 
 class Tag(str):
@@ -63,7 +63,7 @@ def _ref_problem(text: str) -> str:
         return "looks like a commit id (40 hex digits)"
     if ".." in text:
         return "has '..', which git takes for a range"
-    if not _REF.match(text):
+    if not re.match(_REF, text):
         return "has an invalid character"
     for part in text.split("/"):
         if part.startswith(("-", ".")):
@@ -90,7 +90,7 @@ class GitUrl(str):
         Raises:
             InvalidInputError: The URL has another transport, credentials, or forbidden characters.
         """
-        if _USERINFO.match(text):
+        if re.match(_USERINFO, text):
             # The message must not repeat it.
             raise InvalidInputError(
                 "the URL holds credentials (userinfo with a password)",
@@ -99,7 +99,7 @@ class GitUrl(str):
             )
         forms = [_HTTPS, _SSH, _SCP, *([_FILE] if allow_file else [])]
         steps = text.split("/")
-        if len(text) > 1024 or ".." in steps or not any(form.match(text) for form in forms):
+        if len(text) > 1024 or ".." in steps or not any(re.match(form, text) for form in forms):
             # Nothing of the text is repeated: with a scheme forgotten, a password may come first.
             raise InvalidInputError(
                 "the URL's scheme or transport is not allowed, or it is malformed",
@@ -130,7 +130,7 @@ def parse_object_id(text: str, *, where: str) -> str:
     Raises:
         InvalidInputError: The text is not 40 lower-case hex digits, or the null id.
     """
-    if not _OBJECT.match(text) or text == "0" * 40:
+    if not re.match(_OBJECT, text) or text == "0" * 40:
         raise InvalidInputError(
             f"{text[:44]!r} is an invalid id",
             where=where,
@@ -145,7 +145,7 @@ def parse_digest(text: str, *, where: str) -> str:
     Raises:
         InvalidInputError: The text is not 64 lower-case hex digits.
     """
-    if not _DIGEST.match(text):
+    if not re.match(_DIGEST, text):
         raise InvalidInputError(
             f"{text[:70]!r} is an invalid digest", where=where, hint="64 lower-case hex digits"
         )
@@ -158,7 +158,7 @@ def parse_module_name(text: str, *, where: str) -> str:
     Raises:
         InvalidInputError: Puppet would reject the name.
     """
-    if not _NAME.match(text):
+    if not re.match(_NAME, text):
         raise InvalidInputError(
             f"{text[:60]!r} is an invalid module name",
             where=where,
