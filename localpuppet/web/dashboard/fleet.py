@@ -118,6 +118,7 @@ class Fleet:
     Attributes:
         standing: The same nodes, indexed for lists.
         changes: The changes of rows, and of the state of the bus.
+        verified: Set as soon as the entries of a first listing are verified.
         missing_days: Of how many of the last days the history is not complete yet.
     """
 
@@ -146,6 +147,8 @@ class Fleet:
         self.changes = ChangeLog(limits.changes)
         self._waiting: dict[str, KeyValueEntry] = {}
         self._behind = asyncio.Event()
+        self._is_listed = False
+        self.verified = asyncio.Event()
         self.last_updated = last_updated
         self.away = "not connected yet"
         self.missing_days = 0
@@ -166,6 +169,7 @@ class Fleet:
             # It may be another store.
             self._revisions.clear()
             self._waiting.clear()
+            self._is_listed = True
         for entry in key_value.entries(change):
             name = entry.key.removeprefix(PRESENCE)
             if name in self._waiting or len(self._waiting) < self._limits.nodes:
@@ -203,6 +207,8 @@ class Fleet:
             self._behind.set()
         else:
             self._behind.clear()
+            if self._is_listed:
+                self.verified.set()
 
     def answered(self) -> None:
         """Note that the bus answered."""

@@ -18,6 +18,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import cancel_all, close, ours
@@ -71,6 +72,7 @@ class FeedIntervals:
         names: Between two looks at all names of the view.
         agent: Between two looks whether an agent runs on this machine.
         prune: Between two deletions of outdated data.
+        first: Until inventory and history are read, at most, although some nodes are not shown.
     """
 
     write: float = 1.0
@@ -78,6 +80,7 @@ class FeedIntervals:
     names: float = 30.0
     agent: float = 5.0
     prune: float = 600.0
+    first: float = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -152,6 +155,7 @@ class FleetFeeder:
 
     async def _follow(self) -> None:
         """Keep the view up to date while no agent does."""
+        await self._nodes_first()
         while True:
             if not self.feed.agent_is_there():
                 leave = asyncio.Event()
@@ -166,8 +170,13 @@ class FleetFeeder:
             await asyncio.sleep(self.intervals.agent)
 
     async def _follow_history(self) -> None:
+        await self._nodes_first()
         board = HistoryIntake(self.memory, self.fleet.changes.add, self.fleet.miss_history)
         await self.feed.follow_history(board, self.connected_store)
+
+    async def _nodes_first(self) -> None:
+        """Leave the processor to the presence of the nodes, so that the first view has all."""
+        await wait_first(self.fleet.verified, seconds=self.intervals.first)
 
     async def _look(self) -> None:
         """Read the nodes and their roles from the view."""
@@ -187,12 +196,10 @@ class FleetFeeder:
     async def _take(self, revision: int) -> None:
         view = self.feed.view
         new = sorted(await asyncio.to_thread(view.since, self._revision))
-        for begin in range(0, len(new), TOGETHER):
+        all_ = await asyncio.to_thread(view.since, None)
+        for begin in range(0, len(new) or 1, TOGETHER):
             names = set(new[begin : begin + TOGETHER])
-            roles = await asyncio.to_thread(_roles, view, names)
-            self.fleet.listed(roles, all_=await asyncio.to_thread(view.since, None))
-        if not new:
-            self.fleet.listed({}, all_=await asyncio.to_thread(view.since, None))
+            self.fleet.listed(await asyncio.to_thread(_roles, view, names), all_=all_)
         self._revision = revision
 
     async def _write(self) -> None:
@@ -241,6 +248,6 @@ class FleetFeeder:
 
 def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:
     return {
-        str(entry.node): tuple(shortened(role, MAX_TEXT) for role in entry.roles[:MAX_ROLES])
-        for entry in view.entries({NODE: names})
+        str(node.node): tuple(shortened(role, MAX_TEXT) for role in node.roles[:MAX_ROLES])
+        for node in view.nodes({NODE: names})
     }
