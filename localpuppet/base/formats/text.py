@@ -9,15 +9,15 @@ from localpuppet.base.errors import InvalidInputError
 MAX_LINE_BYTES = 1024
 SHOWN_NAMES = 5
 
-# C0 except newline and tab, DEL and C1: a terminal would act on them.
-_STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What sets a colour on a terminal.
+_STYLE = "\x1b\\[[0-9;?]*[A-Za-z]"
 # Characters that reorder or hide text, and the two Unicode line breaks.
 _DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
-_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
-_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+# C0 except newline and tab, DEL and C1: a terminal would act on them.
+_UNSAFE = f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
+_UNSAFE_IN_LINE = f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z")
+_NAME = r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z"
 
 
 def _escaped(match: "re.Match[str]") -> str:
@@ -30,17 +30,17 @@ def printable(text: str) -> str:
 
     Newlines and tabs stay.
     """
-    return _UNSAFE.sub(_escaped, text)
+    return re.sub(_UNSAFE, _escaped, text)
 
 
 def one_line(text: str) -> str:
     """Return `text` as one printable line."""
-    return _UNSAFE_IN_LINE.sub(_escaped, text)
+    return re.sub(_UNSAFE_IN_LINE, _escaped, text)
 
 
 def joined(text: str) -> str:
     """Return another program's text as one line: no colours, lines joined by semicolons."""
-    lines = [line.strip() for line in _STYLE.sub("", text).replace("\r", "\n").splitlines()]
+    lines = [line.strip() for line in re.sub(_STYLE, "", text).replace("\r", "\n").splitlines()]
     return one_line("; ".join(filter(None, lines)))
 
 
@@ -79,12 +79,12 @@ def shown_key(key: str) -> str:
 
     A user may pass any file: the text in the place of a key may be a secret.
     """
-    return repr(key) if _NAME.match(key) else f"of {len(key)} characters"
+    return repr(key) if re.match(_NAME, key) else f"of {len(key)} characters"
 
 
 def breadcrumb_key(key: str) -> str:
     """Return a key as part of a breadcrumb; see `shown_key`."""
-    return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
+    return key if re.match(_NAME, key) else f"(a key of {len(key)} characters)"
 
 
 def shown_names(names: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ def parse_line(text: str, *, what: str) -> str:
         raise InvalidInputError(f"the {what} is empty", hint="say why, in one line")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES:
         raise InvalidInputError(f"the {what} is too long: the limit is {MAX_LINE_BYTES} bytes")
-    unsafe = _UNSAFE_IN_LINE.search(text)
+    unsafe = re.search(_UNSAFE_IN_LINE, text)
     if unsafe:
         raise InvalidInputError(
             f"the {what} has a control character or newline ({_escaped(unsafe)})",

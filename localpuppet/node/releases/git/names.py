@@ -16,7 +16,7 @@ TRAILER = "Localpuppet-Source: "
 _REF = r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z"
 _OBJECT = r"[0-9a-f]{40}\Z"
 _DIGEST = r"[0-9a-f]{64}\Z"
-_HEX40 = re.compile(r"[0-9a-fA-F]{40}\Z")
+_HEX40 = r"[0-9a-fA-F]{40}\Z"
 _NAME = r"[a-z][a-z0-9_]*\Z"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
 _PATH = r"[A-Za-z0-9_.~+/@%-]+"
@@ -59,7 +59,7 @@ def _ref_problem(text: str) -> str:
         return "is empty"
     if len(text) > MAX_TAG:
         return f"is longer than {MAX_TAG} characters"
-    if _HEX40.match(text):
+    if re.match(_HEX40, text):
         return "looks like a commit id (40 hex digits)"
     if ".." in text:
         return "has '..', which git takes for a range"

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import (
@@ -23,7 +24,9 @@ from localpuppet.base.machine.files import (
     sync_directory,
 )
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.releases.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.node.releases.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +124,7 @@ class Compositions:
         store: The trees.
     """
 
-    def __init__(self, directory: Path, store: Store) -> None:
+    def __init__(self, directory: Path, store: "Store") -> None:
         self._directory = directory
         self._store = store
 
