@@ -42,8 +42,8 @@ class _Dashboard:
         if len(self.records) == 2:
             self.complete.set()
 
-    def note_waiting(self, days: int) -> None:
-        assert days <= 1
+    def note_waiting(self, days: int | None) -> None:
+        assert days is not None and days <= 1
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         self._take("runs", days)

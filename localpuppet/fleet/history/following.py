@@ -83,8 +83,12 @@ class HistoryBoard(Protocol):
     def note_taken(self, key: str, digest: bytes) -> None:
         """Record that the board has everything in a value; see `unknown`."""
 
-    def note_waiting(self, days: int) -> None:
-        """Note of how many of the last days the history is not complete yet."""
+    def note_waiting(self, days: int | None) -> None:
+        """Note of how many of the last days the history is not complete yet.
+
+        Args:
+            days: The number; `None` if the bus denies reading the history.
+        """
 
     async def take_runs(self, days: Sequence[HistoryDay[RunSummary]]) -> None:
         """Store run summaries."""
@@ -141,6 +145,7 @@ class HistoryFollower:
                 error = first_error(errors)
                 if isinstance(error, RefusedError):
                     pause = self.pauses.not_allowed
+                    self.board.note_waiting(None)
                 if str(error) != self._reported:
                     log_failure(self.log, "the history of nodes is not current", error)
                 self._reported = str(error)

@@ -119,7 +119,8 @@ class Fleet:
         standing: The same nodes, indexed for lists.
         changes: The changes of rows, and of the state of the bus.
         verified: Set as soon as the entries of a first listing are verified.
-        missing_days: Of how many of the last days the history is not complete yet.
+        missing_days: Of how many of the last days the history is not complete yet; `None` if the
+            bus denies reading it.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Fleet:
         self.verified = asyncio.Event()
         self.last_updated = last_updated
         self.away = "not connected yet"
-        self.missing_days = 0
+        self.missing_days: int | None = 0
 
     @property
     def rows(self) -> Collection[NodeRow]:
@@ -223,8 +224,8 @@ class Fleet:
             self.away = reason
             self.changes.add("")
 
-    def miss_history(self, days: int) -> None:
-        """Note of how many of the last days the history is not complete yet."""
+    def miss_history(self, days: int | None) -> None:
+        """Note of how many days the history is not complete yet; see `missing_days`."""
         if self.missing_days != days:
             self.missing_days = days
             self.changes.add("")

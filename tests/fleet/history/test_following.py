@@ -39,7 +39,7 @@ class _Board:
         self.audit: dict[tuple[str, str], AuditRecord] = {}
         self.taken: dict[str, bytes] = {}
         self.days = 0
-        self.waiting: list[int] = []
+        self.waiting: list[int | None] = []
         self._news = asyncio.Event()
 
     async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
@@ -49,7 +49,7 @@ class _Board:
         self.taken[key] = digest
         self._news.set()
 
-    def note_waiting(self, days: int) -> None:
+    def note_waiting(self, days: int | None) -> None:
         self.waiting.append(days)
         self._news.set()
 
@@ -170,7 +170,7 @@ async def test_the_newest_days_come_first_and_changes_do_not_wait_for_them(tmp_p
         await board.until(lambda: board.waiting[-1] == 0)
     assert [run.at for run in board.runs.values()] == [NOW, NOW, NOW - 3 * DAY, NOW - 7 * DAY]
     assert board.waiting[0] == 3
-    assert board.waiting == sorted(board.waiting, reverse=True)
+    assert board.waiting == sorted((days or 0 for days in board.waiting), reverse=True)
 
 
 def _many() -> bytes:
@@ -227,17 +227,18 @@ async def test_a_rejection_is_logged_once_for_a_node_and_reason(tmp_path: Path) 
 
 def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_path: Path) -> None:
     calls: list[int] = []
-    log = FakeLog()
+    log, board = FakeLog(), _Board()
 
     async def store() -> KeyValue:
         calls.append(1)
         if len(calls) < 20:
+            assert not board.waiting
             raise UnavailableError("is unreachable", where="bus")
         raise RefusedError("denied", where="bus")
 
     async def follow() -> None:
         follower = HistoryFollower(
-            _Board(),
+            board,
             verifier(tmp_path, WEB),
             store=store,
             clock=FakeClock(),
@@ -250,7 +251,7 @@ def test_an_outage_is_logged_once_and_a_denial_ends_the_attempts_for_long(tmp_pa
 
     run_simulated(follow())
 
-    assert len(calls) == 20
+    assert (len(calls), board.waiting) == (20, [None])
     assert [line.partition(": ")[2] for _, line in log.lines] == [
         "bus: is unreachable",
         "bus: denied",

@@ -352,8 +352,12 @@ def test_a_history_that_is_still_loading_is_shown_on_each_page(
             page = text(visitor, path)
             assert "The history is still loading" in page
             assert words in page
+    site.fleet.miss_history(None)
+    assert "The bus denies reading the history of nodes" in text(visitor, "/audit")
     site.fleet.miss_history(0)
-    assert "still loading" not in text(visitor, "/runs")
+    page = text(visitor, "/runs")
+    assert "still loading" not in page
+    assert "denies" not in page
 
 
 def test_an_unreachable_bus_is_shown_with_the_time_of_the_last_update(

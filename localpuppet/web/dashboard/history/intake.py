@@ -25,12 +25,13 @@ class HistoryIntake:
     Attributes:
         memory: The memory.
         changed: Called with each node that has new history.
-        waiting: Called with the number of days whose history is not complete yet.
+        waiting: Called with the number of days whose history is not complete yet; `None` if the
+            bus denies reading it.
     """
 
     memory: DashboardStore
     changed: Callable[[str], None]
-    waiting: Callable[[int], None]
+    waiting: Callable[[int | None], None]
     _noted: dict[int, int] = field(default_factory=dict, init=False)
 
     async def unknown(self, digests: Mapping[str, bytes]) -> AbstractSet[str]:
@@ -46,7 +47,7 @@ class HistoryIntake:
         """Record that the memory has everything in a value; see `HistoryBoard`."""
         self._noted[_number(key)] = _signed(digest)
 
-    def note_waiting(self, days: int) -> None:
+    def note_waiting(self, days: int | None) -> None:
         """Note how many days are not complete yet; see `HistoryBoard`."""
         self.waiting(days)
 
