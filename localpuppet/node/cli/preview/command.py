@@ -58,7 +58,7 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
     option(
         "--fail-on forbidden CHANGE",
         "Fail if a difference matches: added:, removed: or changed:PATTERN (repeatable)."
-        f" '{NEW_FAILURE}' forgives nodes that fail to compile as before the change.",
+        f" '{NEW_FAILURE}' accepts nodes that failed with the same error before the change.",
         multiple=True,
     ),
     flag("--exit-code detailed", "Exit 4 for differences, 5 for unknown ones."),
