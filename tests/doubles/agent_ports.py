@@ -29,7 +29,6 @@ class FakeRunner:
         self.orders: asyncio.Queue[RunOrder] = asyncio.Queue()
         self.ends: asyncio.Queue[RunCompletion | Exception] = asyncio.Queue()
         self.on = False
-        self.ended_by_agent = 0
 
     async def run(self, order: RunOrder) -> RunCompletion:
         assert not self.on, "never two at once"
@@ -44,7 +43,6 @@ class FakeRunner:
             self.on = False
 
     def end(self) -> None:
-        self.ended_by_agent += 1
         if self.on:
             end = RunCompletion(
                 result=RequestedRunResult.OVER, outcome="interrupted", reason="it was asked to end"

@@ -44,7 +44,6 @@ class Run:
     compiled: bool = False
     over: bool = False
     good: bool = False
-    noticed: bool = False
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """The engine with the installed Puppet, and releases of a few files."""
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -102,8 +101,3 @@ def compile_all(
     results = {result.node: result for result in engine.compile(release, requests)}
     assert len(results) == len(requests)
     return results
-
-
-def is_root() -> bool:
-    """Return whether the tests run as root."""
-    return os.geteuid() == 0
