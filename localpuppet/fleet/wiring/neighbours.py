@@ -89,6 +89,8 @@ class FleetNeighbours(Neighbours):
         self, note: Callable[[str], None], user: str, action: str, subject: str
     ) -> None:
         """Publish that a user changed the holds on this node; see `PublishingWiring`."""
+        if not fleet_settings(self._node).bus.named:
+            return
         from localpuppet.fleet.wiring.publishing import PublishingWiring
 
         PublishingWiring(self._node).after_command(note, user, action, subject)

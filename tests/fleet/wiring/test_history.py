@@ -9,6 +9,7 @@ from typing import Any
 
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from localpuppet.fleet.history.day import HistoryKind
 from localpuppet.fleet.trust.signing import claimed_payload
 from localpuppet.node.cli.apply import user
 from tests.rigs.node import Node
@@ -36,16 +37,21 @@ def _records(payload: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def _on_bus(node: Node) -> list[dict[str, Any]]:
-    listed = asyncio.run(_listing(node.state / "bus.sqlite"))
-    records = [record for one in listed for record in _records(claimed_payload(one.value))]
-    return sorted(records, key=lambda record: float(record["finished_at"]))
+def _on_bus(node: Node, kind: HistoryKind = HistoryKind.RUNS) -> list[dict[str, Any]]:
+    """Return the records on the bus, those of each day in order."""
+    listed = asyncio.run(_listing(node.state / "bus.sqlite", kind))
+    days = (_records(claimed_payload(one.value)) for one in listed)
+    return [record for day in sorted(days, key=_time_of_first) for record in day]
 
 
-async def _listing(path: Path) -> tuple[KeyValueEntry, ...]:
+def _time_of_first(day: list[dict[str, Any]]) -> float:
+    return float(day[0].get("finished_at", day[0].get("at")))
+
+
+async def _listing(path: Path, kind: HistoryKind) -> tuple[KeyValueEntry, ...]:
     kv = await open_sqlite(path, timeout=10)
     try:
-        return (await kv.list(PREFIX)).entries
+        return (await kv.list(f"{PREFIX}{kind}/")).entries
     finally:
         await kv.close()
 
@@ -118,8 +124,7 @@ def test_holds_of_users_of_the_node_itself_are_in_its_audit_records(node: Node) 
         assert node.run(*words).code == 0
 
     def published() -> list[tuple[str, str, str]]:
-        listed = asyncio.run(_listing(node.state / "bus.sqlite"))
-        records = [record for one in listed for record in _records(claimed_payload(one.value))]
+        records = _on_bus(node, HistoryKind.AUDIT)
         return [(one["caller"], one["action"], one["subject"]) for one in records]
 
     me = f"local={user()}"
