@@ -45,7 +45,8 @@ def _on_bus(node: Node, kind: HistoryKind = HistoryKind.RUNS) -> list[dict[str, 
 
 
 def _time_of_first(day: list[dict[str, Any]]) -> float:
-    return float(day[0].get("finished_at", day[0].get("at")))
+    first = day[0]
+    return float(first["finished_at"] if "finished_at" in first else first["at"])
 
 
 async def _listing(path: Path, kind: HistoryKind) -> tuple[KeyValueEntry, ...]:
