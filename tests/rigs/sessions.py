@@ -87,6 +87,7 @@ def plain(lines: Iterable[str]) -> list[str]:
         text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
         text = re.sub(r"\b(catalog for|on node) \S+", r"\1 NODE", text)
         # For a noop, Puppet 8 prints what it would do, Puppet 7 what differs.
+        text = re.sub(r"/ensure: .* \(noop\)$", "/ensure: CHANGE (noop)", text)
         text = re.sub(
             r"current_value 'absent', should be ('.*' \(noop\))", r"defined 'message' as \1", text
         )

@@ -38,8 +38,12 @@ FILES = {
 
 
 def values(text: str) -> list[str]:
-    """Return the messages of a catalog's resources from the output of a noop run."""
-    return sorted(re.findall(r"should be (.*) \(noop\)$", text, re.MULTILINE))
+    """Return the messages of a catalog's resources from the output of a noop run.
+
+    Puppet 8.10 writes "defined 'message' as" where Puppet 7 writes "current_value … should be".
+    """
+    shown = re.findall(r"(?:should be |/message: defined .* as )(.*) \(noop\)$", text, re.MULTILINE)
+    return sorted(shown)
 
 
 def tag_control(node: Node, forge: Forge) -> Path:

@@ -3,13 +3,14 @@
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
 
+# Types of the Mac: Debian 13's Puppet bundles all other modules of Puppet's own packages.
 NEEDS = """\
 class profile {
-  # a cron { job would be one
-  @@cron { 'a': command => 'b' }
-  ::host { 'c': ip => '10.0.0.1' }
+  # a computer { here would be one
+  @@computer { 'a': realname => 'b' }
+  ::macauthorization { 'c': timeout => 1 }
   sshkey { 'd': }
-  file { 'host { x': }
+  file { 'computer { x': }
   $found = puppetdb_query('nodes[certname] { }')
 }
 """
@@ -22,7 +23,7 @@ def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, fo
         "environment.conf": "modulepath = site:modules:$basemodulepath\n",
         "site/profile/manifests/init.pp": NEEDS,
         "site/sshkeys_core/lib/puppet/type/sshkey.rb": "Puppet::Type.newtype(:sshkey) { }\n",
-        "manifests/site.pp": "zfs { 'tank': }\n",
+        "manifests/site.pp": "mcx { 'tank': }\n",
     }
     repo.write(files)
     settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
@@ -46,22 +47,21 @@ def test_types_and_functions_that_not_every_node_has_are_reported(node: Node, fo
 
     checked = make(node, "check", str(repo.path), "--json").json["warnings"]
     assert [text.partition(" here has ")[2] for text in checked if " here has " in text] == [
-        "the type cron (name puppetlabs/cron_core in manifest.yaml)",
-        "the type host (name puppetlabs/host_core in manifest.yaml)",
-        "the type zfs (name puppetlabs/zfs_core in manifest.yaml)",
+        "the type computer (name puppetlabs/macdslocal_core in manifest.yaml)",
+        "the type macauthorization (name puppetlabs/macdslocal_core in manifest.yaml)",
+        "the type mcx (name puppetlabs/macdslocal_core in manifest.yaml)",
     ]
     assert matching(checked, str(repo.path)) == [text for text in checked if " (" in text][-4:]
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile]\n")
     assert node.run("stage").code == 0
     known = node.run("check", "--json").json["warnings"]
     assert matching(known, f"{node.root}/modules/control/tags/r1") == known
-    node.write("base/cron_core/lib/puppet/type/cron.rb", "")
+    node.write("base/macdslocal_core/lib/puppet/type/computer.rb", "")
     node.settings(**settings, bus="sqlite", basemodulepath=["base"])
     done = node.run("check", "--json")
     assert done.code == 0, done.err
     rest = done.json["warnings"]
-    assert [text for text in rest if "the type cron" in text or "puppetdb_query" in text] == []
-    assert len([text for text in rest if "the type" in text]) == 2
+    assert [text for text in rest if "the type" in text or "puppetdb_query" in text] == []
 
 
 USED = """\
@@ -85,7 +85,7 @@ def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
     web.commit(
         {
             "manifests/init.pp": "class web { include optional }\n",
-            "manifests/site.pp": "define web::site { cron { 'a': command => 'b' } }\n",
+            "manifests/site.pp": "define web::site { computer { 'a': realname => 'b' } }\n",
         },
         "r1",
     )
@@ -127,7 +127,8 @@ def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
         f"{init}:4 class ntp::server {cure}",
         f"{init}:5 type vcs {cure}",
         f"{init}:6 function split_words {cure}",
-        "modules/web/manifests/site.pp:1 type cron (name puppetlabs/cron_core in manifest.yaml)",
+        "modules/web/manifests/site.pp:1 type computer (name puppetlabs/macdslocal_core in"
+        " manifest.yaml)",
         f"manifests/site.pp:1 class role::missing {cure}",
     ]
     backend = f"hiera.yaml function vault_key {cure}"
@@ -140,4 +141,4 @@ def test_undefined_names_are_reported(node: Node, forge: Forge) -> None:
     node.write("base/nginx/manifests/init.pp", "class nginx { }\n")
     node.settings(**settings, basemodulepath=["base"])
     known = node.run("check", "--json").json["warnings"]
-    assert [text for text in missing(known, release) if "type cron" not in text] == []
+    assert [text for text in missing(known, release) if "type computer" not in text] == []
