@@ -18,7 +18,9 @@ DATA = Path(__file__).parents[2] / "data" / "preview"
 OTHERS = os.environ.get("PREVIEW_REPOSITORIES", "")
 # The share of all compiles that may be repeated with the same result. Each node of these small
 # repositories uses most of the code, so that a change without effect concerns most nodes.
-MAX_NEEDLESS = 0.25
+MAX_NEEDLESS = 0.3
+# The share of mutations that change at least a catalog: with fewer, a test would show little.
+MIN_EFFECT = 1 / 6
 
 pytestmark = pytest.mark.puppet
 
@@ -58,4 +60,4 @@ def test_a_preview_shows_each_effect_of_a_mutation(
     if mutations == 1:
         needless = sum(len(step.needless) for step in done)
         assert needless <= MAX_NEEDLESS * sum(step.nodes for step in done), summary(done)
-    assert sum(len(step.changed) for step in done) > steps / 4, summary(done)
+    assert sum(len(step.changed) for step in done) > steps * MIN_EFFECT, summary(done)
