@@ -134,7 +134,7 @@ def test_without_isolation_localpuppet_refuses_to_compile(tmp_path: Path) -> Non
     engine = make_engine(tmp_path / "e", trusted=False)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("setpriv", "mount", "umount", "findmnt", "true"):
+    for name in ("prlimit", "setpriv", "mount", "umount", "findmnt", "true"):
         (programs / name).symlink_to(f"/usr/bin/{name}")
     (programs / "unshare").write_text("#!/bin/sh\necho 'unshare: not permitted' >&2\nexit 1\n")
     (programs / "unshare").chmod(0o755)
