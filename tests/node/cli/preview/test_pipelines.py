@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,37 @@ def scripts(name: str) -> dict[str, str]:
     }
 
 
+def run_script(
+    script: str, *, directory: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of a pipeline as a forge's runner does."""
+    return subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script],
+        cwd=directory,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def compare_hostile(
+    control: ControlRepository, node: Node, name: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a pipeline's script `compare` for a pull request that brings a cache."""
+    control.commit({"ci/localpuppet.yaml": "{}\n", "preview-cache/mark.key": "0\n"}, "hostile")
+    base = commit(control, "exporter")
+    env = node.environment(
+        HOME=str(control.path.parent),
+        BASE=base,
+        HEAD=base,
+        CI_MERGE_REQUEST_DIFF_BASE_SHA=base,
+        CI_COMMIT_SHA=base,
+    )
+    return run_script(scripts(name)["compare"], directory=control.path, env=env)
+
+
 @pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
 def test_a_pipeline_fills_the_cache_and_previews_a_branch(
     node: Node, tmp_path: Path, name: str
@@ -68,15 +100,7 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
     codes = []
     for step, branch in (("fill the cache", "main"), ("compare", "exporter")):
         control.git("checkout", "-q", branch)
-        done = subprocess.run(
-            ["bash", "-eo", "pipefail", "-c", scripts(name)[step]],
-            cwd=control.path,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
+        done = run_script(scripts(name)[step], directory=control.path, env=env)
         codes.append(done.returncode)
         assert not done.stderr, done.stderr
     assert codes == [0, 1], "db01 fails to compile with the branch"
@@ -87,18 +111,7 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
 @pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
 def test_a_pull_request_brings_no_cache(node: Node, tmp_path: Path, name: str) -> None:
     control = ControlRepository(tmp_path)
-    control.commit({"ci/localpuppet.yaml": "{}\n", "preview-cache/mark.key": "0\n"}, "hostile")
-    base = commit(control, "exporter")
-    env = node.environment(HOME=str(tmp_path), BASE=base, HEAD=base)
-    done = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", scripts(name)["compare"]],
-        cwd=control.path,
-        env={**env, "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": base},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = compare_hostile(control, node, name)
     assert (done.returncode, done.stdout) == (1, "preview-cache/mark.key\n"), done.stderr
 
 
@@ -111,17 +124,7 @@ def test_a_link_of_a_pull_request_is_never_published(node: Node, tmp_path: Path,
     links = [control.path / file for file in ("preview.md", "preview.html")]
     for link in links:
         link.symlink_to(secret)
-    control.commit({"ci/localpuppet.yaml": "{}\n", "preview-cache/mark.key": "0\n"}, "hostile")
-    base = commit(control, "exporter")
-    env = node.environment(HOME=str(tmp_path), BASE=base, HEAD=base)
-    done = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", scripts(name)["compare"]],
-        cwd=control.path,
-        env={**env, "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": base},
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = compare_hostile(control, node, name)
     assert done.returncode == 1
     assert [link for link in links if link.is_symlink()] == []
     assert secret.read_text() == "hunter2"
@@ -135,16 +138,8 @@ def test_without_a_preview_the_comment_job_says_so_and_ends(
     if kind == "link":
         (tmp_path / "secret").write_text("hunter2")
         (tmp_path / "preview.md").symlink_to(tmp_path / "secret")
-    done = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", scripts(name)["comment"]],
-        cwd=tmp_path,
-        env={"PATH": ""},  # it starts no program
-        executable="/bin/bash",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    # Without PATH: it starts no program.
+    done = run_script(scripts(name)["comment"], directory=tmp_path, env={"PATH": ""})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "preview.md: not written (see the log of the job 'preview')\n"
 
