@@ -70,8 +70,9 @@ INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 # Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
 ROOT = "LOCALPUPPET_ROOT"
 _SHORT = re.compile("-[dtv]+")
-_PLACE = re.compile(r"\(file: [^()\s]*/(?:releases|objects)/[0-9a-f]{32,}/")
-_TREE = re.compile(r".*/(?:releases|objects)/[0-9a-f]{32,}/")
+_STORED_TREE = r"/(?:releases|objects)/[0-9a-f]{32,}/"
+_PLACE = re.compile(rf"\(file: [^()\s]*{_STORED_TREE}")
+_TREE = re.compile(rf".*{_STORED_TREE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
