@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import MAX_LINE_BYTES
 
+# Patterns are texts: `re` compiles and keeps them at first use, and most commands use few.
 _COMPONENT = r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z"
 _NODE_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NODE = rf"{_NODE_LABEL}(?:\.{_NODE_LABEL})*\Z"

@@ -9,6 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 MAX_LINE_BYTES = 1024
 SHOWN_NAMES = 5
 
+# Patterns are texts, compiled at first use: see `names`.
 # What sets a colour on a terminal.
 _STYLE = "\x1b\\[[0-9;?]*[A-Za-z]"
 # Characters that reorder or hide text, and the two Unicode line breaks.

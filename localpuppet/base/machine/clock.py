@@ -16,7 +16,7 @@ def boot_id() -> str:
 
 
 class SystemClock:
-    """The machine's clocks, and its present boot."""
+    """The machine's clocks."""
 
     def now(self) -> datetime:
         """Return the time of day in UTC."""

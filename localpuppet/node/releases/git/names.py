@@ -13,6 +13,7 @@ MAX_TAG = 200
 # What a signed tag says of itself: otherwise the tag of one repository would do for another.
 TRAILER = "Localpuppet-Source: "
 
+# Patterns are texts, compiled at first use: see `base.formats.names`.
 _REF = r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z"
 _OBJECT = r"[0-9a-f]{40}\Z"
 _DIGEST = r"[0-9a-f]{64}\Z"
