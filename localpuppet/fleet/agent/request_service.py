@@ -25,6 +25,11 @@ Lend = Callable[[RunId | None], AbstractAsyncContextManager[InventoryReader]]
 HINT = "set 'inventory: {max_stale: TIME}' in localpuppet.yaml to accept an older answer"
 # Seconds for which the queries of one run without an agent share a listing of the bus.
 SHARED = 60.0
+# Seconds after the start of an agent for which queries wait until its view is current. Puppet waits
+# 60 s for an answer.
+FIRST_LISTING = 20.0
+# Seconds between two checks of the view while queries wait.
+RECHECK = 0.1
 
 
 class RequestService:
@@ -62,6 +67,36 @@ class RequestService:
                 now=self._clock.now().timestamp(),
                 max_stale=self._max_stale,
             )
+
+
+class FirstListing:
+    """Delays the first queries of an agent until it has listed the bus, or has failed to.
+
+    Args:
+        is_current: Returns whether the view may be queried.
+        clock: The clock, read when the agent starts.
+        recheck: Seconds between two checks of the view.
+    """
+
+    def __init__(
+        self, is_current: Callable[[], bool], clock: Clock, *, recheck: float = RECHECK
+    ) -> None:
+        self._is_current = is_current
+        self._clock = clock
+        self._recheck = recheck
+        self._until = clock.monotonic() + FIRST_LISTING
+
+    async def wait(self) -> None:
+        """Wait until the view is current, at most until `FIRST_LISTING` after the start.
+
+        Raises:
+            StateError: The view cannot be read.
+        """
+        while self._clock.monotonic() < self._until:
+            if self._is_current():
+                self._until = 0.0  # later, the age of the view decides
+            else:
+                await asyncio.sleep(self._recheck)
 
 
 def is_shared(current: float | None, *, begun: float, now: float) -> bool:

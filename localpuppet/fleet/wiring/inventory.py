@@ -156,11 +156,15 @@ class InventoryWiring:
 
     def _kept(self) -> "Lend":
         """Return a function that lends the same open view: opening costs more than an answer."""
+        from localpuppet.fleet.agent.request_service import FirstListing
+
         view = self.view()
+        listing = FirstListing(partial(self.is_current, view), self._node.clock)
 
         @asynccontextmanager
         async def lend(_: "RunId | None") -> AsyncGenerator["InventoryReader", None]:
             self._require_bus()
+            await listing.wait()
             yield view
 
         return lend

@@ -1,13 +1,17 @@
 """Without an agent, the questions of one run share a listing of the bus; all others list it."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from localpuppet.base.formats.names import RunId, SignerName
 from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.inventory.query.functions import FunctionCall
+from localpuppet.fleet.inventory.reading import InventoryAnswer
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
-from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring, lent
 from localpuppet.node.wiring.node import NodeWiring
+from tests.doubles.ports import FakeLog
 from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -46,3 +50,17 @@ async def test_queries_of_a_run_see_the_same_state(fleet: Fleet) -> None:
     assert await nodes(first) == [b.name]  # a node that is no longer trusted is out at once
     TrustedKeys(me.root / "trusted").remove(SignerName(b.name))
     assert await nodes(None) == []
+
+
+async def test_a_query_in_the_first_second_of_an_agent_waits_for_the_listing(fleet: Fleet) -> None:
+    a, me = fleet.add("a", "me")
+    await says(fleet, a)
+    inventory = InventoryWiring(NodeWiring(str(me.root)))
+    question = FunctionCall.of("query_nodes", ["role=web"])
+    asking = asyncio.create_task(inventory.calls().ask(question))
+    await asyncio.sleep(0.3)
+    assert not asking.done()
+    async with fleet.bus.open() as kv:
+        await inventory.follower(lent(kv), FakeLog()).list_once()
+    answer = await asking
+    assert isinstance(answer, InventoryAnswer)
