@@ -70,20 +70,22 @@ class RunDirectory:
         return self._reserve.exists()
 
     def open(self, request: "RunRequest", status: Status) -> None:
-        """Begin the record.
+        """Begin the record. Readers see it when it is complete, as the directory is renamed then.
 
         Raises:
             StateError: The disk refused; no part of the record remains.
         """
+        directory = draft = self.path.with_name(f".{self.id}")
         try:
             with disk_errors(self.path):
-                self.path.mkdir(mode=0o700)
-                self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
-                self.write_request(request)
-                self.write_status(status)
+                draft.mkdir(mode=0o700)
+                (draft / self._reserve.name).write_bytes(b"\0" * RESERVE_BYTES)
+                write_json(draft / self.request.name, request.to_dict())
+                write_json(draft / self.status.name, status.to_dict())
+                directory = draft.rename(self.path)
                 sync_directory(self.path.parent)
         except StateError:
-            _discard(self.path)
+            _discard(directory)
             raise
 
     def read_request(self) -> dict[str, Any]:
@@ -325,7 +327,13 @@ class Records:
             sleep(0.1)
 
     def settle(self) -> None:
-        """Close records that dead supervisors left open. The caller holds the node's lock."""
+        """Close records that dead supervisors left open, and remove those that they did not finish.
+
+        The caller holds the node's lock.
+        """
+        for name in list_names(self.directory):
+            if name.startswith("."):
+                _discard(self.directory / name)
         for name in self.ids():
             run = RunDirectory(self.directory / name)
             if run.is_open:

@@ -1,14 +1,18 @@
 """The record of an active run: each step is on disk once it is written, and one end."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.puppet.launching import LaunchedPuppet
 from localpuppet.node.runs.open_record import OpenRecord
+from localpuppet.node.runs.options import RunRequest
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict
 from tests.doubles.ports import FakeChild
@@ -35,6 +39,43 @@ def opened(site: Recorded) -> OpenRecord:
 def on_disk(site: Recorded, record: OpenRecord) -> Status:
     site.processes.living.append(OTHER)
     return site.records.status(record.directory)
+
+
+@dataclass
+class SlowRequest:
+    """A request that lists the runs while its record is being written."""
+
+    site: Recorded
+    runs: list[RunId] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Json]:
+        (draft,) = self.site.records.directory.iterdir()
+        assert draft.is_dir()
+        self.runs += self.site.records.ids()
+        return {}
+
+
+def test_a_record_is_visible_only_when_it_is_complete(site: Recorded) -> None:
+    """Otherwise, other nodes would read `interrupted` for a moment."""
+    run = site.records.create(site.clock)
+    request = SlowRequest(site)
+    run.open(cast("RunRequest", request), site.status(run))
+    assert request.runs == []
+    assert site.records.ids() == [run.id]
+    assert [path.name for path in site.records.directory.iterdir()] == [run.id]
+
+
+def test_a_supervisor_that_died_before_its_record_was_complete_leaves_nothing(
+    site: Recorded,
+) -> None:
+    site.ran("app/trunk")
+    draft = site.records.directory / ".20261120T140312.482913Z-7f3a"
+    draft.mkdir()
+    (draft / "request.json").write_text("{")
+    assert len(site.records.ids()) == 1
+    site.records.settle()
+    assert not draft.exists()
+    assert len(site.records.ids()) == 1
 
 
 def test_a_step_is_on_disk_only_after_it_is_written(site: Recorded) -> None:
