@@ -1,12 +1,29 @@
 """Unexpected errors: localpuppet prints one line with the place of the error."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
 from localpuppet.main import report_unexpected
 from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
 from tests.rigs.node import Node
+
+LOADING = """
+import click, gc
+from localpuppet.__main__ import main
+from localpuppet.main import cli
+print(gc.isenabled())
+cli.get_command(click.Context(cli), "status")
+print(gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+
+
+def test_the_program_loads_without_garbage_collection_and_its_commands_run_with_it() -> None:
+    command = [sys.executable, "-c", LOADING]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert loaded.stdout == "False\nTrue True\n"
 
 
 def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(

@@ -1,5 +1,6 @@
 """Groups of commands that import a command's module only when the command is called."""
 
+import gc
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -53,6 +54,9 @@ class CommandGroup(Command, click.Group):
         if cmd_name not in self._modules:
             return None
         module = import_module(f"localpuppet.{self._modules[cmd_name]}")
+        if not gc.isenabled():  # see `localpuppet.__main__`
+            gc.freeze()
+            gc.enable()
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
