@@ -1,10 +1,12 @@
-"""`localpuppet check` and the section `agent` of both settings files."""
+"""`localpuppet check` on a node with a bus: the section `agent`, and functions that query it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
 
 
@@ -29,3 +31,27 @@ def test_check_names_the_key_of_the_agent_that_is_wrong(
     done = node.run("check")
     assert done.code == 2
     assert f"{path}: {problem}" in done.err
+
+
+def test_check_reports_a_function_that_queries_the_bus_only_without_a_bus(
+    node: Node, tmp_path: Path
+) -> None:
+    repo = Forge(tmp_path / "forge").repo("control")
+    site = "$nodes = puppetdb_query('nodes[certname] { }')\n"
+    repo.write({"manifest.yaml": "moduledir: modules\n", "manifests/site.pp": site})
+    settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
+    node.settings(**settings)
+    assert make(node, "lock", str(repo.path)).code == 0
+    repo.commit({}, "r1")
+    node.write("input.yaml", "app: control/tags/r1\n")
+    assert node.run("stage").code == 0
+
+    def queries() -> list[str]:
+        done = node.run("check", "--json")
+        assert done.code == 0, done.err
+        return [text for text in done.json["warnings"] if "puppetdb_query" in text]
+
+    (warning,) = queries()
+    assert "puppetdb_query queries the bus, but no bus is configured" in warning
+    node.settings(**settings, bus="sqlite")
+    assert queries() == []
