@@ -99,10 +99,6 @@ class RunDirectory:
         check_schema(request, SCHEMA, where=str(self.request))
         return request
 
-    def write_request(self, request: "RunRequest") -> None:
-        """Write the request."""
-        write_json(self.request, request.to_dict())
-
     def write_status(self, status: Status) -> None:
         """Replace the status."""
         write_json(self.status, status.to_dict())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.agent.restored_steps import RestoredSteps, recorded_end
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
@@ -14,6 +15,7 @@ CAUSE = RunCause(
     timestamp=1,
     expires=None,
 )
+CAUSES = {"causes": [CAUSE.to_dict()], "count": 1}
 
 
 def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
@@ -21,7 +23,7 @@ def test_a_step_ends_when_its_record_does(tmp_path: Path) -> None:
     run = site.begin()
     steps = RestoredSteps(lambda cause: recorded_end(site.records, cause))
     steps.add(CAUSE)
-    run.write_request(site.request(run, causes={"causes": [CAUSE.to_dict()], "count": 1}))
+    write_json(run.request, site.request(run, causes=CAUSES).to_dict())
     assert steps.take_ended() == [], "its run has outlived the agent"
     site.finish(run)
     end = RunCompletion(result=RequestedRunResult.OVER, run=run.id, outcome="changed")
@@ -34,7 +36,7 @@ def test_a_run_that_was_killed_with_its_agent_is_interrupted_and_has_its_id(
 ) -> None:
     site = Recorded(tmp_path)
     run = site.begin()
-    run.write_request(site.request(run, causes={"causes": [CAUSE.to_dict()], "count": 1}))
+    write_json(run.request, site.request(run, causes=CAUSES).to_dict())
     site.supervisors_die()
     end = recorded_end(site.records, CAUSE)
     assert end is not None

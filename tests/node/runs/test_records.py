@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import FailureStreak, Outcome, RunState, Status
@@ -145,7 +146,7 @@ def test_a_run_is_found_by_its_cause(site: Recorded) -> None:
     """Unreadable records, and records without causes, are skipped."""
     caused = {"causes": [{"sender": "choria=alice/rollout/1", "uuid": "u"}], "count": 1}
     run = site.begin()
-    run.write_request(site.request(run, causes=caused))
+    write_json(run.request, site.request(run, causes=caused).to_dict())
     other = site.begin()
     other.request.write_text("[")
     site.begin()
