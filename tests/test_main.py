@@ -1,4 +1,4 @@
-"""Unexpected errors: localpuppet prints one line with the place of the error."""
+"""The program: how it loads, and the one line with the place of an unexpected error."""
 
 import re
 import subprocess

@@ -1,4 +1,8 @@
-"""Without an agent, the questions of one run share a listing of the bus; all others list it."""
+"""Which listing of the bus answers a query.
+
+Without an agent, the queries of one run share a listing, and all others list the bus. The first
+queries of an agent wait for its first listing.
+"""
 
 import asyncio
 from datetime import UTC, datetime
