@@ -204,6 +204,20 @@ class Fleet:
         """Wait until a node has accepted a trigger."""
         member.wait_log(rf"accepted a .*\({uuid}\)")
 
+    def send_short(self, sender: Member, to: Member) -> str:
+        """Send a trigger that a node accepts, and whose ttl ends soon; return its uuid.
+
+        A trigger that expires on the way, on a busy machine, is followed by one with a longer ttl.
+        """
+        for ttl in (1, 8, 64):
+            (uuid,) = self.send(sender, to, ttl=ttl, late=True)
+            late = time.time() + ttl + 2.0  # its timestamp is a whole second
+            while time.time() < late:
+                if f"({uuid})" in to.log:
+                    return uuid
+                time.sleep(0.01)
+        raise AssertionError(f"{to.name} accepted no trigger in time:\n{to.log}")
+
     def history(self) -> list[dict[str, Any]]:
         """Return the events of all nodes."""
         events = [event for member in self.members for event in member.events()]

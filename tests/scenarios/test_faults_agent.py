@@ -8,6 +8,7 @@ import pytest
 from tests.rigs.fleet import Fleet
 from tests.rigs.long import with_sample
 from tests.rigs.member import Member
+from tests.rigs.waiting import PATIENCE
 
 STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
 
@@ -133,7 +134,7 @@ def test_a_full_disk_ends_the_agent_and_loses_nothing(fleet: Fleet) -> None:
     inbox.write_bytes(b"this is no database" * 1000)
     b.start()
     assert b.process is not None
-    assert b.process.wait(60) == 1
+    assert b.process.wait(PATIENCE) == 1
     b.process = None
     assert "is damaged" in b.log
     assert "Traceback" not in b.log
@@ -164,13 +165,13 @@ def test_sigterm_lets_the_run_finish_and_its_sender_gets_the_result(any_fleet: F
     a, b = fleet.add("a", "b")
     b.behave(gate=True)
     fleet.start()
-    waiting = a.node.start("trigger", b.name, "--wait", "--wait-timeout", "60")
+    waiting = a.node.start("trigger", b.name, "--wait", "--wait-timeout", "5m")
     b.wait_log("history .*started")
     assert b.process is not None
     b.process.terminate()
     b.wait_log("ending after the active run")
     b.open_gate()
-    assert b.process.wait(60) == 0
+    assert b.process.wait(PATIENCE) == 0
     b.process = None
     done = a.node.finish(waiting)
     assert (done.code, done.out) == (0, f"{b.name}  ended\n"), done.err
@@ -187,7 +188,7 @@ def test_a_second_term_ends_the_run(fleet: Fleet) -> None:
     b.process.terminate()
     b.wait_log("ending after the active run")
     b.process.terminate()
-    assert b.process.wait(60) == 0
+    assert b.process.wait(PATIENCE) == 0
     b.process = None
     assert "failed: exit code -15" in b.log
     assert not Path(b.root / "var" / "agent.sock").exists()

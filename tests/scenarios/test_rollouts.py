@@ -100,8 +100,7 @@ def test_a_killed_rollout_resumes_and_no_node_runs_twice(shop: Shop) -> None:
         "rollout", "run", "--site", shop.site, "--check", f"/bin/mkdir '{checked}/%{{node}}'"
     )
     shop.db.wait_log("history .*started")
-    (uuid,) = shop.fleet.send(shop.operator, shop.webs[0], ttl=1)
-    shop.fleet.accepted(shop.webs[0], uuid)
+    shop.fleet.send_short(shop.operator, shop.webs[0])
     process.send_signal(signal.SIGKILL)
     process.wait()
     told = shop.operator.run("rollout", "status")

@@ -13,6 +13,7 @@ from localpuppet.base.share.files import shared_file
 from localpuppet.node.cli.units import AGENT, NAMES, SPLIT, TIMER, WEB
 from tests.rigs.node import COMMAND, Node
 from tests.rigs.split_member import NETWORK, Split
+from tests.rigs.waiting import PATIENCE
 
 # Exposure in tenths, as systemd 252 counts it: the internet (0.3), the host's network (0.5) and
 # UNIX sockets (0.1) are its job; 0.2 for the addresses of servers that only a site knows; /proc
@@ -145,7 +146,7 @@ def test_the_network_side_works_with_its_system_call_filter(split: Split) -> Non
     assert done.code == 0, done.out + done.err + run_side.said()
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
     subprocess.run(["kill", "-TERM", *children.read_text().split()], check=True)
-    assert service.process.wait(60) == 0, service.said()
+    assert service.process.wait(PATIENCE) == 0, service.said()
     used = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
     assert len(used) > 30
     assert used - allowed == set()

@@ -10,7 +10,7 @@ from tests.fleet.catalogs.test_runs import RIGHT, vault
 from tests.fleet.exports.test_runs import applied
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 from tests.web.puppetdb.served import V4
 
 
@@ -37,7 +37,7 @@ class Api:
 
     def close(self) -> None:
         self.process.terminate()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(PATIENCE) == 0
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

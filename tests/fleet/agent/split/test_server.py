@@ -24,6 +24,7 @@ from localpuppet.fleet.trust.signing import MAX_TOKEN, MessageKind, MessageSigne
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog
 from tests.rigs.split_member import NETWORK, STRANGER, Split
+from tests.rigs.waiting import PATIENCE
 
 A = NodeName.parse("a.example.com")
 B = NodeName.parse("b.example.com")
@@ -209,7 +210,7 @@ def test_an_inbox_that_cannot_be_written_ends_the_run_side(split: Split) -> None
     message = trigger(of_b(split))
     split.spooled(message_id(message), message)
     assert split.ask(hear(message_id(message)))["ok"] is False
-    assert run_side.process.wait(60) == 1
+    assert run_side.process.wait(PATIENCE) == 1
     assert "inbox.sqlite" in run_side.said()
 
 
