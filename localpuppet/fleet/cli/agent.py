@@ -29,18 +29,18 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
       localpuppet units --help            how to run it as a service
     """
     from localpuppet.fleet.wiring.settings import fleet_settings
+    from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
 
-    # Before all else: it names the extra that the bus needs.
+    if side != "network":
+        fill_settings_cache(node)
+    # Before other imports: it names the extra that the bus needs.
     bus = fleet_settings(node).bus
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.settings.fleet import require_server_bus
     from localpuppet.fleet.wiring import agent_service
-    from localpuppet.fleet.wiring.agent_child import learn
     from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
 
-    if side != "network":
-        learn(node)
     if side != "both":
         require_server_bus(bus, where=f"agent --side {side}")
     fleet, log = FleetWiring(node), AgentLog(node.clock, debug=debug)

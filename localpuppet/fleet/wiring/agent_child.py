@@ -1,8 +1,6 @@
 """Performs one run or one deployment in the child that the agent forked for it."""
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ from localpuppet.node.runs.reason import public_reason
 from localpuppet.node.runs.run import Status
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.run import RunWiring
-from localpuppet.node.wiring.state import find_puppet, open_attempts, open_fork_server
+from localpuppet.node.wiring.state import open_attempts, open_fork_server
 
 if TYPE_CHECKING:
     from localpuppet.node.runs.assigning import AssignmentService
@@ -163,29 +161,6 @@ def _end(status: Status) -> RunCompletion:
         outcome=str(status.outcome),
         reason="" if status.succeeded else public_reason(status),
     )
-
-
-def learn(node: NodeWiring) -> None:
-    """Read the settings and Puppet's own once, in a child that caches them on disk.
-
-    Without Puppet's settings, the agent knows neither the node's name nor where `puppet agent
-    --disable` leaves its lock.
-
-    From that cache, the agent reads its settings without loading YAML, JSON Schema and sh: 5 MiB
-    that it would keep for its lifetime. If the child fails, the agent meets and reports the same
-    error.
-    """
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        return
-    try:
-        with suppress(LocalpuppetError, OSError):
-            _ = fleet_settings(node)
-            node.documents.remember()
-            find_puppet(node, ask=True)
-    finally:
-        os._exit(0)
 
 
 def warm(node: NodeWiring) -> None:

@@ -1,6 +1,8 @@
 """Agents as real processes on each bus; faults are in the scenarios."""
 
 import json
+import shutil
+from pathlib import Path
 
 from tests.rigs.fleet import Fleet
 
@@ -38,3 +40,15 @@ def test_an_agent_that_signs_with_another_name_logs_a_warning(fleet: Fleet) -> N
     b.start()
     b.wait_log("it signs as alice: other nodes reject its status of b.example.com")
     a.wait_nodes({b.name: "not trusted"})
+
+
+def test_an_agent_keeps_no_reader_of_documents_in_memory(fleet: Fleet) -> None:
+    """Also at its first start, when no settings are cached: a child reads them."""
+    (a,) = fleet.add("a")
+    shutil.rmtree(a.root / "var" / "cache" / "documents", ignore_errors=True)
+    fleet.start()
+    assert a.process is not None
+    libraries = Path(f"/proc/{a.process.pid}/maps").read_text()
+    assert "/cryptography/" in libraries
+    assert "/rpds/" not in libraries, "a part of jsonschema"
+    assert "/yaml/" not in libraries
