@@ -69,7 +69,7 @@ def _is_deep(data: bytes) -> bool:
 
 
 def _has_more_values(data: bytes, most: int) -> bool:
-    if sum(map(data.count, _BEFORE_VALUES)) < most:
+    if len(data) < most or sum(map(data.count, _BEFORE_VALUES)) < most:
         return False
     return sum(map(_outside_strings(data).count, _BEFORE_VALUES)) >= most
 

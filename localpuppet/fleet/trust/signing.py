@@ -304,11 +304,11 @@ def _pinned_private(key: "Ed25519PrivateKey") -> _Key:
 
 @lru_cache(maxsize=4096)
 def _pinned(raw: bytes) -> _Key:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from joserfc.jwk import OKPKey
 
-    pem = public_pem(Ed25519PublicKey.from_public_bytes(raw))
-    return _Key(jwk=OKPKey.import_key(pem), algorithms=("EdDSA",))
+    point = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    jwk = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": point})
+    return _Key(jwk=jwk, algorithms=("EdDSA",))
 
 
 def _certified(key: "PublicKeyTypes | PrivateKeyTypes") -> _Key:
