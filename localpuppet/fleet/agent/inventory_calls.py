@@ -86,7 +86,7 @@ class InventoryCalls:
         try:
             return await self._asking.ask(question.answer, run=run)
         except (StateError, UnavailableError) as error:
-            return UnansweredQuery(reason=str(error), current_until=None)
+            return UnansweredQuery(reason=str(error))
 
     def _failed(self, question: FunctionCall, reason: str) -> RecordedQuery:
         return RecordedQuery(

@@ -128,11 +128,9 @@ class UnansweredQuery:
 
     Attributes:
         reason: Why, in one line.
-        current_until: When the view was last current, in seconds since 1970; `None` if never.
     """
 
     reason: str
-    current_until: float | None
 
 
 def ask(
@@ -150,29 +148,24 @@ def ask(
         now: Seconds since 1970, UTC.
         max_stale: Seconds for which an answer is valid after the last update of the view.
     """
-    current: float | None = None
     try:
         current = reader.current_until()
         if current is None:
-            return UnansweredQuery(
-                reason="the inventory was not read from the bus yet", current_until=None
-            )
+            return UnansweredQuery(reason="the inventory was not read from the bus yet")
         age = now - current
         if age < -SKEW:
             return UnansweredQuery(
                 reason=f"the clock was set back by {show_duration(-age)}: the age of the inventory "
-                "is unknown",
-                current_until=current,
+                "is unknown"
             )
         if age > max_stale:
             return UnansweredQuery(
                 reason=f"the inventory was last current {show_duration(age)} ago; "
-                f"inventory.max_stale is {show_duration(max_stale)}",
-                current_until=current,
+                f"inventory.max_stale is {show_duration(max_stale)}"
             )
         return InventoryAnswer(revision=reader.revision, age=max(0.0, age), answer=question(reader))
     except (StateError, UnavailableError) as error:
-        return UnansweredQuery(reason=str(error), current_until=current)
+        return UnansweredQuery(reason=str(error))
 
 
 def must_ask(
