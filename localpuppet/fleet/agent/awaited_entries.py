@@ -5,12 +5,11 @@
 - `triggers.steps` limits how long a step waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
@@ -29,15 +28,13 @@ class AwaitedEntries:
     Args:
         view: This node's copy of the entries, which the agent updates.
         exports: The exports of other nodes that this node has.
-        clock: The node's clock.
-        max_stale: Seconds for which the view is valid after its last update.
+        is_current: Returns whether the view is recent enough for queries.
     """
 
-    def __init__(self, view: View, exports: Exports, *, clock: Clock, max_stale: float) -> None:
+    def __init__(self, view: View, exports: Exports, *, is_current: Callable[[], bool]) -> None:
         self._view = view
         self._exports = exports
-        self._clock = clock
-        self._max_stale = max_stale
+        self._is_current = is_current
         self._known: dict[NodeName, ViewedNode] = {}  # an older entry is unpacked once
 
     def come(self) -> bool:
@@ -47,11 +44,9 @@ class AwaitedEntries:
         them.
         """
         try:
-            current = self._view.current_until()
+            return self._is_current()
         except StateError:
             return False  # the node's own queries report this error
-        now = self._clock.now().timestamp()
-        return current is not None and now - current <= self._max_stale
 
     def lacking(self, cause: RunCause) -> str:
         """Return the missing entries as one line, empty if none is missing."""

@@ -88,11 +88,9 @@ def run_parts(
     holds = _KnownHolds(node)
     inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
     inventory = InventoryWiring(node, fleet=fleet)
+    view = inventory.view()
     entries = AwaitedEntries(
-        inventory.view(),
-        ExportsWiring(node).held(),
-        clock=node.clock,
-        max_stale=peers(node).inventory.max_stale,
+        view, ExportsWiring(node).held(), is_current=partial(inventory.is_current, view)
     )
     auditor = HistoryWiring(fleet).auditor(log)
     obstacles = RunObstacles(

@@ -18,7 +18,6 @@ from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from tests.doubles.identities import person
-from tests.doubles.ports import FakeClock
 from tests.fleet.inventory.entries import entry, signed
 
 DB = person("db01.example.com")
@@ -42,8 +41,8 @@ def take(view: View, said: InventoryEntry) -> None:
     view.take([ReceivedEntry(node=NAME, token=signed(DB, said), found=said)])
 
 
-def awaited_of(view: View, held: HeldExports, *, clock: FakeClock | None = None) -> AwaitedEntries:
-    return AwaitedEntries(view, held, clock=clock or FakeClock(), max_stale=900.0)
+def awaited_of(view: View, held: HeldExports) -> AwaitedEntries:
+    return AwaitedEntries(view, held, is_current=lambda: True)
 
 
 def waiting(said: InventoryEntry) -> RunCause:
@@ -121,10 +120,16 @@ def test_a_node_without_the_right_to_read_the_inventory_does_not_wait_for_it(
     view: View, held: HeldExports
 ) -> None:
     """Its view is never current: otherwise each step would fail after minutes of waiting."""
-    clock = FakeClock()
-    entries = awaited_of(view, held, clock=clock)
-    assert not entries.come()
-    view.note(current=clock.now().timestamp())
+    current = True
+    entries = AwaitedEntries(view, held, is_current=lambda: current)
     assert entries.come()
-    clock.advance(901)
-    assert not entries.come(), "it lost the right to read"
+    current = False
+    assert not entries.come()
+
+
+def test_a_node_whose_view_is_unreadable_waits_for_no_entry(
+    view: View, held: HeldExports, tmp_path: Path
+) -> None:
+    (tmp_path / "view.sqlite").mkdir()
+    entries = AwaitedEntries(view, held, is_current=lambda: view.current_until() is not None)
+    assert not entries.come()

@@ -5,6 +5,7 @@ queries of an agent wait for its first listing.
 """
 
 import asyncio
+from contextlib import closing
 from datetime import UTC, datetime
 
 from localpuppet.base.formats.names import RunId, SignerName
@@ -68,3 +69,15 @@ async def test_a_query_in_the_first_second_of_an_agent_waits_for_the_listing(fle
         await inventory.follower(lent(kv), FakeLog()).list_once()
     answer = await asking
     assert isinstance(answer, InventoryAnswer)
+
+
+def test_a_view_counts_for_queries_while_it_is_recent(fleet: Fleet) -> None:
+    (me,) = fleet.add("me")
+    inventory = InventoryWiring(NodeWiring(str(me.root)))
+    now = datetime.now(UTC).timestamp()
+    with closing(inventory.view()) as view:
+        assert not inventory.is_current(view), "never read"
+        view.note(current=now)
+        assert inventory.is_current(view)
+        view.note(current=now - 3600.0)
+        assert not inventory.is_current(view), "older than inventory.max_stale"
