@@ -40,7 +40,7 @@ class RolloutSteps:
         holds: Returns the holds on this node.
         clock: The node's clock.
         entry: Returns the reference to this node's newest entry; `None` without an entry.
-        awaits: Returns whether this node can wait for entries of other nodes.
+        awaits_entries: Returns whether this node can wait for entries of other nodes.
     """
 
     agent: Agent
@@ -49,11 +49,7 @@ class RolloutSteps:
     holds: Callable[[], Holds]
     clock: Clock
     entry: Callable[[], AwaitedEntry | None]
-    awaits: Callable[[], bool]
-
-    def awaits_entries(self) -> bool:
-        """Return whether this node can wait for entries of other nodes."""
-        return self.awaits()
+    awaits_entries: Callable[[], bool]
 
     def hear(self, caller: str, rollout: RolloutReference) -> None:
         """Record that a rollout sent a request, with its epoch and its current controller.

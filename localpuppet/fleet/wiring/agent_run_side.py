@@ -155,7 +155,7 @@ def run_parts(
             holds=holds,
             clock=node.clock,
             entry=lambda: awaited(outbox.entry()),
-            awaits=entries.come,
+            awaits_entries=entries.come,
         ),
     )
     desk = RequestHandler(

@@ -46,7 +46,7 @@ class Site:
             holds=lambda: self.holds,
             clock=self.rig.clock,
             entry=lambda: ENTRY,
-            awaits=lambda: True,
+            awaits_entries=lambda: True,
         )
 
     def _held(self) -> HoldStatus | None:
