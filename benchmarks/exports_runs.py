@@ -78,7 +78,7 @@ async def publish_all(fleet: Fleet, member: Member, count: int, directory: Path)
                 node=name,
                 signer=peer.signer,
                 verifier=trusted,
-                baggage=exports_writer(name, outbox),
+                baggage=[exports_writer(name, outbox)],
             )
             said = entry(name, at=time.time(), exports=summary)
             await publish(kv, said.to_payload(), voice)

@@ -20,7 +20,7 @@ from localpuppet.fleet.exports.bringing import exports_writer
 from localpuppet.fleet.exports.document import pack
 from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.fleet.inventory.chunks import Attachments, ChunkOutbox
+from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
@@ -78,7 +78,7 @@ async def _publish(store: KeyValue, signer: Person, member: FleetNode, directory
         node=name,
         signer=signer.signer,
         verifier=verifier(directory, signer),
-        baggage=Attachments((exports_writer(name, outbox), keeper.writer(name))),
+        baggage=(exports_writer(name, outbox), keeper.writer(name)),
     )
     await publish(store, entry.digested().to_payload(), identity)
     await publish_runs(store, signer.signer, member.runs)

@@ -54,18 +54,6 @@ class MemoryInventory:
         return (one for one in self.exports.get(node, ()) if kind in (None, one.type))
 
 
-class NoBaggage:
-    """A `Baggage` of a node that exports nothing."""
-
-    async def bring(
-        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
-    ) -> None:
-        return
-
-    def landed(self, entry: InventoryEntry) -> None:
-        return
-
-
 class NoCompanion:
     """A `Companion` that keeps no data; `dropped` lists the nodes that left."""
 

@@ -11,7 +11,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +119,16 @@ class ChunkWriter:
     async def bring(
         self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
     ) -> None:
-        """Write the chunks that the bus lacks; see `EntryAttachments`."""
+        """Write the chunks that the bus lacks, before the entry is published.
+
+        Args:
+            kv: The bus.
+            entry: The entry to publish.
+            on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
+
+        Raises:
+            StateError: The data to publish is unreadable.
+        """
         digest = self.named(entry)
         before = None if on_bus is None else self.named(on_bus)
         if digest is None:
@@ -135,7 +144,7 @@ class ChunkWriter:
                 await kv.put(key, value)
 
     def landed(self, entry: InventoryEntry) -> None:
-        """Record the slot that the entry on the bus names; see `EntryAttachments`."""
+        """Record the slot that the entry on the bus names."""
         digest = self.named(entry)
         if digest is not None:
             self.outbox.note_landed(self._slot, digest)
@@ -156,29 +165,6 @@ class ChunkWriter:
     async def _digest_in(self, kv: KeyValue, slot: str) -> str:
         chunk = await _get(kv, chunk_key(self.prefix, slot, 0))
         return "" if chunk is None else chunk.partition(b"\n")[0].decode("ascii", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Attachments:
-    """Writes the chunks of all kinds; the inventory's `EntryAttachments`.
-
-    Attributes:
-        writers: One for each kind.
-    """
-
-    writers: Sequence[ChunkWriter]
-
-    async def bring(
-        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
-    ) -> None:
-        """Write the chunks that the bus lacks; see `EntryAttachments`."""
-        for writer in self.writers:
-            await writer.bring(kv, entry, on_bus)
-
-    def landed(self, entry: InventoryEntry) -> None:
-        """Record that the bus has the entry; see `EntryAttachments`."""
-        for writer in self.writers:
-            writer.landed(entry)
 
 
 async def fetch_chunks(

@@ -6,10 +6,9 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from random import SystemRandom
-from typing import Protocol
 
 from localpuppet.base.errors import (
     IntegrityError,
@@ -23,6 +22,7 @@ from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.inventory.chunks import ChunkWriter
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
@@ -34,27 +34,6 @@ RECHECK = 3600.0
 _CHANCE = SystemRandom().random
 
 
-class EntryAttachments(Protocol):
-    """Publishes what an entry points to."""
-
-    async def bring(
-        self, kv: KeyValue, entry: InventoryEntry, on_bus: InventoryEntry | None
-    ) -> None:
-        """Publish what an entry points to, before the entry itself.
-
-        Args:
-            kv: The bus.
-            entry: The entry.
-            on_bus: The entry on the bus, whose data readers may still fetch; `None` if unknown.
-
-        Raises:
-            StateError: The data to publish is unreadable.
-        """
-
-    def landed(self, entry: InventoryEntry) -> None:
-        """Record that the bus has the entry."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherIdentity:
     """The identity of a publishing node, and what accompanies its entry.
@@ -63,13 +42,13 @@ class PublisherIdentity:
         node: The node.
         signer: Signs.
         verifier: Verifies whether the entry on the bus is this node's.
-        baggage: Publishes what the entry points to.
+        baggage: The writers of the data that the entry names.
     """
 
     node: NodeName
     signer: MessageSigner
     verifier: Verifier
-    baggage: EntryAttachments
+    baggage: Sequence[ChunkWriter]
 
 
 @dataclass(slots=True, eq=False)
@@ -145,11 +124,14 @@ async def publish(kv: KeyValue, payload: bytes, voice: PublisherIdentity) -> boo
         stored = None  # the node may have write access only; otherwise the write fails too
     there = None if stored is None else _ours(stored.value, voice)
     entry = InventoryEntry.parse(payload)
-    await voice.baggage.bring(kv, entry, None if there is None else _parsed(there))
+    on_bus = None if there is None else _parsed(there)
+    for writer in voice.baggage:
+        await writer.bring(kv, entry, on_bus)
     if there == payload:
         return False
     await kv.put(key, voice.signer.sign(payload, MessageKind.INVENTORY))
-    voice.baggage.landed(entry)
+    for writer in voice.baggage:
+        writer.landed(entry)
     return True
 
 

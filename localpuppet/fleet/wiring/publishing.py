@@ -265,7 +265,6 @@ class PublishingWiring:
             view.close()
 
     def _voice(self) -> "PublisherIdentity":
-        from localpuppet.fleet.inventory.chunks import Attachments
         from localpuppet.fleet.inventory.publishing import PublisherIdentity
 
         fleet = self._fleet
@@ -273,9 +272,7 @@ class PublishingWiring:
             node=fleet.name,
             signer=fleet.signer,
             verifier=fleet.verifier,
-            baggage=Attachments(
-                (self._exports.writer(fleet.name), self._keeper.writer(fleet.name))
-            ),
+            baggage=(self._exports.writer(fleet.name), self._keeper.writer(fleet.name)),
         )
 
 

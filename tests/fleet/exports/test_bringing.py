@@ -64,7 +64,7 @@ class Rig:
             node=NAME,
             signer=WEB.signer,
             verifier=self.verifier,
-            baggage=self.writer(),
+            baggage=[self.writer()],
         )
 
     def writer(self) -> ChunkWriter:

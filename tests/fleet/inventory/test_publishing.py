@@ -13,7 +13,6 @@ from localpuppet.fleet.inventory.outbox import STEP, Outbox
 from localpuppet.fleet.inventory.publishing import LOOK, Publisher, PublisherIdentity, publish
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
-from tests.doubles.inventory import NoBaggage
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeLog
 from tests.doubles.simulated_loop import run_simulated
@@ -34,7 +33,7 @@ def voice(tmp_path: Path) -> PublisherIdentity:
         node=NodeName(WEB.name),
         signer=WEB.signer,
         verifier=verifier(tmp_path, WEB),
-        baggage=NoBaggage(),
+        baggage=(),
     )
 
 
