@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import ROLE
 from localpuppet.fleet.inventory.query.node_facts import PackedFacts
@@ -49,9 +48,3 @@ def text_of(value: Json) -> str:
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def with_roles(entries: Iterable[InventoryEntry], roles: Iterable[str]) -> list[InventoryEntry]:
-    """Return the entries of nodes with one of the roles."""
-    wanted = set(roles)
-    return [entry for entry in entries if not wanted.isdisjoint(entry.roles)]

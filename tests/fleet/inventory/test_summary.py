@@ -2,7 +2,7 @@
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry_brief import UnpackedNode
-from localpuppet.fleet.inventory.summary import counts, lines, with_roles
+from localpuppet.fleet.inventory.summary import counts, lines
 from tests.fleet.inventory.entries import entry
 
 NODES = [
@@ -24,8 +24,3 @@ def test_values_are_counted_also_for_nodes_without_one() -> None:
 def test_facts_become_lines() -> None:
     facts: dict[str, Json] = {"b": {"y": [1, "ü"], "x": {}}, "a": True}
     assert list(lines(facts)) == [("a", "true"), ("b.x", "{}"), ("b.y", '[1, "ü"]')]
-
-
-def test_the_nodes_of_several_roles_are_those_of_any() -> None:
-    assert [one.node for one in with_roles(NODES, ["db", "x"])] == ["a.example.com"]
-    assert with_roles(NODES, []) == []
