@@ -7,14 +7,14 @@
 """
 
 import zlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
@@ -23,6 +23,7 @@ from localpuppet.fleet.captures.answers import read_answers
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.records import from_stored_record, to_stored_record
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import reply_chunk
 from localpuppet.node.enc.document import EncData
@@ -45,22 +46,11 @@ class StoredCapture:
         capture: The capture in its JSON form; empty with a problem.
     """
 
-    node: str
+    node: NodeName
     run: str
     problem: str = ""
     instance_facts: tuple[str, ...] = ()
     capture: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> "StoredCapture":
-        """Return the stored capture; raise `StateError` if it is damaged."""
-        check_schema(raw, SCHEMA)
-        with damage_errors():
-            return cls(
-                **{key: str(raw[key]) for key in ("node", "run", "problem")},
-                instance_facts=tuple(map(str, raw["instance_facts"])),
-                capture=dict(raw["capture"]),
-            )
 
 
 class CaptureKeeper:
@@ -106,7 +96,7 @@ class CaptureKeeper:
         except (InvalidInputError, StateError) as error:
             stored = replace(stored, problem=one_line(str(error)))
         make_private(self._file.parent)
-        write_json(self._file, {"schema": SCHEMA, **asdict(stored)})
+        write_json(self._file, to_stored_record(stored, schema=SCHEMA))
         return stored.problem
 
     def reply(self, args: ChunkArguments) -> dict[str, Json]:
@@ -118,9 +108,8 @@ class CaptureKeeper:
         stored = self._stored()
         if stored.problem:
             raise StateError(f"has no capture: {stored.problem}", where=f"run {stored.run}")
-        node = NodeName(stored.node)
         try:
-            capture = NodeCapture.from_dict(stored.capture, node=node, where="capture")
+            capture = NodeCapture.from_dict(stored.capture, node=stored.node, where="capture")
         except LocalpuppetError as error:
             raise StateError(f"is damaged: {error}", where=str(self._file)) from error
         capture = self._rules.of(capture, instance_facts=stored.instance_facts)
@@ -136,12 +125,11 @@ class CaptureKeeper:
 
     def _stored(self) -> StoredCapture:
         try:
-            raw = read_json(self._file)
+            return from_stored_record(StoredCapture, read_json(self._file), schema=SCHEMA)
         except FileNotFoundError as error:
             raise StateError(
                 "keeps no capture yet", where="this node", hint="the next good run keeps one"
             ) from error
-        return StoredCapture.from_dict(raw)
 
 
 def _packed(capture: NodeCapture) -> bytes:
