@@ -28,6 +28,7 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 _SIGNER = r"[a-z0-9_][a-z0-9_.@-]*\Z"
 _ROLLOUT_ID = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}\Z"
 _RUN_ID = r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z"
+_DIGEST = r"[0-9a-f]{64}\Z"
 
 RESERVED_PARAMETERS = frozenset(
     (
@@ -313,6 +314,13 @@ def parse_uuid(text: str, *, where: str = "") -> str:
             where=where,
             hint="lower-case hexadecimal digits, 8-4-4-4-12",
         )
+    return text
+
+
+def parse_digest(text: str) -> str:
+    """Return a SHA-256 digest in hexadecimal digits."""
+    if not re.match(_DIGEST, text):
+        raise InvalidInputError("is not a digest")
     return text
 
 

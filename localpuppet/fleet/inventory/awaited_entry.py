@@ -8,21 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_form import JsonForm, parsed, read_by
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, parse_digest
 from localpuppet.base.formats.text import shown_names
 
 # The limit per run: with the longest names they fit into a request.
 MAX_AWAITED = 100
-_DIGITS = 64
-
-
-def _digest(text: str) -> str:
-    if len(text) != _DIGITS or set(text) - set("0123456789abcdef"):
-        raise InvalidInputError("is not a digest")
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +28,7 @@ class AwaitedEntry(JsonForm):
     """
 
     node: NodeName = field(metadata=parsed(NodeName.parse))
-    digest: str = field(metadata=parsed(_digest))
+    digest: str = field(metadata=parsed(parse_digest))
     at: float = field(metadata=read_by(Fields.number))
 
     @classmethod

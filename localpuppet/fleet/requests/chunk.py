@@ -1,19 +1,11 @@
 """The arguments of `capture` and `catalog`: which part of the reply, which is too large for one."""
 
-import re
 from dataclasses import dataclass, field
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_form import JsonForm, integer, parsed
+from localpuppet.base.formats.names import parse_digest
 
 MAX_CHUNKS = 64
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-
-
-def _digest(text: str) -> str:
-    if not _DIGEST.match(text):
-        raise InvalidInputError("is not a digest")
-    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,4 +18,4 @@ class ChunkArguments(JsonForm):
     """
 
     chunk: int = field(default=0, metadata=integer(minimum=0, maximum=MAX_CHUNKS - 1, always=True))
-    digest: str = field(default="", metadata=parsed(_digest))
+    digest: str = field(default="", metadata=parsed(parse_digest))
