@@ -145,7 +145,7 @@ class EtcdConnection:
                 continue
             rest = share if idempotent else deadline - time.monotonic()
             try:
-                return await self._exchange(channel, method, request, rest)
+                return await in_a_task(self._with_token(channel, method, request), rest)
             except GRPCError as error:
                 if error.status is Status.OUT_OF_RANGE and "compacted" in (error.message or ""):
                     raise CompactedError from error
@@ -159,15 +159,6 @@ class EtcdConnection:
             if not idempotent:
                 break
         raise problem
-
-    async def _exchange(
-        self,
-        channel: Channel,
-        method: str,
-        request: bytes,
-        seconds: float,
-    ) -> bytes:
-        return await in_a_task(self._with_token(channel, method, request), seconds)
 
     async def _with_token(self, channel: Channel, method: str, request: bytes) -> bytes:
         try:

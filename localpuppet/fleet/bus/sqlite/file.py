@@ -114,7 +114,11 @@ class SqliteFile:
     def get(self, key: str) -> KeyValueEntry | None:
         """Return the value of a key."""
         with self._problems():
-            return self._get(key)
+            row = self._connection.execute(
+                f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
+                {"key": key, "now": seconds_since_boot()},
+            ).fetchone()
+            return None if row is None else KeyValueEntry(key=key, value=row[0], revision=row[1])
 
     def list(self, prefix: str, largest: int) -> KeyListing:
         """Return the entries below a prefix, except larger values."""
@@ -251,13 +255,6 @@ class SqliteFile:
         )
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
-
-    def _get(self, key: str) -> KeyValueEntry | None:
-        row = self._connection.execute(
-            f"SELECT value, revision FROM entries WHERE key = :key AND {_ALIVE}",  # noqa: S608
-            {"key": key, "now": seconds_since_boot()},
-        ).fetchone()
-        return None if row is None else KeyValueEntry(key=key, value=row[0], revision=row[1])
 
     def _revision(self, key: str) -> int:
         row = self._connection.execute(
