@@ -52,11 +52,6 @@ def refusal(path: Path, caller: SignerName, action: str) -> str:
     return "" if decision.allowed else decision.reason
 
 
-def trigger_refusal(path: Path, sender: NodeName) -> str | None:
-    """Return why a sender may not trigger this node; `None` if it may: see `peer_refusal`."""
-    return peer_refusal(path, sender, "trigger")
-
-
 def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
     """Return why another node may not cause runs of this node; `None` if it may.
 

@@ -36,7 +36,7 @@ from localpuppet.fleet.requests.handler import Actions, RequestHandler
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.trust.policy_file import trigger_refusal
+from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, run_order, warm
 from localpuppet.fleet.wiring.confirming import confirming
 from localpuppet.fleet.wiring.exports import ExportsWiring
@@ -226,7 +226,7 @@ def _admission(fleet: FleetWiring, inbox: Inbox, auditor: Auditor) -> SignedAdmi
     node = fleet.node
     admission = Admission(
         me=fleet.name,
-        trigger_refusal=partial(trigger_refusal, peers(node).policy),
+        trigger_refusal=partial(peer_refusal, peers(node).policy, action="trigger"),
         seen=inbox.seen,
     )
     return SignedAdmission(admission, fleet.verifier, node.clock, auditor)

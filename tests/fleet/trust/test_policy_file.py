@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.trust.policy_file import read_policy, trigger_refusal
+from localpuppet.fleet.trust.policy_file import peer_refusal, read_policy
 
 SENDER = NodeName("web01.example.com")
 
@@ -14,7 +14,7 @@ SENDER = NodeName("web01.example.com")
 def test_no_file_is_no_policy(tmp_path: Path) -> None:
     path = tmp_path / "policies" / "puppet.policy"
     assert read_policy(path) is None
-    assert trigger_refusal(path, SENDER) is None, "each trusted sender may trigger"
+    assert peer_refusal(path, SENDER, "trigger") is None, "each trusted sender may trigger"
 
 
 def test_a_dangling_link_denies(tmp_path: Path) -> None:
@@ -22,11 +22,11 @@ def test_a_dangling_link_denies(tmp_path: Path) -> None:
     path.symlink_to("elsewhere.policy")
     with pytest.raises(InvalidInputError, match="is a broken link"):
         read_policy(path)
-    assert "is a broken link" in (trigger_refusal(path, SENDER) or "")
+    assert "is a broken link" in (peer_refusal(path, SENDER, "trigger") or "")
 
 
 def test_a_policy_that_others_could_write_denies(tmp_path: Path) -> None:
     path = tmp_path / "puppet.policy"
     path.write_text("policy default allow\n")
     path.chmod(0o666)
-    assert "writable by others" in (trigger_refusal(path, SENDER) or "")
+    assert "writable by others" in (peer_refusal(path, SENDER, "trigger") or "")
