@@ -29,11 +29,11 @@ def nothing_on_the_disk() -> None:
 
 def deaf_while_it_runs() -> None:
     """The agent treats causes that arrive during a run as part of that run."""
-    wait = Coalescer._wait
+    accept_always = Coalescer.accept
 
     def accept(self: Coalescer, cause: RunCause) -> None:
         if self.running is None:
-            wait(self, cause)
+            accept_always(self, cause)
 
     _plant(Coalescer, "accept", accept)
 

@@ -42,7 +42,7 @@ class OneRunForEachCause(Coalescer):
             self.running = Batch()
             self.running.add(first)
             for cause in others:
-                self._wait(cause)
+                self.accept(cause)
             return CoalescerStep(start=self.running)
         return step
 

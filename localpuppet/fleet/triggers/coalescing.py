@@ -18,7 +18,7 @@ recorded end leads to another run: when in doubt, run again.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -230,18 +230,20 @@ class Coalescer:
         """
         coalescer = cls()
         for cause in causes:
-            coalescer._wait(cause)
+            coalescer.accept(cause)
         return coalescer
 
     def problem(self, cause: RunCause) -> str | None:
         """Return why a cause cannot be accepted; call it before the inbox stores the cause."""
-        if any(cause.id in batch for batch in self._batches()):
+        if any(batch is not None and cause.id in batch for batch in (self.running, self.waiting)):
             return f"a duplicate: uuid {cause.uuid} waits for its run already"
         return self.waiting.problem(cause) if self.waiting else None
 
     def accept(self, cause: RunCause) -> None:
         """Add a cause, which the inbox has stored, to the waiting run."""
-        self._wait(cause)
+        if self.waiting is None:
+            self.waiting = Batch()
+        self.waiting.add(cause)
 
     def step(self, now: float, *, held: str | None) -> CoalescerStep:
         """Return the next actions.
@@ -299,11 +301,6 @@ class Coalescer:
         text = f"no run could be started: {reason}"
         return tuple(DroppedCause(id=cause_id, reason=text) for cause_id in batch.ids)
 
-    def _wait(self, cause: RunCause) -> None:
-        if self.waiting is None:
-            self.waiting = Batch()
-        self.waiting.add(cause)
-
     def _expire(self, now: float, held: str) -> tuple[DroppedCause, ...]:
         if self.waiting is None:
             return ()
@@ -312,9 +309,6 @@ class Coalescer:
             self.waiting = None
         reason = f"expired while the node was on hold: {held}"
         return tuple(DroppedCause(id=cause_id, reason=reason) for cause_id in late)
-
-    def _batches(self) -> Iterator[Batch]:
-        return (batch for batch in (self.running, self.waiting) if batch is not None)
 
     def _taken(self) -> Batch:
         if self.running is None:
