@@ -6,7 +6,6 @@ have the names of puppet-trigger. `triggers.admission` decides whether a trigger
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,8 +13,6 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
-from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json
 
 MAX_PAYLOAD = 64 * 1024
 MAX_HOSTS = 1000
@@ -62,16 +59,7 @@ class Trigger(JsonForm):
         Args:
             payload: JSON, at most 64 KiB; `strict_json` says what is rejected.
         """
-        return cls.from_dict(parse_object(payload, where=_WHERE, limit=MAX_PAYLOAD))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Trigger":
-        """Return the trigger.
-
-        Args:
-            raw: Exactly the fields of `to_dict`, in any order.
-        """
-        return cls.read(Fields(raw, where=_WHERE))
+        return cls.read(Fields.parse(payload, where=_WHERE, limit=MAX_PAYLOAD))
 
     def to_payload(self) -> bytes:
         """Return the bytes to sign and send: ASCII JSON without white space."""

@@ -95,7 +95,7 @@ def test_a_trigger_is_encoded_and_parsed(
 
 def test_a_trigger_for_too_many_hosts_is_refused() -> None:
     many = tuple(NodeName(f"{number:060}.example.com") for number in range(1000))
-    trigger = Trigger.from_dict({**FIELDS, "hosts": [ME]})
+    trigger = Trigger.parse(payload(hosts=[ME]))
     with pytest.raises(InvalidInputError, match="name fewer of the 1000 hosts"):
         replace(trigger, hosts=many).to_payload()
 
@@ -322,7 +322,7 @@ def test_ids_belong_to_their_sender() -> None:
     assert asked == [f"web01.example.com/{UUID}"]
 
 
-CAUSE = RunCause.of_trigger(Trigger.from_dict(FIELDS)).to_dict()
+CAUSE = RunCause.of_trigger(Trigger.parse(payload())).to_dict()
 
 
 @pytest.mark.parametrize(
