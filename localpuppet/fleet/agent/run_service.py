@@ -5,7 +5,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.triggers.cause import CauseKind
 
 # A task beside the run side; it gets the event that ends it.
-Task = Callable[[asyncio.Event], Awaitable[None]]
+Task = Callable[[asyncio.Event], Coroutine[None, None, None]]
 # Answers one line of a process on this machine.
 LineAnswer = Callable[[bytes, int], Awaitable[bytes]]
 
@@ -107,10 +107,11 @@ class RunService:
         try:
             async with asyncio.TaskGroup() as group:
                 for task in (*tasks, *parts.around):
-                    group.create_task(_run(task, self._leave))
+                    group.create_task(task(self._leave))
                 idle = asyncio.Event()
                 keeping = group.create_task(parts.keeper.keep(idle))
-                others = [group.create_task(notice(*self._watched()))]
+                traces = RunTraces(parts.state)
+                others = [group.create_task(notice(traces, agent.subscribe(), agent.recheck))]
                 if parts.run_interval is not None:
                     others.append(
                         group.create_task(_tick(self._timer(parts.run_interval), parts.clock))
@@ -135,10 +136,6 @@ class RunService:
 
     async def _answer(self, line: bytes, pid: int) -> bytes:
         return await self.parts.calls.answer(line, self.parts.identify(pid))
-
-    def _watched(self) -> tuple[RunTraces, asyncio.Event, Callable[[], None]]:
-        agent = self.parts.agent
-        return RunTraces(self.parts.state), agent.subscribe(), agent.recheck
 
     def _timer(self, every: float) -> Timer:
         agent = self.parts.agent
@@ -170,7 +167,3 @@ class RunService:
 async def _tick(timer: Timer, clock: Clock) -> None:
     while True:
         await asyncio.sleep(timer.step(clock.now().timestamp()))
-
-
-async def _run(task: Task, leave: asyncio.Event) -> None:
-    await task(leave)
