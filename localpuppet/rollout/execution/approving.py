@@ -3,7 +3,8 @@
 How the changes of one node are compared is in `changes.comparing`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import zip_longest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import shown_names
@@ -96,7 +97,8 @@ def refuse_other(approved: RolloutBegan, groups: Groups, options: RolloutOptions
     if less := sorted({*before} - {*now}):
         raise _other(rollout, f"has {shown_names(less)}, not selected now")
     if groups != approved.groups:
-        step = _first_other(groups, approved.groups)
+        pairs = zip_longest(groups, approved.groups)
+        step = next(step for step, (mine, other) in enumerate(pairs, 1) if mine != other)
         raise _other(rollout, f"has a different order from group {step}")
 
 
@@ -105,12 +107,4 @@ def _other(rollout: str, what: str) -> InvalidInputError:
         f"the approval of rollout {rollout} {what}",
         where=_WHERE,
         hint="run 'localpuppet rollout run --noop' with the same options, and approve its digest",
-    )
-
-
-def _first_other(groups: Sequence[object], others: Sequence[object]) -> int:
-    same = (mine == other for mine, other in zip(groups, others, strict=False))
-    return (
-        next((step for step, is_same in enumerate(same, 1) if not is_same), 0)
-        or min(len(groups), len(others)) + 1
     )
