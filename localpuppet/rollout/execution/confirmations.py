@@ -65,7 +65,7 @@ class Confirmations:
                 return status
             confirmation = reported_confirmation(status, serial=serial, rollout=self.began.id)
             if confirmation is None or confirmation.stage is Stage.CONFIRMED:
-                return NodeRunAnswer(answered=True, end=end)
+                return NodeRunAnswer(end=end)
             if confirmation.stage in _LEFT:
                 return _left(end, confirmation, status)
             if confirmation.nonce:
@@ -78,7 +78,7 @@ class Confirmations:
                 )
                 answer = await self.client.ask(end.node_run.node, "deploy", args, patience=PATIENCE)
                 if answer.ok:
-                    return NodeRunAnswer(answered=True, end=end)
+                    return NodeRunAnswer(end=end)
                 problem = problem_of(answer)
             else:
                 problem = confirmation.reason or (
@@ -86,8 +86,8 @@ class Confirmations:
                 )
             await asyncio.sleep(pause)
         if problem == _OWED and self._is_tired_of(end):
-            return NodeRunAnswer(answered=True, end=end)
-        return NodeRunAnswer(answered=False, problem=f"its release is not confirmed: {problem}")
+            return NodeRunAnswer(end=end)
+        return NodeRunAnswer(problem=f"its release is not confirmed: {problem}")
 
     def _is_tired_of(self, end: NodeRunEnded) -> bool:
         """Return whether a node failed to begin a confirmation `PATIENT` times.
@@ -104,7 +104,7 @@ async def status_of(
     """Return a node's status, or a `NodeRunAnswer` with the reason for the missing status."""
     answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
     if answer.reply is None or not answer.ok:
-        return NodeRunAnswer(answered=False, problem=problem_of(answer))
+        return NodeRunAnswer(problem=problem_of(answer))
     return answer.reply.result
 
 
@@ -120,9 +120,7 @@ def _left(
         )
     back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
     if not back or last.get("release") != back.get("release") or last.get("run") == end.run:
-        return NodeRunAnswer(
-            answered=False, problem="reports a rollback, but no run of the previous release"
-        )
+        return NodeRunAnswer(problem="reports a rollback, but no run of the previous release")
     return _ended(
         end,
         NodeResult.ROLLED_BACK,
@@ -131,4 +129,4 @@ def _left(
 
 
 def _ended(end: NodeRunEnded, result: NodeResult, reason: str) -> NodeRunAnswer:
-    return NodeRunAnswer(answered=True, end=replace(end, result=result, reason=reason[:MAX_REASON]))
+    return NodeRunAnswer(end=replace(end, result=result, reason=reason[:MAX_REASON]))

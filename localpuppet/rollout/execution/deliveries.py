@@ -101,10 +101,10 @@ class Deliveries:
         async with self._slots:
             answer = await self._ask(turn.node, deed, epoch, serial)
         if answer.reply is None:
-            return NodeRunAnswer(answered=False, problem=answer.problem)
+            return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
             end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer))
-            return NodeRunAnswer(answered=True, end=end)
+            return NodeRunAnswer(end=end)
         if (
             deed is DeployAction.ROLL_BACK
             and (missing := await self._check_reported(turn, serial)) is not None
@@ -117,11 +117,11 @@ class Deliveries:
         """Return the result of a node run after its release is confirmed; see `Confirmations`."""
         if not self._is_back(end.node_run):
             if end.outcome in ("", DROPPED):  # nothing ran
-                return NodeRunAnswer(answered=True, end=end)
+                return NodeRunAnswer(end=end)
             rollout = claim_of(self._began, self._client, epoch=epoch)
             return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
         if end.result is not NodeResult.SUCCEEDED:
-            return NodeRunAnswer(answered=True, end=end)
+            return NodeRunAnswer(end=end)
         return await self._came_back(end)
 
     async def _came_back(self, end: NodeRunEnded) -> NodeRunAnswer:
@@ -131,12 +131,10 @@ class Deliveries:
             return status
         back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last_run"))
         if last.get("run") == end.run and back and last.get("release") == back.get("release"):
-            return NodeRunAnswer(answered=True, end=replace(end, reason=""))
+            return NodeRunAnswer(end=replace(end, reason=""))
         release = line(str(last.get("release") or "nothing"))
         reason = f"its newest run is of {release}, not of the release that the rollback restores"
-        return NodeRunAnswer(
-            answered=True, end=replace(end, result=NodeResult.FAILED, reason=reason)
-        )
+        return NodeRunAnswer(end=replace(end, result=NodeResult.FAILED, reason=reason))
 
     def _is_back(self, turn: NodeRun) -> bool:
         return turn.step > len(self._began.groups)
@@ -151,9 +149,7 @@ class Deliveries:
             return status
         if reported_assignment(status) == AssignmentReport(serial=serial, rollout=self._began.id):
             return None
-        return NodeRunAnswer(
-            answered=True, end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED)
-        )
+        return NodeRunAnswer(end=NodeRunEnded(node_run=turn, result=NodeResult.NOT_REACHED))
 
     async def _ask(self, node: NodeName, deed: DeployAction, epoch: int, serial: int) -> NodeAnswer:
         rollout = claim_of(self._began, self._client, epoch=epoch)

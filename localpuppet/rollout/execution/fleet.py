@@ -185,7 +185,7 @@ class FleetNodes:
                 return asked
             return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
         except UnavailableError as error:
-            return NodeRunAnswer(answered=False, problem=str(error))
+            return NodeRunAnswer(problem=str(error))
 
     async def _run(
         self, turn: NodeRun, *, epoch: int, after: tuple[AwaitedEntry, ...], looked: int
@@ -232,25 +232,24 @@ class FleetNodes:
             async with self._slots:
                 answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
         except UnavailableError as error:
-            return NodeRunAnswer(answered=False, problem=str(error))
+            return NodeRunAnswer(problem=str(error))
         if answer.reply is None:
-            return NodeRunAnswer(answered=False, problem=answer.problem)
+            return NodeRunAnswer(problem=answer.problem)
         if not answer.ok:
-            reason = problem_of(answer)
-            return NodeRunAnswer(
-                answered=True,
-                end=NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=reason),
+            failed = NodeRunEnded(
+                node_run=turn, result=NodeResult.FAILED, reason=problem_of(answer)
             )
+            return NodeRunAnswer(end=failed)
         if answer.reply.result.get("repeat_noop") is True:
             stale = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason=STALE)
-            return NodeRunAnswer(answered=True, end=stale, look_again=True)
+            return NodeRunAnswer(end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
         if end is None or not args.changes_salt:
-            return NodeRunAnswer(answered=True, end=end)
+            return NodeRunAnswer(end=end)
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
-        return NodeRunAnswer(answered=True, end=end, predicted_changes=foreseen, problem=problem)
+        return NodeRunAnswer(end=end, predicted_changes=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         """Yield reports of node runs; see `RolloutNodes`."""

@@ -21,14 +21,12 @@ class NodeRunAnswer:
     """The answer of a node that was asked to run.
 
     Attributes:
-        answered: Whether the node answered.
         end: The result, if the run is over or the node refused it.
-        problem: Why there is no answer, one line.
+        problem: Why there is no answer, or no comparison, one line; otherwise empty.
         predicted_changes: The changes that the node reports, if it compared.
         look_again: Whether the node did not run because its last comparison is too old.
     """
 
-    answered: bool
     end: NodeRunEnded | None = None
     problem: str = ""
     predicted_changes: PredictedChanges | None = None

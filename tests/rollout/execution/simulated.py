@@ -241,19 +241,19 @@ class SimulatedNodes:
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
-            return NodeRunAnswer(answered=False, problem="did not answer")
+            return NodeRunAnswer(problem="did not answer")
         now = asyncio.get_running_loop().time()
         if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
             end = NodeRunEnded(node_run=turn, result=NodeResult.FAILED, reason="stale")
-            return NodeRunAnswer(answered=True, end=end, look_again=True)
+            return NodeRunAnswer(end=end, look_again=True)
         if turn not in self.ran:
             assert turn.node in self.held
             self.ran_with[turn] = self.foreseen.get(turn.node)
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
             asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
         if now < self.ran[turn][1]:
-            return NodeRunAnswer(answered=True)
-        return NodeRunAnswer(answered=True, end=self._end(turn))
+            return NodeRunAnswer()
+        return NodeRunAnswer(end=self._end(turn))
 
     def _tell(self, turn: NodeRun) -> None:
         """Report that a node run has ended, with its result if nothing else is to be reported."""
@@ -280,7 +280,7 @@ class SimulatedNodes:
         assert turn not in self.ran, "a node that predicts has not run"
         looking = NodeRun(step, turn.node)
         if turn.node in self.silent_looks:
-            return NodeRunAnswer(answered=False, problem="did not answer")
+            return NodeRunAnswer(problem="did not answer")
         self.after[looking] = after
         if looking not in self.looked:
             self.looked.append(looking)
@@ -288,9 +288,9 @@ class SimulatedNodes:
             asyncio.get_running_loop().call_later(
                 0.5, self.news.put_nowait, NodeRunReport(node_run=looking)
             )
-            return NodeRunAnswer(answered=True)
+            return NodeRunAnswer()
         end = NodeRunEnded(node_run=looking, result=NodeResult.SUCCEEDED, outcome="unchanged")
-        return NodeRunAnswer(answered=True, end=end, predicted_changes=self.foreseen[turn.node])
+        return NodeRunAnswer(end=end, predicted_changes=self.foreseen[turn.node])
 
     async def ends(self) -> AsyncGenerator[NodeRunReport, None]:
         while True:

@@ -42,7 +42,7 @@ def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
 ) -> None:
     client = Client(replied(status("pending", nonce=NONCE)), CONFIRMED)
     end = NodeRunEnded(node_run=WELL.node_run, result=fate, outcome="failed", run="R2")
-    assert confirm(client, end) == NodeRunAnswer(answered=True, end=end)
+    assert confirm(client, end) == NodeRunAnswer(end=end)
     ((name, args),) = client.asked
     assert (name, args.action, args.nonce, args.serial) == (node(1), DeployAction.CONFIRM, NONCE, 5)
     assert args.rollout is not None
@@ -66,14 +66,14 @@ def test_the_caller_confirms_with_the_nonce_also_after_a_failed_run(
 )
 def test_without_a_pending_confirmation_nothing_is_sent(told: dict[str, Json]) -> None:
     client = Client(replied(told))
-    assert confirm(client) == NodeRunAnswer(answered=True, end=WELL)
+    assert confirm(client) == NodeRunAnswer(end=WELL)
     assert client.asked == []
 
 
 @pytest.mark.parametrize("outcome", ["dropped", ""])
 def test_without_a_run_the_node_is_not_asked(outcome: str) -> None:
     ended = NodeRunEnded(node_run=WELL.node_run, result=NodeResult.FAILED, outcome=outcome)
-    assert confirm(Client(SILENCE), ended) == NodeRunAnswer(answered=True, end=ended)
+    assert confirm(Client(SILENCE), ended) == NodeRunAnswer(end=ended)
 
 
 def test_an_interrupted_run_of_a_node_that_rolled_back_has_that_result() -> None:
@@ -95,7 +95,7 @@ def test_an_interrupted_run_of_a_node_that_rolled_back_has_that_result() -> None
 )
 def test_an_unconfirmed_release_is_asked_about_again(told: dict[str, Json], problem: str) -> None:
     asked = confirm(Client(replied(told)))
-    assert (asked.answered, asked.end) == (False, None)
+    assert asked.end is None
     assert "its release is not confirmed: " in asked.problem
     assert problem in asked.problem
 
@@ -104,14 +104,13 @@ def test_a_node_that_refuses_or_is_unresponsive_is_asked_again() -> None:
     refusals = [replied("it could not make a new connection yet")] * len(PAUSES)
     client = Client(replied(status("pending", nonce=NONCE)), *refusals)
     assert confirm(client).problem.endswith("it could not make a new connection yet")
-    assert confirm(Client(SILENCE)) == NodeRunAnswer(answered=False, problem="did not answer")
+    assert confirm(Client(SILENCE)) == NodeRunAnswer(problem="did not answer")
 
 
 def test_a_node_that_never_begins_is_not_waited_for_without_end() -> None:
     ours = one_group(Client(replied(status(None))))
     found = [run_simulated(ours.confirm(WELL, epoch=1, serial=5)) for _ in range(PATIENT)]
-    assert [one.answered for one in found] == [False] * (PATIENT - 1) + [True]
-    assert found[-1].end == WELL
+    assert [one.end for one in found] == [None] * (PATIENT - 1) + [WELL]
 
 
 LAST: dict[str, Json] = {"release": "shop/tags/r6", "run": "R3"}

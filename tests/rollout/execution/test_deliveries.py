@@ -123,11 +123,10 @@ def test_an_unreachable_node_or_bus_is_retried_and_then_reported() -> None:
     ("answer", "expected"),
     [
         (replied({"state": "done"}), None),
-        (SILENCE, NodeRunAnswer(answered=False, problem="did not answer")),
+        (SILENCE, NodeRunAnswer(problem="did not answer")),
         (
             replied("in force is shop/tags/r8"),
             NodeRunAnswer(
-                answered=True,
                 end=NodeRunEnded(
                     node_run=APPLY, result=NodeResult.FAILED, reason="in force is shop/tags/r8"
                 ),
@@ -166,9 +165,7 @@ def test_a_node_that_never_applied_the_release_needs_no_rollback(
     """The controller requests the rollback first, so that accepted requests have ended by then."""
     client = Client(replied(status), replied({"state": "done"}))
     found = run_simulated(one_group(client).move(BACK, epoch=1, serial=5))
-    ended = NodeRunAnswer(
-        answered=True, end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED)
-    )
+    ended = NodeRunAnswer(end=NodeRunEnded(node_run=BACK, result=NodeResult.NOT_REACHED))
     assert found == (None if taken else ended)
     assert [args.action for _, args in client.asked] == [DeployAction.ROLL_BACK]
 
@@ -223,4 +220,4 @@ def test_a_node_has_rolled_back_when_its_status_names_the_old_release(
 )
 def test_an_unresponsive_node_is_asked_again(work: Callable[[Deliveries], Any]) -> None:
     ours = one_group(Client(SILENCE, replied({"state": "done"})))
-    assert run_simulated(work(ours)) == NodeRunAnswer(answered=False, problem="did not answer")
+    assert run_simulated(work(ours)) == NodeRunAnswer(problem="did not answer")

@@ -310,7 +310,7 @@ class Forgetful(SimulatedNodes):
     async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         self.asked += 1
         if self.asked % 2:
-            return NodeRunAnswer(answered=False, problem="away")
+            return NodeRunAnswer(problem="away")
         found = await super().start(turn, **asked)
         self.news = asyncio.Queue()
         return found

@@ -124,7 +124,7 @@ class Unreachable(SimulatedNodes):
 
     async def start(self, turn: NodeRun, **asked: Any) -> NodeRunAnswer:
         if asyncio.get_running_loop().time() < 600:
-            return NodeRunAnswer(answered=False, problem="the bus is unreachable")
+            return NodeRunAnswer(problem="the bus is unreachable")
         return await super().start(turn, **asked)
 
 

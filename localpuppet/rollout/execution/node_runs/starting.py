@@ -143,8 +143,8 @@ class NodeRunStarter:
                     asked = await ask()
                     if asked.end is not None:
                         return asked.end, asked
-                    problem = "" if asked.answered else asked.problem
-                    await wait_first(news, seconds=NEWS if asked.answered else AGAIN)
+                    problem = asked.problem
+                    await wait_first(news, seconds=AGAIN if problem else NEWS)
                 return self._ends.pop(turn), None
         except TimeoutError:
             reason = f"did not report within {show_duration(seconds)} how its run ended"
