@@ -153,7 +153,7 @@ def _some(state: RolloutState, others: Sequence[NodeRun], *, total: int) -> Next
         waiting = [turn for turn in others if turn not in state.started]
         return NextAction(
             start=tuple(waiting[: max(options.window - on, 0)]),
-            check=tuple(turn for turn in others if _ended_unchecked(state, turn)),
+            check=tuple(turn for turn in others if turn in state.ends and not state.settled(turn)),
         )
     size = len(others)
     if options.batch is not None:
@@ -170,7 +170,3 @@ def _closed(state: RolloutState, batch: Sequence[NodeRun]) -> NextAction:
     if not all(turn in state.ends for turn in batch):
         return NextAction(start=tuple(turn for turn in batch if turn not in state.started))
     return NextAction(check=tuple(turn for turn in batch if not state.settled(turn)))
-
-
-def _ended_unchecked(state: RolloutState, turn: NodeRun) -> bool:
-    return turn in state.ends and not state.settled(turn)
