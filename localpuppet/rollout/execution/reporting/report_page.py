@@ -130,7 +130,7 @@ def _runs(parent: Tree.Element, group: GroupView, line: TimeLine) -> None:
         _add(row, "td", run.text, f"tone-{tone_of(run.state)}")
         _add(row, "td", "" if run.started is None else show_moment(run.started))
         _add(row, "td", "" if run.seconds is None else show_duration(run.seconds))
-        Tree.SubElement(row, "td", {"class": "time"}).append(line.draw([run]))
+        Tree.SubElement(row, "td", {"class": "time"}).append(line.draw(run))
         cell = _add(row, "td", run.reason)
         if run.run:
             _add(cell, "span", f" run {run.run}", "quiet")

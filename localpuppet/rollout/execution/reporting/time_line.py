@@ -3,7 +3,6 @@
 The elements have classes and no styles, so that a strict Content-Security-Policy allows them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from xml.etree import ElementTree as Tree
@@ -31,8 +30,8 @@ class TimeLine:
         begin = min(begins, default=last)
         return cls(begin=begin, end=max(last, begin))
 
-    def draw(self, runs: Sequence[NodeRunView]) -> Tree.Element:
-        """Return a picture with a bar for each started run of one node.
+    def draw(self, run: NodeRunView) -> Tree.Element:
+        """Return a picture with a bar for a run; without a bar if it has not started.
 
         The picture is hidden from screen readers: the table around it has the times as text.
         """
@@ -45,23 +44,18 @@ class TimeLine:
                 "aria-hidden": "true",
             },
         )
-        for run in runs:
-            if run.started is not None:
-                self._add(root, run, run.started)
+        if run.started is not None:
+            left = min(self._at(run.started), WIDTH - NARROWEST)
+            right = self._at(self.end if run.ended is None else run.ended)
+            width = min(max(right - left, NARROWEST), WIDTH - left)
+            tone = f"tone-{tone_of(run.state)}"
+            bar = {"class": tone, "x": f"{left:g}", "width": f"{width:g}", "height": "10"}
+            Tree.SubElement(root, "rect", bar)
         return root
 
     def draw_text(self, run: NodeRunView) -> str:
         """Return the picture of one run as the text of an SVG element."""
-        return Tree.tostring(self.draw([run]), encoding="unicode", short_empty_elements=False)
-
-    def _add(self, root: Tree.Element, run: NodeRunView, started: datetime) -> None:
-        left = min(self._at(started), WIDTH - NARROWEST)
-        right = self._at(self.end if run.ended is None else run.ended)
-        width = min(max(right - left, NARROWEST), WIDTH - left)
-        tone = f"tone-{tone_of(run.state)}"
-        Tree.SubElement(
-            root, "rect", {"class": tone, "x": f"{left:g}", "width": f"{width:g}", "height": "10"}
-        )
+        return Tree.tostring(self.draw(run), encoding="unicode", short_empty_elements=False)
 
     def _at(self, moment: datetime) -> float:
         """Return the place of a time on the line."""

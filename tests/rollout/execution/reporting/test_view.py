@@ -112,7 +112,7 @@ def test_the_counts_of_states_add_up_for_any_events(sequence: list[Event], taken
     line = TimeLine.of(found, NOON + timedelta(hours=1))
     for group in found.groups:
         for run in group.runs:
-            for bar in line.draw([run]):
+            for bar in line.draw(run):
                 assert 0 <= float(bar.attrib["x"]) < WIDTH
                 assert 0 < float(bar.attrib["x"]) + float(bar.attrib["width"]) <= WIDTH + 0.1
 
