@@ -82,7 +82,7 @@ class RolloutProgress:
             self._state.take(event)
         if isinstance(event, NodeRunsStarted):
             self._started.update(dict.fromkeys(event.node_runs, self._clock()))
-        for line in self._lines(event):
+        for line in self._lines(event, self._state):
             self._line(line)
         for line in changes_text.of_event(event):
             self._observer.line(line)
@@ -93,15 +93,15 @@ class RolloutProgress:
         far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
         return f"paused: {far}" if state.waits else far
 
-    def _lines(self, event: Event) -> Iterator[str]:
+    def _lines(self, event: Event, state: RolloutState) -> Iterator[str]:
         """Yield the lines that describe an event."""
         if isinstance(event, RolloutResumed):
             who = render.user_text(event.who)
             yield f"resumed by {who}" if who else "resumed"
-        elif isinstance(event, StagingEnded):
-            yield from self._staged()
+        elif isinstance(event, StagingEnded) and state.began.options.delivery is not None:
+            yield f"{state.began.options.delivery.release} is on all nodes"
         elif isinstance(event, NodeRunEnded):
-            yield self._ended(event)
+            yield self._ended(event, state)
         elif isinstance(event, ChecksEnded) and event.problem:
             problem = render.user_text(event.problem)
             yield f"{event.node_run.node}  {coloured(str(NodeResult.FAILED))}: {problem}"
@@ -109,31 +109,22 @@ class RolloutProgress:
             for node, why in event.reasons.items():
                 yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
         elif isinstance(event, RolloutPaused):
-            yield from self._paused(event)
+            why = render.user_text(event.reason.removeprefix("paused "))
+            yield f"{coloured('paused')}: {why}"
+            yield _who_decides(state, event)
         elif isinstance(event, RolloutContinued):
             yield f"{render.user_text(event.who)} continued it"
         elif isinstance(event, RolloutStopped):
             yield f"no further nodes start: {render.user_text(event.reason)}"
 
-    def _staged(self) -> Iterator[str]:
-        if self._state is not None and self._state.began.options.delivery is not None:
-            yield f"{self._state.began.options.delivery.release} is on all nodes"
-
-    def _paused(self, event: RolloutPaused) -> Iterator[str]:
-        if self._state is None:
-            return
-        why = render.user_text(event.reason.removeprefix("paused "))
-        yield f"{coloured('paused')}: {why}"
-        yield _who_decides(self._state, event)
-
     def _line(self, text: str) -> None:
         self._observer.line(render.hanging("", text))
 
-    def _ended(self, event: NodeRunEnded) -> str:
+    def _ended(self, event: NodeRunEnded, state: RolloutState) -> str:
         begun = self._started.get(event.node_run)
         seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
         word = event.outcome or str(event.result)
-        if self._state is not None and event.node_run.step == self._state.step_back:
+        if event.node_run.step == state.step_back:
             word = way_back(event)
         if event.result is NodeResult.SUCCEEDED:
             changes = event.predicted_changes
