@@ -10,7 +10,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
@@ -36,17 +35,6 @@ class Record:
     weight: int
     port: int
     target: NodeName
-
-
-class RecordResolver(Protocol):
-    """Looks up SRV records."""
-
-    def records(self, name: str) -> Sequence[Record]:
-        """Return the records of a service; empty if there are none.
-
-        Raises:
-            UnavailableError: No name server answered.
-        """
 
 
 def in_order(records: Sequence[Record], draw: Callable[[int], int]) -> list[Record]:
@@ -99,6 +87,8 @@ class ServiceFetch:
     """Fetches URLs from the servers of a service; other URLs directly.
 
     Attributes:
+        look_up: Returns the SRV records of a service; empty if there are none. It raises
+            `UnavailableError` if no name server answers.
         timeout: Seconds for all attempts.
         now: Returns monotonic seconds.
         draw: See `in_order`.
@@ -107,7 +97,7 @@ class ServiceFetch:
 
     client: Callable[[float], Fetch]
     _: KW_ONLY
-    lookup: RecordResolver
+    look_up: Callable[[str], Sequence[Record]]
     timeout: float
     now: Callable[[], float]
     draw: Callable[[int], int]
@@ -131,8 +121,7 @@ class ServiceFetch:
             )
         until = self.now() + self.timeout
         servers = [
-            f"{record.target}:{record.port}"
-            for record in in_order(self.lookup.records(name), self.draw)
+            f"{record.target}:{record.port}" for record in in_order(self.look_up(name), self.draw)
         ]
         servers = servers[:MOST] or ([self.default] if self.default else [])
         problem = "has no SRV records"

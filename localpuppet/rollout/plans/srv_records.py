@@ -24,33 +24,27 @@ MOST = 64  # records of an answer that are read
 NOT_OFFERED = "."  # the target for "this service is not offered" (RFC 2782)
 
 
-class Dns:
-    """Looks up records with the name servers of this machine.
+def look_up(name: str, server: tuple[str, int] | None = None) -> list[Record]:
+    """Return the SRV records of a service; empty if there are none.
 
     Args:
-        server: A name server to ask instead, with its port.
+        name: The name of the service.
+        server: The name server to ask, with its port; `None` for those of this machine.
+
+    Raises:
+        UnavailableError: No name server answered, or a record does not name a server.
     """
-
-    def __init__(self, server: tuple[str, int] | None = None) -> None:
-        self._server = server
-
-    def records(self, name: str) -> list[Record]:
-        """Return the records of a service; see `service.RecordResolver`.
-
-        Raises:
-            UnavailableError: No name server answered, or a record does not name a server.
-        """
-        try:
-            resolver = dns.resolver.Resolver(configure=self._server is None)
-            if self._server is not None:
-                resolver.nameservers, resolver.port = [self._server[0]], self._server[1]
-            answer = resolver.resolve(name, dns.rdatatype.SRV, lifetime=PATIENCE, search=False)
-        except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
-            return []
-        except (dns.exception.DNSException, OSError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise UnavailableError(f"lookup failed: {reason}", where=name) from error
-        return [_record(srv, name) for srv in list(answer)[:MOST] if str(srv.target) != NOT_OFFERED]
+    try:
+        resolver = dns.resolver.Resolver(configure=server is None)
+        if server is not None:
+            resolver.nameservers, resolver.port = [server[0]], server[1]
+        answer = resolver.resolve(name, dns.rdatatype.SRV, lifetime=PATIENCE, search=False)
+    except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
+        return []
+    except (dns.exception.DNSException, OSError) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UnavailableError(f"lookup failed: {reason}", where=name) from error
+    return [_record(srv, name) for srv in list(answer)[:MOST] if str(srv.target) != NOT_OFFERED]
 
 
 def _record(srv: SRV, name: str) -> Record:

@@ -37,7 +37,7 @@ def site_server(
             timeout=seconds,
             certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
         ),
-        lookup=_LazyDns(),
+        look_up=_look_up,
         timeout=node.settings.https_timeout,
         now=node.clock.monotonic,
         draw=secrets.randbelow,
@@ -45,11 +45,8 @@ def site_server(
     )
 
 
-class _LazyDns:
-    """Looks up SRV records; imports dnspython (100 ms or more) when first needed."""
+def _look_up(name: str) -> Sequence[Record]:
+    """Return SRV records; dnspython (100 ms or more) is imported when first needed."""
+    from localpuppet.rollout.plans.srv_records import look_up
 
-    def records(self, name: str) -> Sequence[Record]:
-        """Return the records of a service; see `rollout.plans.service.RecordResolver`."""
-        from localpuppet.rollout.plans.srv_records import Dns
-
-        return Dns().records(name)
+    return look_up(name)

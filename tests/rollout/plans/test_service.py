@@ -49,7 +49,7 @@ class Servers:
     def fetch(self, default: str = "") -> ServiceFetch:
         return ServiceFetch(
             self.client,
-            lookup=self,
+            look_up=self.records,
             timeout=30,
             now=self.clock.monotonic,
             draw=lambda _: 0,

@@ -2,7 +2,8 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import dns.flags
 import dns.message
@@ -13,7 +14,7 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.rollout.plans.service import Record
-from localpuppet.rollout.plans.srv_records import Dns
+from localpuppet.rollout.plans.srv_records import look_up
 
 RECORDS = {
     "_x-puppet._tcp.example.com.": ["10 5 8140 puppet.EXAMPLE.com.", "20 0 8141 old.example.com."],
@@ -37,8 +38,11 @@ def answer(question: bytes) -> bytes:
     return told
 
 
+Lookup = Callable[[str], list[Record]]
+
+
 @pytest.fixture
-def name_server() -> Iterator[Dns]:
+def lookup() -> Iterator[Lookup]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
@@ -51,20 +55,18 @@ def name_server() -> Iterator[Dns]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield Dns(server.getsockname())
+        yield partial(look_up, server=server.getsockname())
         server.sendto(b"", server.getsockname())
         thread.join()
 
 
-def test_records_of_a_name_server_are_read(name_server: Dns) -> None:
-    assert sorted(
-        name_server.records("_x-puppet._tcp.example.com"), key=lambda one: one.priority
-    ) == [
+def test_records_of_a_name_server_are_read(lookup: Lookup) -> None:
+    assert sorted(lookup("_x-puppet._tcp.example.com"), key=lambda one: one.priority) == [
         Record(priority=10, weight=5, port=8140, target=NodeName("puppet.example.com")),
         Record(priority=20, weight=0, port=8141, target=NodeName("old.example.com")),
     ]
     for none in ("none", "empty", "nowhere"):
-        assert name_server.records(f"_x-puppet._tcp.{none}.example.com") == []
+        assert lookup(f"_x-puppet._tcp.{none}.example.com") == []
 
 
 @pytest.mark.parametrize(
@@ -76,8 +78,8 @@ def test_records_of_a_name_server_are_read(name_server: Dns) -> None:
     ],
 )
 def test_a_failed_lookup_is_an_error_and_not_an_empty_answer(
-    name_server: Dns, name: str, message: str
+    lookup: Lookup, name: str, message: str
 ) -> None:
     with pytest.raises(UnavailableError, match=message) as caught:
-        name_server.records(name)
+        lookup(name)
     assert "\n" not in str(caught.value)
