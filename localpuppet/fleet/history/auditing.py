@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
@@ -47,7 +48,7 @@ class Auditor:
         self._clock = clock
         self._log = log
         self._day = 0
-        self._callers: dict[str, _CallerDay] = {}
+        self._callers: BoundedDict[str, _CallerDay] = BoundedDict(MAX_CALLERS)
 
     def record(
         self, caller: str, action: str, subject: str, *, reason: str, request: str, repeats: bool
@@ -86,8 +87,6 @@ class Auditor:
             self._callers.clear()
         day = self._callers.get(record.caller)
         if day is None:
-            while len(self._callers) >= MAX_CALLERS:
-                del self._callers[next(iter(self._callers))]
             day = self._callers[record.caller] = _CallerDay()
         return day
 

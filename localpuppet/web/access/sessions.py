@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.trust.keys import read_private
@@ -64,7 +65,7 @@ class Sessions:
         self._monotonic = monotonic
         self._link = b""
         self._link_ends = 0.0
-        self._ends: dict[bytes, float] = {}
+        self._ends: BoundedDict[bytes, float] = BoundedDict(MAX_SESSIONS)
 
     def link(self) -> str:
         """Return the secret of a new link; the previous one becomes invalid."""
@@ -80,8 +81,6 @@ class Sessions:
         self._link = b""
         if self._monotonic() >= self._link_ends:
             return None
-        while len(self._ends) >= MAX_SESSIONS:
-            del self._ends[next(iter(self._ends))]
         cookie = secrets.token_urlsafe(BYTES)
         self._ends[_digest(cookie)] = self._monotonic() + SESSION_LIFE
         return cookie
@@ -101,7 +100,7 @@ class Tokens:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._given: dict[bytes, float] = {}
+        self._given: BoundedDict[bytes, float] = BoundedDict(MAX_TOKENS)
 
     def give(self, subject: str) -> str:
         """Return a new token.
@@ -109,8 +108,6 @@ class Tokens:
         Args:
             subject: Its purpose: the session and the action.
         """
-        while len(self._given) >= MAX_TOKENS:
-            del self._given[next(iter(self._given))]
         token = secrets.token_urlsafe(BYTES)
         self._given[_digest(f"{token} {subject}")] = self._monotonic() + TOKEN_LIFE
         return token

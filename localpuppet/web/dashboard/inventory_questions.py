@@ -6,11 +6,12 @@
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
@@ -57,18 +58,17 @@ class InventoryQuestioner(Protocol):
         """Return the answer to a question."""
 
 
-@dataclass(slots=True, eq=False)
 class _RecentAnswers(Generic[K, T]):
     """The last answers, each for some seconds.
 
-    Attributes:
+    Args:
         most: Maximum number.
         seconds: How long an answer is fresh.
     """
 
-    most: int
-    seconds: float
-    _known: OrderedDict[K, tuple[float, T]] = field(default_factory=OrderedDict, init=False)
+    def __init__(self, most: int, seconds: float) -> None:
+        self._seconds = seconds
+        self._known: BoundedDict[K, tuple[float, T]] = BoundedDict(most)
 
     def get(self, key: K) -> T | None:
         """Return a fresh answer, or `None`."""
@@ -77,9 +77,7 @@ class _RecentAnswers(Generic[K, T]):
 
     def keep(self, key: K, answer: T) -> T:
         """Store an answer and return it; the oldest ones leave."""
-        self._known[key] = time.monotonic() + self.seconds, answer
-        while len(self._known) > self.most:
-            self._known.popitem(last=False)
+        self._known[key] = time.monotonic() + self._seconds, answer
         return answer
 
 
@@ -348,7 +346,7 @@ class Reports:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._known: OrderedDict[tuple[str, str, str], Mapping[str, Json]] = OrderedDict()
+        self._known: BoundedDict[tuple[str, str, str], Mapping[str, Json]] = BoundedDict(REPORTS)
 
     async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
         """Return the report of a finished run; see `runs.run_replies.report_reply`.
@@ -377,6 +375,4 @@ class Reports:
         async with self._slots:
             result = await self._tell(action, node, run)
         self._known[key] = result
-        while len(self._known) > REPORTS:
-            self._known.popitem(last=False)
         return result

@@ -7,12 +7,12 @@ alone.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.machine.ports import Clock
 from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.web.dashboard.fleet import ChangeLog
@@ -85,7 +85,7 @@ class SharedAnswers:
     def __init__(self, changes: ChangeLog, clock: Clock) -> None:
         self._changes = changes
         self._clock = clock
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._answers: BoundedDict[str, _Answer] = BoundedDict(MOST)
 
     async def answer(self, request: Request, view: View) -> Response:
         """Return the answer of a view, or a shared one that is up to date.
@@ -102,9 +102,6 @@ class SharedAnswers:
         if known is None or not known.has(self._wanted(request)):
             known = _Answer(lambda: view(request), known, self._changes, self._clock)
             self._answers[key] = known
-            self._answers.move_to_end(key)
-            while len(self._answers) > MOST:
-                self._answers.popitem(last=False)
         # One who goes away does not take the answer from the others.
         return await asyncio.shield(known.task)
 

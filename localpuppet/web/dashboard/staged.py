@@ -7,12 +7,13 @@
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.comparing import differences, texts
@@ -38,9 +39,6 @@ MOST_TEXT = 256 * 1024
 AGAIN = 60.0
 NOBODY = "no trusted signer"
 UNTOLD = "signers unknown on this machine"
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 class StagedReleases(Protocol):
@@ -100,14 +98,14 @@ class LocalStagedReleases:
     monotonic: Callable[[], float]
     # One at a time: each request reads whole trees and starts git.
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _signed: OrderedDict[tuple[str, str], tuple[str, float]] = field(
-        default_factory=OrderedDict, init=False
+    _signed: BoundedDict[tuple[str, str], tuple[str, float]] = field(
+        default_factory=partial(BoundedDict, MOST_SIGNED), init=False
     )
-    _compared: OrderedDict[tuple[str, str], Mapping[str, NameDifference]] = field(
-        default_factory=OrderedDict, init=False
+    _compared: BoundedDict[tuple[str, str], Mapping[str, NameDifference]] = field(
+        default_factory=partial(BoundedDict, MOST_COMPARED), init=False
     )
-    _texts: OrderedDict[tuple[str, ...], Mapping[str, str]] = field(
-        default_factory=OrderedDict, init=False
+    _texts: BoundedDict[tuple[str, ...], Mapping[str, str]] = field(
+        default_factory=partial(BoundedDict, MOST_COMPARED), init=False
     )
 
     def all(self) -> Sequence[StagedRelease]:
@@ -129,7 +127,6 @@ class LocalStagedReleases:
                 signers = self._signers(source, staged.pin)
                 until = self.monotonic() + AGAIN if signers == UNTOLD else math.inf
                 self._signed[key] = signers, until
-                _forget(self._signed, MOST_SIGNED)
             return signers
 
     def _signers(self, source: ReleaseSource, pin: Pin) -> str:
@@ -160,7 +157,6 @@ class LocalStagedReleases:
             if key not in self._compared:
                 pair = self.resolve(before), self.resolve(after)
                 self._compared[key] = differences(*pair, reader=self.reader)
-                _forget(self._compared, MOST_COMPARED)
             return self._compared[key]
 
     def texts(
@@ -172,7 +168,6 @@ class LocalStagedReleases:
             if key not in self._texts:
                 pair = self.resolve(before), self.resolve(after)
                 self._texts[key] = texts(*pair, names, most=MOST_TEXT)
-                _forget(self._texts, MOST_COMPARED)
             return self._texts[key]
 
     def previous(self) -> Mapping[str, ReleasePath]:
@@ -198,8 +193,3 @@ class LocalStagedReleases:
                 hint=f"stage it: 'localpuppet stage {app}'",
             )
         return staged
-
-
-def _forget(kept: OrderedDict[_Key, _Value], most: int) -> None:
-    while len(kept) > most:
-        kept.popitem(last=False)
