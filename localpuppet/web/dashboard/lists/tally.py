@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
@@ -11,22 +10,17 @@ from localpuppet.fleet.inventory.run_kind import Kind
 class Tally:
     """Counts of nodes.
 
-    Args:
-        rows: The nodes.
-
     Attributes:
         nodes: Their names, sorted.
         kinds: Counts of their last runs by result.
         digests: Counts of nodes by digest.
     """
 
-    def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
+    def __init__(self) -> None:
         self.nodes: list[str] = []
         self.kinds: Counter[Kind] = Counter()
         self.digests: Counter[str] = Counter()
         self._ends: list[float] = []
-        for row in rows:
-            self.add(row)
 
     @property
     def last(self) -> float | None:
