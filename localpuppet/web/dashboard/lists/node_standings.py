@@ -5,7 +5,6 @@ Reading costs by the size of the result, and a change by what changed; neither s
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +35,7 @@ class NodeStandings:
         tallies: Release of the last run → the nodes that ran it; key empty for runs without a
             release.
         failure_causes: `NodeRow.failure_cause` → the nodes whose last run it broke.
+        held: The nodes on hold, including those with an allowed run.
     """
 
     def __init__(self, rows: Iterable[NodeRow] = ()) -> None:
@@ -45,7 +45,7 @@ class NodeStandings:
         self.tallies: dict[str, Tally] = {}
         self.failure_causes: dict[str, set[str]] = {}
         self._orders = {order: Ordered() for order in NODE_ORDERS}
-        self._held: set[str] = set()
+        self.held: set[str] = set()
         self._late = Ordered()
         self._agreement = Agreement()
         for row in rows:
@@ -107,11 +107,6 @@ class NodeStandings:
         return self._orders["outcome"].of(kind.place)
 
     @property
-    def held(self) -> AbstractSet[str]:
-        """The nodes on hold, including those with an allowed run."""
-        return self._held
-
-    @property
     def strangers(self) -> Collection[str]:
         """The nodes that are not trusted."""
         return self._orders["state"].of(NOT_TRUSTED)
@@ -152,7 +147,7 @@ class NodeStandings:
         if cause := row.failure_cause:
             self.failure_causes.setdefault(cause, set()).add(row.node)
         if row.holds:
-            self._held.add(row.node)
+            self.held.add(row.node)
         if (since := row.late_from) is not None:
             self._late.add(since, row.node)
         self._agreement.add(row)
@@ -171,7 +166,7 @@ class NodeStandings:
             self.failure_causes[cause].remove(row.node)
             if not self.failure_causes[cause]:
                 del self.failure_causes[cause]
-        self._held.discard(row.node)
+        self.held.discard(row.node)
         if (since := row.late_from) is not None:
             self._late.remove(since, row.node)
         self._agreement.remove(row)
