@@ -132,12 +132,6 @@ class Rollouts:
             raise InvalidInputError(_elsewhere_reason(head), where=str(rollout))
         return replace(mine, word=ELSEWHERE)
 
-    def stamps(self) -> Mapping[RolloutId, _Stamp]:
-        """Return when each journal was last written."""
-        return {
-            rollout: _stamp(self.journals.open(rollout)) for rollout in self.journals.ids()[:MOST]
-        }
-
     async def watch(
         self, changed: Callable[[], None], leave: asyncio.Event, *, interval: float = LOOK
     ) -> None:
@@ -152,15 +146,17 @@ class Rollouts:
         """
         before: Mapping[RolloutId, _Stamp] | None = None
         while not leave.is_set():
-            now = await asyncio.to_thread(self._stamps_or_none)
+            now = await asyncio.to_thread(self._stamps)
             if now is not None and now != before:
                 before = now
                 changed()
             await wait_first(leave, seconds=interval)
 
-    def _stamps_or_none(self) -> Mapping[RolloutId, _Stamp] | None:
+    def _stamps(self) -> Mapping[RolloutId, _Stamp] | None:
+        """Return when each journal was last written; `None` if one cannot be read."""
         try:
-            return self.stamps()
+            ids = self.journals.ids()[:MOST]
+            return {rollout: _stamp(self.journals.open(rollout)) for rollout in ids}
         except LocalpuppetError:
             return None  # the list shows the error
 
