@@ -258,10 +258,6 @@ class ActionViews:
         session = self.door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path} {about}"
 
-    def show(self, template: str, words: Mapping[str, str]) -> Response:
-        """Return the page of a form, filled with the fields of the URL."""
-        return self.showing.page(template, words=words)
-
     async def form(self, request: Request) -> FormFields:
         """Return the fields of a form: of the body of a POST, otherwise of the URL.
 

@@ -76,7 +76,7 @@ class RolloutActionViews:
         if names:
             selection = {"nodes": ",".join(names)}
         elif not (selection or words.get("all")):
-            return self._views.show("start.html", words)
+            return self._views.showing.page("start.html", words=words)
         if "token" not in words and len(names) <= MAX_NODES:
             groups = await self._actor.plan(selection)
             names = sorted({name for group in groups for name in group})
