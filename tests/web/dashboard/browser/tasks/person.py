@@ -6,7 +6,7 @@ from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.web.dashboard.browser.chromium import PATIENCE
 
@@ -51,11 +51,6 @@ class Operator:
             element.send_keys(text)
 
         self._once_shown(selector, "", typed)
-        self.clicks += 1
-
-    def chooses(self, selector: str, text: str) -> None:
-        """Choose from a list, which takes one click."""
-        self._once_shown(selector, "", lambda element: Select(element).select_by_visible_text(text))
         self.clicks += 1
 
     def reads(self, selector: str, *words: str) -> str:
