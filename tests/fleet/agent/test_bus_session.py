@@ -17,6 +17,7 @@ from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue
 from localpuppet.fleet.inventory import presence
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.simulated_loop import run_simulated
 from tests.fleet.agent.test_agent import B, Rig
 
 PREFIX = "/t/events"
@@ -161,8 +162,11 @@ async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
     site.rig.inbox.close()
 
 
-async def test_a_session_reconnects_with_growing_pauses(directory: Path) -> None:
-    site = Site(directory)
+def test_a_session_reconnects_with_growing_pauses(directory: Path) -> None:
+    run_simulated(_reconnects_with_growing_pauses(Site(directory)))
+
+
+async def _reconnects_with_growing_pauses(site: Site) -> None:
     site.away(True)
     tries: list[float] = []
     connect = site.connect

@@ -16,6 +16,7 @@ from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
+from tests.rigs.waiting import PATIENCE
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
 OVER = RunCompletion(result=RequestedRunResult.OVER, run="1", outcome="changed", reason="")
@@ -159,7 +160,9 @@ async def test_a_run_is_asked_to_end(tmp_path: Path) -> None:
     )
 
 
-def command(directory: Path, *words: str, timeout: float = 60, grace: float = 60) -> CommandRunner:
+def command(
+    directory: Path, *words: str, timeout: float = PATIENCE, grace: float = 60
+) -> CommandRunner:
     return CommandRunner(
         words,
         {"PATH": os.environ["PATH"]},
@@ -300,7 +303,7 @@ def test_the_service_manager_is_notified(tmp_path: Path) -> None:
         manager.bind(str(tmp_path / "notify"))
         environment = {
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
-            "WATCHDOG_USEC": "3000000",
+            "WATCHDOG_USEC": "3600000000",
             "WATCHDOG_PID": str(os.getpid()),
         }
         found = ServiceManager.from_environment(environment)
@@ -325,7 +328,7 @@ def test_a_service_manager_that_missed_a_keep_alive_gets_the_next(tmp_path: Path
     found.alive()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(address))
-        manager.settimeout(60)
+        manager.settimeout(PATIENCE)
         found.alive()
         assert manager.recv(100) == b"WATCHDOG=1"
 

@@ -89,7 +89,7 @@ def test_a_restarted_agent_resumes_the_lock_of_a_running_run(
     assert f"{b.name} has it" in busy.err
     b.node.app("notify { 'hello': }")  # what the run after this one does
     open_fifo(tmp_path / "gate")
-    done = a.run("lease", "migrate", "--wait-timeout", "1m", "--", "echo", "mine")
+    done = a.run("lease", "migrate", "--wait-timeout", "5m", "--", "echo", "mine")
     assert (done.code, done.out) == (0, "mine\n"), done.err
     fleet.settle()
     status = json.loads((b.node.state / "runs" / run / "status.json").read_text())
@@ -109,7 +109,7 @@ def test_a_puppet_that_outlives_its_supervisor_keeps_its_lock(
     b.wait_log(f"resumed the lock migrate for run {record['id']}")
     os.kill(record["puppet"]["pid"], signal.SIGKILL)
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
 
@@ -125,7 +125,7 @@ def test_a_restarted_agent_releases_the_lock_of_a_run_that_has_ended(
     open_fifo(tmp_path / "gate")
     b.start()
     b.wait_log(f"releasing the lock migrate: run {record['id']} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
 
 
 @pytest.mark.parametrize("supervised", [True, False])
@@ -181,7 +181,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it(fleet: Fleet, tmp_path:
     assert a.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     b.wait_log(f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert a.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
+    assert a.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
     open_fifo(tmp_path / "gate")
 
 
@@ -221,7 +221,7 @@ def test_the_lock_of_a_puppet_without_a_run_ends_with_it_on_two_sides(split: Spl
     assert split.other.run("lease", "migrate", "--", "true").code == 75
     puppet.kill()
     split.wait_for(again, f"releasing the lock migrate: process {puppet.pid} has ended")
-    assert split.other.run("lease", "migrate", "--wait-timeout", "1m", "--", "true").code == 0
+    assert split.other.run("lease", "migrate", "--wait-timeout", "5m", "--", "true").code == 0
 
 
 def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
@@ -232,7 +232,7 @@ def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
     os.mkfifo(tmp_path / "gate")
     command = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate")
     assert read_line(command) == "mine\n"
-    question = {"verb": "leader", "name": "db", "ttl": 30}
+    question = {"verb": "leader", "name": "db", "ttl": 600}
     none = {"ok": True, "holder": None, "mine": False}
     assert ask(a, question) == none
     assert ask(b, question) == none
@@ -244,7 +244,7 @@ def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
 def test_a_leader_stays_leader_after_a_kill_of_its_agent(any_fleet: Fleet) -> None:
     a, b = any_fleet.add("a", "b")
     any_fleet.start()
-    question = {"verb": "leader", "name": "db", "ttl": 30}
+    question = {"verb": "leader", "name": "db", "ttl": 600}
     assert ask(a, question)["mine"] is True
     a.kill()
     a.start()

@@ -14,7 +14,7 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.fleet.trust.seen import SeenIds
 from tests.doubles.ports import FakeClock
-from tests.rigs.node import REPOSITORY
+from tests.rigs.node import PATIENCE, REPOSITORY
 
 CLOCK = FakeClock()
 NOW = int(CLOCK.now().timestamp())
@@ -155,9 +155,9 @@ def test_an_id_is_new_for_only_a_single_process(path: Path) -> None:
     workers = [context.Process(target=_add_all, args=(path, 40, results)) for _ in range(4)]
     for worker in workers:
         worker.start()
-    told = sorted(number for _ in workers for number in results.get(timeout=60))
+    told = sorted(number for _ in workers for number in results.get(timeout=PATIENCE))
     for worker in workers:
-        worker.join(60)
+        worker.join(PATIENCE)
     results.close()
     results.join_thread()
     assert told == list(range(40))

@@ -130,7 +130,7 @@ def test_archives_are_downloaded_only_a_few_ahead(
     server: tuple[ModuleForge, str], tmp_path: Path
 ) -> None:
     modules, url = server
-    access = Access(url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=30, total=60)
+    access = Access(url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=60, total=120)
     forge = Forge(url=url, transfer=Transfer(access), cache=tmp_path / "cache")
     slug = Slug.parse("acme/one", where="")
     wanted = {

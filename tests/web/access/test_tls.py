@@ -18,10 +18,10 @@ from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import Verifier
 from localpuppet.web.access.certificates import PeopleDoor
 from localpuppet.web.access.connections import ConnectionTable
-from localpuppet.web.access.tls import NO_CERTIFICATE, PATIENCE, Tls
+from localpuppet.web.access.tls import NO_CERTIFICATE, Tls
 from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.certificates import Ca, Issued, pem, write
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 from tests.web.dashboard.site import PlayedActor, Served, Site, status
 
 HOUR = timedelta(hours=1)
@@ -31,7 +31,7 @@ GONE = (ssl.SSLError, ConnectionError)
 class Secured(Site):
     """A dashboard for people with certificates, with its own CA."""
 
-    patience = PATIENCE
+    patience = PATIENCE  # of a handshake
 
     def prepare(self) -> "Secured":
         """Make the CA, and write the files of the dashboard."""
@@ -97,7 +97,7 @@ class Secured(Site):
         context = ssl.create_default_context(cafile=str(self.files[0]))
         if issued is not None:
             context.load_cert_chain(*self.written(issued))
-        return HTTPSConnection("localhost", self.port, timeout=30, context=context)
+        return HTTPSConnection("localhost", self.port, timeout=PATIENCE, context=context)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def answer_to(secured: Secured, said: bytes) -> bytes:
     context = ssl.create_default_context(cafile=str(secured.files[0]))
     answer = b""
     with (
-        socket.create_connection(("127.0.0.1", secured.port), 30) as plain,
+        socket.create_connection(("127.0.0.1", secured.port), PATIENCE) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as odd,
     ):
         with suppress(*GONE):
@@ -198,14 +198,14 @@ def test_a_connection_without_a_handshake_is_closed(tmp_path: Path) -> None:
         for head in (b"", b"\x16\x03\x01\x02\x00\x01"):
             with (
                 suppress(*GONE),  # the server may close the connection before the head arrives
-                socket.create_connection(("127.0.0.1", site.port), 30) as slow,
+                socket.create_connection(("127.0.0.1", site.port), PATIENCE) as slow,
             ):
                 slow.sendall(head)
                 assert slow.recv(1) == b""
         context = ssl.create_default_context(cafile=str(site.files[0]))
         with (
             suppress(*GONE),
-            socket.create_connection(("127.0.0.1", site.port), 30) as plain,
+            socket.create_connection(("127.0.0.1", site.port), PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as silent,
         ):
             assert silent.recv(1) == b""  # it has shaken hands, without a certificate
@@ -213,15 +213,15 @@ def test_a_connection_without_a_handshake_is_closed(tmp_path: Path) -> None:
 
 
 def test_connections_without_tls_or_above_the_limit_are_closed(secured: Secured) -> None:
-    plain = HTTPConnection("127.0.0.1", secured.port, timeout=30)
+    plain = HTTPConnection("127.0.0.1", secured.port, timeout=PATIENCE)
     plain.request("GET", "/static/page.css")
     with closing(plain), pytest.raises(GONE):
         plain.getresponse()
     wait_until(lambda: not secured.crowd.total, lambda: str(secured.crowd.total))
     address = ("127.0.0.1", secured.port)
-    waiting = [socket.create_connection(address, 30) for _ in range(3)]
+    waiting = [socket.create_connection(address, PATIENCE) for _ in range(3)]
     wait_until(lambda: secured.crowd.total == 3, lambda: str(secured.crowd.total))
-    with socket.create_connection(address, 30) as more:
+    with suppress(*GONE), socket.create_connection(address, PATIENCE) as more:
         assert more.recv(1) == b""
     for one in waiting:
         one.close()

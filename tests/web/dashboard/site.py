@@ -337,13 +337,13 @@ class Served:
 
     def __enter__(self) -> "Served":
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(300)
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # a test may have ended it: its loop is closed
             self.loop.call_soon_threadsafe(self.leave.set)
-        self._thread.join(60)
+        self._thread.join(300)
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -363,7 +363,7 @@ class Served:
         async def done() -> None:
             work(*args)
 
-        asyncio.run_coroutine_threadsafe(done(), self.loop).result(20)
+        asyncio.run_coroutine_threadsafe(done(), self.loop).result(300)
 
 
 def staged(app: str, composition: str) -> StagedRelease:

@@ -104,13 +104,13 @@ class ServedApi:
 
     def __enter__(self) -> "ServedApi":
         self.thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(300)
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._leave.set)
-        self.thread.join(60)
+        self.thread.join(300)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class ServedApi:
         if query is not None:
             parameters["query"] = query if isinstance(query, str) else json.dumps(query)
         target = f"{path}?{urlencode(parameters)}" if parameters else path
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, target, body=body, headers=dict(headers or {}))
             came = connection.getresponse()

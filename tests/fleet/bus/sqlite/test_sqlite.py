@@ -117,20 +117,21 @@ async def test_a_path_that_cannot_be_written_is_an_error() -> None:
 
 
 async def test_a_locked_file_is_an_error_at_the_deadline(path: Path) -> None:
-    store = await open_sqlite(path, timeout=0.2)
-    revision = await store.put("/a/b", b"1")
+    store, patient = await open_sqlite(path, timeout=0.2), await open_sqlite(path, timeout=60.0)
+    revision = await patient.put("/a/b", b"1")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(UnavailableError, match=r"locked by another process for 0\.2 s"):
             await store.put("/a/b", b"2")
-        entry = await store.get("/a/b")  # readers do not wait for writers
+        entry = await patient.get("/a/b")  # readers do not wait for writers
         assert entry is not None
         assert entry.revision == revision
-        waiting = asyncio.create_task(store.put("/a/b", b"3"))
+        waiting = asyncio.create_task(patient.put("/a/b", b"3"))
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
     assert await waiting > revision
     await store.close()
+    await patient.close()
 
 
 async def test_a_write_of_another_process_wakes_a_watcher(path: Path) -> None:

@@ -36,9 +36,9 @@ def address(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 0)
 
 
-def transfer(url: str, tmp_path: Path, proxy: str | None, total: float = 20) -> Transfer:
+def transfer(url: str, tmp_path: Path, proxy: str | None, total: float = 120) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(Access(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=5, total=total))
+    return Transfer(Access(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=60, total=total))
 
 
 def test_modules_are_downloaded_through_the_proxy_with_the_token(

@@ -34,9 +34,9 @@ def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def transfer(url: str, tmp_path: Path, token: str = "", total: float = 20) -> Transfer:
+def transfer(url: str, tmp_path: Path, token: str = "", total: float = 120) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=5, total=total))
+    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total))
 
 
 @pytest.mark.parametrize("token", ["", "s3cret"])
