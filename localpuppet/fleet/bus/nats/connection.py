@@ -112,6 +112,7 @@ class NatsConnection:
         options = self._options()
         endpoints = self._servers.endpoints
         backoff = Backoff()
+        refused = False  # an attempt of this call has failed, and had its time
         while True:
             for left, endpoint in zip(range(len(endpoints), 0, -1), endpoints, strict=True):
                 link = NatsLink(
@@ -121,11 +122,13 @@ class NatsConnection:
                     async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
                         await link.connect(endpoint.url, options, inbox=self._inbox)
                 except _RUBBISH as error:
-                    self._last_error = link.error_text or reason(error)
+                    text = link.error_text or reason(error)
                     await link.close()
-                    if "authorization" in self._last_error.lower():
+                    if "authorization" in text.lower():
                         hint = "check the credentials of the bus"
-                        raise self.problem(self._last_error, hint) from error
+                        raise self.problem(text, hint) from error
+                    if not (refused and time.monotonic() >= deadline):
+                        self._last_error, refused = text, True
                 except BaseException:  # the caller is gone: the link would stay open for ever
                     await link.close()
                     raise
