@@ -123,6 +123,15 @@ class Node:
         )
         self.write("input.yaml", json.dumps({"app": f"{name}/trunk", "classes": {name: body}}))
 
+    def waits(self) -> str:
+        """Return the code of a resource that waits until `let_go` is called."""
+        shell = f"until [ -e {self.root}/go ]; do sleep 0.1; done"
+        return f"exec {{ '/bin/sh -c \"{shell}\"': timeout => 0 }}"
+
+    def let_go(self) -> None:
+        """Have resources of `waits` end, those of later runs too."""
+        (self.root / "go").touch()
+
     def environment(self, **more: str) -> dict[str, str]:
         base = {key: os.environ[key] for key in ("PATH", "TMPDIR") if key in os.environ}
         return {**base, "LOCALPUPPET_ROOT": str(self.root), "LC_ALL": "C.UTF-8", **more}
@@ -161,6 +170,8 @@ class Node:
         for started in self.running:
             started.kill()
             started.communicate()
+        if self.root.exists():
+            self.let_go()
         for process in self.apart():
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)

@@ -190,10 +190,14 @@ def test_requests_that_do_not_match_the_server_are_declined(served: Served) -> N
 
 
 def test_a_request_never_enters_the_server(served: Served) -> None:
-    child = served.start(served.request("-e", "notice($facts['x'])", PLANTED=SECRET))
+    go = served.node.root / "go"
+    waits = f"generate('/bin/sh', '-c', 'until [ -e {go} ]; do sleep 0.1; done')"
+    child = served.start(served.request("-e", waits, PLANTED=SECRET))
     found = Path(f"/proc/{child.identity.pid}/status").read_text()
     assert f"PPid:\t{served.pid}\n" in found
-    assert remembers(child.identity.pid, SECRET), "the search works"
+    # At first, the child is a copy of the server.
+    served.node.wait_until(lambda: remembers(child.identity.pid, SECRET))
+    go.touch()
     assert over(child)[0] == ProcessEnd(code=0, signal=None)
     assert not remembers(served.pid, SECRET)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,12 @@ def module(node: Node, start: str, file: Path, then: str = "") -> None:
 
 
 def open_files(pid: int) -> set[str]:
-    directory = Path(f"/proc/{pid}/fd")
-    return {os.readlink(directory / name) for name in os.listdir(directory)}  # noqa: PTH115, PTH208
+    """Return what the descriptors of a process lead to; it may close some meanwhile."""
+    files = set[str]()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            files.add(str(descriptor.readlink()))
+    return files
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -61,7 +66,7 @@ def test_processes_that_a_module_starts_do_not_inherit_the_lock(
 def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     node: Node, daemon: Path
 ) -> None:
-    module(node, STARTS["spawn"], daemon, "exec { '/bin/sleep 3': }")
+    module(node, STARTS["spawn"], daemon, node.waits())
     process = node.start("apply")
     record = node.wait_running()
     node.wait_until(daemon.exists)
@@ -70,6 +75,7 @@ def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     puppet = Path(f"/proc/{record['puppet']['pid']}")
     assert str(node.state / "lock") in open_files(record["puppet"]["pid"])
     assert node.run("apply").code == 75, "Puppet is alive and has the lock"
+    node.let_go()
     node.wait_until(lambda: not puppet.exists())
     assert open_files(int(daemon.read_text())), "the daemon is alive"
     assert node.run("status").code == 1

@@ -83,7 +83,7 @@ def test_gc_keeps_a_release_that_was_staged_ahead_for_some_time(site: Node, forg
 
 def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
-    slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
+    slow = f"class web {{ {site.waits()} -> notify {{ 'end': }} }}\n"
     web.commit({"web/manifests/init.pp": slow}, "slow")
     other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
     process = site.start("apply", "--noop", str(other), "--", "--debug")
@@ -94,6 +94,7 @@ def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None
     site.wait_until(lambda: site.recorded().get("state") == "running")
     kept = site.run("release", "gc", "--json").json
     assert "web/tags/slow" in kept["remaining"]
+    site.let_go()
     assert site.finish(process).code == 0
     status = json.loads(site.run("status", "--json").out)
     assert status["run"]["outcome"] == "changed"
@@ -107,7 +108,7 @@ def test_gc_is_refused_while_a_run_is_prepared(site: Node) -> None:
     other = (site.root / "input.yaml").rename(site.root / "other.yaml")
     os.mkfifo(site.root / "fifo")
     enc = site.write("slow-enc", f"#!/bin/sh\ncat {site.root}/fifo\n", 0o755)
-    more_settings(site, enc=str(enc))
+    more_settings(site, enc=str(enc), timeouts={"enc": 300})
     process = site.start("apply", str(other))
     with (site.root / "fifo").open("w") as answer:
         refused = site.run("release", "gc")

@@ -209,7 +209,7 @@ def test_the_digest_can_be_recomputed_with_standard_tools(site: Node, forge: For
 def test_only_one_process_stages(site: Node) -> None:
     site.run("stage")
     # Without a fork there is only one process to kill.
-    holder = subprocess.Popen(["flock", "--no-fork", site.state / "stage.lock", "sleep", "30"])
+    holder = subprocess.Popen(["flock", "--no-fork", site.state / "stage.lock", "sleep", "600"])
     site.wait_until(lambda: site.run("stage").code == 75)
     holder.kill()
     holder.wait()

@@ -168,7 +168,7 @@ def test_an_input_can_be_a_named_file_or_standard_input(node: Node, tmp_path: Pa
 
 
 def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) -> None:
-    node.app("exec { '/bin/sleep 3': }")
+    node.app(node.waits())
     started = node.run("apply", "--detach")
     run = started.out.strip()
     assert started.code == 0
@@ -177,6 +177,7 @@ def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) 
     busy = node.run("apply")
     assert busy.code == 75
     assert run in busy.err
+    node.let_go()
     waited = node.run("status", "--wait", run, "--json")
     assert waited.code == 0
     assert waited.json["run"]["outcome"] == "changed"

@@ -19,15 +19,17 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell
 
 
 def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
-    node.app("exec { '/bin/sleep 5': }")
+    node.app(node.waits())
     environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
     command = f"{environment} {sys.executable} -m localpuppet apply --detach"
     for reader in (">/dev/full", "| true"):
+        (node.root / "go").unlink(missing_ok=True)
         shell(f"{command} {reader}")
         run = node.wait_running()["id"]
         busy = node.run("apply", "--detach")
         assert busy.code == 75
         assert run in busy.err
+        node.let_go()
         assert node.run("status", "--wait", run).code == 0
     assert len(node.runs()) == 2
 
@@ -232,7 +234,7 @@ def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> N
 
 
 def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
-    node.app("exec { '/bin/sleep 4': } -> notify { 'late': }")
+    node.app(f"{node.waits()} -> notify {{ 'late': }}")
     process = node.start("apply")
     puppet = node.wait_running()["puppet"]["pid"]
     process.kill()
@@ -241,7 +243,9 @@ def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
     busy = node.run("apply")
     assert busy.code == 75
     assert f"pid {puppet}" in busy.err
-    waited = node.run("status", "--wait", "--json")
+    waiting = node.start("status", "--wait", "--json")
+    node.let_go()
+    waited = node.finish(waiting)
     assert waited.code == 1
     assert waited.json["run"]["outcome"] == "interrupted"
     heals(node)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.rigs.long import with_sample
-from tests.rigs.node import PATIENCE, Node
+from tests.rigs.node import PATIENCE, Node, processes_with
 
 # Runs a command with the socket `log` in the directory $0 as the system log.
 OTHER_DEVICES = """
@@ -60,7 +60,7 @@ def kill_supervisor(node: Node) -> dict[str, Any]:
 
 
 def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node) -> None:
-    node.app("notify { 'a': } -> exec { '/bin/sleep 4': } -> notify { 'b': }")
+    node.app(f"notify {{ 'a': }} -> {node.waits()} -> notify {{ 'b': }}")
     record = kill_supervisor(node)
     puppet = record["puppet"]["pid"]
     status = node.status()
@@ -69,6 +69,7 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node
     busy = node.run("apply")
     assert busy.code == 75
     assert record["id"] in busy.err
+    node.let_go()
     node.wait_until(lambda: gone(puppet))
     report = node.state / "runs" / record["id"] / "report.json"
     assert "defined 'message' as 'b'" in report.read_text(), "its run succeeded"
@@ -104,14 +105,18 @@ def test_a_killed_puppet_is_a_failed_run(node: Node, number: signal.Signals) -> 
 
 
 def test_a_run_past_its_timeout_is_ended_with_all_its_children(node: Node) -> None:
-    node.app("exec { '/bin/sh -c \"sleep 61 & sleep 62\"': }")
-    done = node.run("apply", "--timeout", "4")
+    begun, both = node.root / "begun", ("61.0625", "62.0625")
+    sleep = " & ".join(f"sleep {seconds}" for seconds in both)
+    node.app(f"exec {{ '/bin/sh -c \"touch {begun}; {sleep}\"': }}")
+    for limit in ("4", "30", "120"):  # long enough for the command to begin
+        done = node.run("apply", "--timeout", limit)
+        if begun.exists():
+            break
     assert done.code == 1
     status = node.status()
     assert status["outcome"] == "timed_out"
-    assert "4" in status["reason"]
-    running = subprocess.run(["pgrep", "-f", "sleep 6[12]$"], stdout=subprocess.PIPE, check=False)
-    assert running.stdout == b""
+    assert limit in status["reason"]
+    assert processes_with(*both) == []
     heals(node)
 
 
@@ -163,7 +168,7 @@ def test_a_broken_enc_is_a_failed_run_without_a_start_of_puppet(
 ) -> None:
     heals(node)
     command = node.write("my-enc", f"#!/bin/sh\n{script}\n", 0o755)
-    node.settings(enc=str(command), timeouts={"enc": 1})
+    node.settings(enc=str(command), timeouts={"enc": 1 if "timed out" in reason else 300})
     done = node.run("apply")
     assert done.code == 1
     assert reason in done.err
@@ -190,8 +195,10 @@ def test_the_enc_is_asked_for_this_node_and_the_input_takes_precedence(node: Nod
 
 
 def test_one_of_twenty_applies_runs_and_the_others_name_it(node: Node) -> None:
-    node.app("exec { '/bin/sleep 8': }")
+    node.app(node.waits())
     processes = [node.start("apply") for _ in range(20)]
+    node.wait_until(lambda: sum(process.poll() is not None for process in processes) == 19)
+    node.let_go()
     done = [node.finish(process) for process in processes]
     assert sorted(each.code for each in done) == [0] + [75] * 19
     runs = node.runs()

@@ -9,6 +9,7 @@ from localpuppet.base.formats.names import RESERVED_PARAMETERS
 from localpuppet.node.enc.instance.data import InstanceData
 from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact
 from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
+from tests.rigs.waiting import PATIENCE
 
 SCRIPT = b"""#!/bin/sh
 # A comment, and https://example.com/?a=b
@@ -85,7 +86,7 @@ def test_names_of_facter_facts_on_any_system_are_reserved() -> None:
         puts names
     """
     done = subprocess.run(
-        ["ruby", "-e", asked], capture_output=True, text=True, timeout=60, check=True
+        ["ruby", "-e", asked], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     names = {name.split(".")[0] for name in done.stdout.split()}
     assert len(names) > 150
@@ -107,7 +108,7 @@ def test_facts_that_facter_hides_by_default_are_legacy() -> None:
 
 
 def _facter(*arguments: str) -> str:
-    done = subprocess.run(["facter", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["facter", *arguments], capture_output=True, text=True, timeout=PATIENCE)
     return done.stdout  # it exits with 1 if a fact cannot be read, as in a container
 
 
