@@ -19,8 +19,11 @@ from tests.rigs.node import PATIENCE, Node, make_node, share_puppet
 
 pytest_plugins = ["tests.rigs.long", "tests.rigs.quick"]
 
-# No example has a deadline: the result of a test does not depend on how busy the machine is.
-hypothesis.settings.register_profile("unhurried", deadline=None)
+# No example has a deadline, nor has its making: how busy the machine is does not decide the result
+# of a test.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("unhurried")
 
 

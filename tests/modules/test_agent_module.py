@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.rigs.agent_peer import Answer, Question, agree
 from tests.rigs.bench import MODULES, Bench
+from tests.rigs.waiting import PATIENCE
 
 
 def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
@@ -54,7 +55,7 @@ def test_compiling_a_catalog_takes_no_lease(bench: Bench) -> None:
         env={"PATH": "/usr/bin:/bin", "LOCALPUPPET_SOCKET": str(agent.path)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert "web01.example.com" in done.stdout

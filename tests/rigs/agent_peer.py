@@ -74,6 +74,6 @@ class Peer:
                 self._left_open.append(connection)
                 continue
             text = answer if isinstance(answer, str) else json.dumps(answer) + "\n"
-            with suppress(BrokenPipeError):  # the other side may have had enough
+            with suppress(ConnectionError):  # the other side may have had enough
                 connection.sendall(text.encode("utf-8", "surrogateescape"))
             connection.close()

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from localpuppet.base.machine.unix_socket import ask, listen_to
+from tests.rigs.waiting import PATIENCE
 
 
 async def test_the_file_of_a_given_socket_outlives_its_server(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ async def test_the_file_of_a_given_socket_outlives_its_server(tmp_path: Path) ->
             server = await listen_to(given.dup(), _echo, users=())
             assert [line async for line in _first(path, request)] == [request]
             server.close()
-            await asyncio.wait_for(server.wait_closed(), 10)
+            await asyncio.wait_for(server.wait_closed(), PATIENCE)
             assert path.exists(), "the next server of the unit listens there"
 
 
@@ -26,6 +27,6 @@ async def _echo(line: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _first(path: Path, line: bytes) -> AsyncGenerator[bytes, None]:
-    answers = ask(path, line, patience=10)
+    answers = ask(path, line, patience=PATIENCE)
     yield await anext(answers)
     await answers.aclose()

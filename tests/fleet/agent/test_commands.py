@@ -303,7 +303,7 @@ def test_a_lease_has_a_single_holder_at_a_time(two: Sequence[Member], tmp_path: 
     assert (busy.code, busy.out) == (75, "")
     assert f"{a.name} has it" in busy.err
     assert b.run("lease", "other", "--", "echo", "free").out == "free\n"
-    waiting = b.node.start("lease", "db", "--wait-timeout", "1m", "--", "echo", "at last")
+    waiting = b.node.start("lease", "db", "--wait-timeout", "5m", "--", "echo", "at last")
     open_fifo(tmp_path / "gate")
     assert a.node.finish(held).code == 7
     done = b.node.finish(waiting)

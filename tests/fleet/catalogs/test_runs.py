@@ -57,7 +57,7 @@ def ask(fleet: Fleet, caller: Member, node: Member) -> NodeCatalog:
                 verifier=Verifier(TrustedKeys(caller.root / "trusted"), None, SystemClock()),
                 clock=SystemClock(),
             )
-            return await ask_catalog(client, NodeName(node.name), patience=20)
+            return await ask_catalog(client, NodeName(node.name), patience=120)
 
     return asyncio.run(work())
 

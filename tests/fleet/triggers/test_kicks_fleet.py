@@ -50,12 +50,13 @@ def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
     assert done.code == 0, done.err
     assert "Kick[balancers]: kicks lb.example.com after this run" in done.out
     lb.wait_log(r"run .* ended")
+    web.wait_log(f"kicks {lb.name}")
     first, then = web.log.index("published the last run"), web.log.index(f"kicks {lb.name}")
     assert first < then, web.log
     assert lb.log.count(f"accepted a trigger from {web.name}") == 1
     web.wait_log("nodes make each other run: haproxy -> web -> haproxy")
     assert kicks_of(web) == ALL
-    assert not waits(web)
+    wait_until(lambda: not waits(web), lambda: web.log)
     assert web.run("why", "--json").json["kicks"] == [lb.name]
     assert f"Kicks\n  {lb.name}\n" in web.run("why").out
 

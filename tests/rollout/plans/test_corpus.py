@@ -20,7 +20,7 @@ def test_corpus(node: Node, case: dict[str, Any]) -> None:
     if instance := re.search(r"--application '(.*)'", case.get("context", "")):
         narrowing = ["--instance", instance[1]]
     before = tree(node.root)
-    done = run_limited(node, ["plan", "--site", str(path), *narrowing], 5)
+    done = run_limited(node, ["plan", "--site", str(path), *narrowing])
     judge(case, done)
     assert done.code == (0 if case["expect"] == "accept" else 2)
     assert tree(node.root) == before, "a plan writes nothing"
