@@ -25,7 +25,7 @@ from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.triggers.trigger import Trigger
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
-from tests.rigs.buses import TIMEOUT, Bus
+from tests.rigs.buses import Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node
 from tests.rigs.waiting import PATIENCE, wait_until
@@ -126,7 +126,7 @@ class Fleet:
         asyncio.run(wait())
 
     def send(
-        self, sender: Member, *to: Member, ttl: int = 180, count: int = 1, late: bool = False
+        self, sender: Member, *to: Member, ttl: int = 900, count: int = 1, late: bool = False
     ) -> list[str]:
         """Send triggers by hand as `sender` would, and repeat that while the bus is unreachable.
 
@@ -153,7 +153,7 @@ class Fleet:
         )
         signer = MessageSigner(SignerName(sender.name), sender.key.load())
         slots = asyncio.Semaphore(sending.AT_ONCE)
-        async with asyncio.timeout(PATIENCE), self.bus.open(timeout=TIMEOUT) as kv:
+        async with asyncio.timeout(PATIENCE), self.bus.open(timeout=self.bus.timeout) as kv:
 
             async def one() -> str:
                 async with slots:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.buses import BUSES, SERVED, Bus, etcd_three, sqlite
+from tests.rigs.buses import BUSES, SERVED, SHORT, Bus, etcd_three, sqlite
 from tests.rigs.fleet import Fleet
 from tests.rigs.long import with_sample
 from tests.rigs.split_member import Split, two_sides
@@ -43,8 +43,9 @@ def any_fleet(request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str)
 def served_fleet(
     request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str
 ) -> Iterator[Fleet]:
-    """Nodes on each bus that has a server."""
+    """Nodes on each bus that has a server; they notice its outages soon."""
     for bus in SERVED[request.param](tmp_path):
+        bus.timeout = SHORT
         yield from fleet_on(tmp_path, bus, puppet_probe)
 
 
@@ -69,8 +70,9 @@ def nats_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def quorum_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
-    """Nodes on three members of etcd."""
+    """Nodes on three members of etcd; they notice outages soon."""
     for bus in etcd_three(tmp_path):
+        bus.timeout = SHORT
         yield from fleet_on(tmp_path, bus, puppet_probe)
 
 

@@ -3,8 +3,9 @@
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyWrite
 from tests.rigs.servers import Server
 
@@ -60,10 +61,6 @@ class Follower:
         """Wait for these keys and values, and no others."""
         await self.until(lambda: self.state == state)
 
-    async def until_keys(self, count: int) -> None:
-        """Wait for a number of keys."""
-        await self.until(lambda: len(self.state) == count)
-
     async def listed(self) -> KeyListing:
         """Return the first listing."""
         await self.until(lambda: any(isinstance(change, KeyListing) for change in self.changes))
@@ -88,6 +85,15 @@ class Follower:
         """End the watch."""
         self._task.cancel()
         await asyncio.wait([self._task])
+
+
+async def follow(store: KeyValue, prefix: str) -> Follower:
+    """Return a follower that has its listing, even if a busy server misses some deadlines."""
+    while True:
+        follower = Follower(store, prefix)
+        with suppress(UnavailableError):
+            await follower.listed()
+            return follower
 
 
 async def lose_all(server: Server, follower: Follower) -> None:

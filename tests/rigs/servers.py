@@ -6,6 +6,7 @@ it, whatever happens to that process.
 
 import http.client
 import json
+import os
 import re
 import secrets
 import signal
@@ -14,6 +15,7 @@ import subprocess
 import sysconfig
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,18 +27,25 @@ OLD_NATS = Path("/usr/sbin/nats-server")
 NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
 # Enough for a server on a busy machine; one that needs longer is broken.
 PATIENCE = 300.0
+_WORKERS = "PYTEST_XDIST_WORKER_COUNT"
+_given: deque[int] = deque(maxlen=500)
 
 
 def free_port() -> int:
     """Return a free port of 127.0.0.1 that the kernel gives to no client.
 
     If a client retries while its server is down, the kernel may give the client the server's port:
-    the client then talks to itself, and the server finds its port taken.
+    the client then talks to itself, and the server finds its port taken. A server may start long
+    after its port was chosen: no other test process gets the same, nor this one soon.
     """
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get(_WORKERS, "1")
     while True:
         port = 10_000 + secrets.randbelow(22_768)  # below Linux's ip_local_port_range
+        if port in _given or port % int(workers) != int(worker[2:]) % int(workers):
+            continue
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
+            _given.append(port)
             return port
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from localpuppet.base.machine.process_table import SystemProcessTable
 from tests.node.cli.preview.control import ControlRepository
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done
@@ -78,6 +79,7 @@ class SoakFleet:
 
     def begin(self) -> None:
         """Make all nodes, assign the first release, and serve the dashboard."""
+        self.fleet.bus.timeout = SHORT
         self.operator = self.fleet.add_one("a")
         for number in range(1, 7):
             node = self.fleet.add_one(

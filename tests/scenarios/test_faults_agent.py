@@ -127,8 +127,8 @@ def test_a_full_disk_ends_the_agent_and_loses_nothing(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
     inbox = b.root / "var" / "agent" / "inbox.sqlite"
-    kept = inbox.read_bytes() if inbox.exists() else b""
     b.stop()
+    kept = inbox.read_bytes() if inbox.exists() else b""
     for file in inbox.parent.glob("inbox.sqlite*"):
         file.unlink()
     inbox.write_bytes(b"this is no database" * 1000)

@@ -2,7 +2,9 @@
 
 import sqlite3
 
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
+from tests.rigs.waiting import PATIENCE
 
 
 def test_every_agent_receives_again_after_a_kill_of_the_server(served_fleet: Fleet) -> None:
@@ -90,10 +92,11 @@ def test_a_cluster_loses_its_quorum_and_recovers_it(quorum_fleet: Fleet) -> None
 
 
 def test_a_file_that_another_process_keeps_locked(fleet: Fleet) -> None:
+    fleet.bus.timeout = SHORT
     a, b = fleet.add("a", "b")
     fleet.start()
     assert fleet.bus.where is not None
-    other = sqlite3.connect(fleet.bus.where, isolation_level=None)
+    other = sqlite3.connect(fleet.bus.where, timeout=PATIENCE, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     b.behave(notify=[a.name])
     assert b.run("trigger", a.name).code == 69

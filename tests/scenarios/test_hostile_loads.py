@@ -14,6 +14,7 @@ import pytest
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from tests.rigs.bus.lying import MIB, Door, behind_a_door
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.long import with_sample
 from tests.rigs.member import Member
@@ -98,6 +99,7 @@ def test_an_agent_stays_small_with_a_lying_server_and_recovers(
     lent_fleet: Callable[[str], Fleet], bus: str, lie: str
 ) -> None:
     fleet = lent_fleet(bus)
+    fleet.bus.timeout = SHORT
     a, b = fleet.add("a", "b")
     with behind_a_door(lie) as door:
         lead(a, door)

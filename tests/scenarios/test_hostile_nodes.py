@@ -23,7 +23,7 @@ def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
 
     async def write() -> None:
         async with fleet.bus.open() as kv:
-            await presence.announce(kv, member.name, token)
+            await presence.announce(kv, member.name, token, ttl=3600.0)
 
     asyncio.run(write())
 

@@ -2,16 +2,30 @@
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValue
 from tests.rigs.engines import ServerEngine
-from tests.rigs.following import Follower
+from tests.rigs.following import Follower, follow
+from tests.rigs.waiting import PATIENCE, answered
 
 # The deadline of each call here, in seconds.
 TIMEOUT = 1.5
+
+
+@asynccontextmanager
+async def impatient(served: ServerEngine) -> AsyncGenerator[KeyValue, None]:
+    """Return a client whose calls have the deadline; a busy machine may connect it late."""
+    store = await answered(lambda: served.connect(TIMEOUT))
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def follow_again(store: KeyValue, follower: Follower) -> Follower:
@@ -26,6 +40,19 @@ async def follow_again(store: KeyValue, follower: Follower) -> Follower:
         return again
 
 
+async def reach(
+    store: KeyValue, follower: Follower, condition: Callable[[Follower], bool]
+) -> Follower:
+    """Return a follower, or its successor if a busy server misses the deadline, once it is so."""
+    while True:
+        try:
+            await follower.until(partial(condition, follower))
+        except UnavailableError:
+            follower = await follow_again(store, follower)
+        else:
+            return follower
+
+
 async def refused(store: KeyValue, prefix: str) -> None:
     """Check that every verb reports an unreachable server, and none an empty answer."""
     for call in (
@@ -37,19 +64,18 @@ async def refused(store: KeyValue, prefix: str) -> None:
         anext(store.watch(prefix)),
     ):
         with pytest.raises(UnavailableError):
-            # Ten times the deadline is no deadline: a busy machine may be slow, a hang is longer.
-            await asyncio.wait_for(call, 10 * TIMEOUT)
+            # A busy machine may be slow, a hang is longer.
+            await asyncio.wait_for(call, PATIENCE)
 
 
 async def test_a_killed_server_is_noticed_and_keeps_acknowledged_writes(
     served: ServerEngine,
 ) -> None:
     prefix = served.prefix()
-    async with served.open(TIMEOUT) as store, served.open(TIMEOUT) as writer:
-        await store.put(prefix + "a", b"1")
-        removed = await store.put(prefix + "r", b"1")
-        follower = Follower(store, prefix)
-        await follower.listed()
+    async with impatient(served) as store, served.open() as writer:
+        await writer.put(prefix + "a", b"1")
+        removed = await writer.put(prefix + "r", b"1")
+        follower = await follow(store, prefix)
         served.server.kill()
         assert isinstance(await follower.failed(), UnavailableError)
         await refused(store, prefix)
@@ -59,17 +85,17 @@ async def test_a_killed_server_is_noticed_and_keeps_acknowledged_writes(
         again = await follow_again(store, follower)
         await writer.put(prefix + "c", b"3")
         everything = {prefix + "a": b"1", prefix + "b": b"2", prefix + "c": b"3"}
-        await again.until_state(everything)
-        assert {one.key: one.value for one in (await store.list(prefix)).entries} == everything
+        again = await reach(store, again, lambda its: its.state == everything)
+        listing = await writer.list(prefix)
+        assert {entry.key: entry.value for entry in listing.entries} == everything
         await again.stop()
 
 
 async def test_a_server_that_hangs_is_noticed(served: ServerEngine) -> None:
     prefix = served.prefix()
-    async with served.open(TIMEOUT) as store:
-        await store.put(prefix + "a", b"1")
-        follower = Follower(store, prefix)
-        await follower.listed()
+    async with impatient(served) as store:
+        await answered(lambda: store.put(prefix + "a", b"1"))
+        follower = await follow(store, prefix)
         served.server.freeze()
         try:
             assert isinstance(await follower.failed(), UnavailableError)
@@ -77,7 +103,7 @@ async def test_a_server_that_hangs_is_noticed(served: ServerEngine) -> None:
         finally:
             served.server.thaw()
         again = await follow_again(store, follower)
-        await again.until_state({prefix + "a": b"1"})
+        again = await reach(store, again, lambda its: its.state == {prefix + "a": b"1"})
         await again.stop()
 
 
@@ -85,7 +111,7 @@ async def test_an_unreachable_server_is_an_error_from_the_beginning(served: Serv
     served.server.stop()
     try:
         with pytest.raises(UnavailableError) as caught:
-            await asyncio.wait_for(served.connect(TIMEOUT), 10 * TIMEOUT)
+            await asyncio.wait_for(served.connect(TIMEOUT), PATIENCE)
         assert str(served.server.port) in str(caught.value)
         assert re.search(r"buses\.(etcd|nats)\.servers", str(caught.value))
         assert "\n" not in str(caught.value)
@@ -112,25 +138,24 @@ async def test_restarts_while_many_write(served: ServerEngine) -> None:
                 break
             acknowledged[prefix + name] = value
 
-    async with served.open(TIMEOUT) as store, served.open(TIMEOUT) as reader:
-        follower = Follower(reader, prefix)
-        await follower.listed()
+    async with impatient(served) as store, impatient(served) as reader:
+        follower = await follow(reader, prefix)
         writers = [asyncio.create_task(write(store, f"w{i}")) for i in range(5)]
         for _ in range(2):
-            await follower.until_keys(5)
+            follower = await reach(reader, follower, lambda its: len(its.state) == 5)
             served.server.kill()
             await follower.failed()
             served.server.start()
             follower = await follow_again(reader, follower)
         done.set()
         await asyncio.gather(*writers)
-        await follower.until_state(acknowledged)
+        follower = await reach(reader, follower, lambda its: its.state == acknowledged)
         await follower.stop()
 
 
 async def test_a_watch_after_compaction_begins_with_a_listing(served: ServerEngine) -> None:
     prefix = served.prefix()
-    async with served.open(TIMEOUT) as store:
+    async with served.open() as store:
         seen = await store.put(prefix + "a", b"1")
         removed = await store.put(prefix + "b", b"1")
         assert await store.remove_if_revision(prefix + "b", removed)

@@ -22,8 +22,8 @@ def shop(fleet: Fleet) -> Shop:
 
 def read_until(process: subprocess.Popen[str], text: str) -> None:
     """Read what a process prints until a line that holds a text."""
-    while text not in read_line(process):
-        pass
+    while text not in (line := read_line(process)):
+        assert line, f"it has ended, and did not print {text!r}"
 
 
 def run_of(who: Member, *words: str) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import yaml
 
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 
@@ -77,6 +78,7 @@ class Shop:
 
 @pytest.fixture
 def shop(nats_fleet: Fleet) -> Shop:
+    nats_fleet.bus.timeout = SHORT
     return Shop(nats_fleet)
 
 

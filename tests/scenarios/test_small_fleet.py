@@ -40,7 +40,7 @@ class Terminal:
                 "HOME": str(directory),
             },
         )
-        self._deadline = Timer(PATIENCE, self._shell.kill)
+        self._deadline = Timer(3 * PATIENCE, self._shell.kill)
         self._deadline.start()
 
     def type(self, command: str) -> list[str]:
@@ -93,7 +93,7 @@ def test_the_tutorial_is_true(terminal: tuple[Terminal, Path]) -> None:
             command, _, shown = part.partition("\n")
             expected = plain(shown.splitlines())
             printed = plain(shell.type(command))
-            patience = time.monotonic() + PATIENCE / 4
+            patience = time.monotonic() + PATIENCE
             while command.startswith(READING) and printed != expected:
                 if time.monotonic() > patience:
                     break

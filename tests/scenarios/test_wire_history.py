@@ -23,6 +23,7 @@ from tests.fleet.history.records import a_decision, a_summary
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 from tests.rigs.servers import NEW_NATS
+from tests.rigs.waiting import PATIENCE
 
 NOW = FakeClock().now().timestamp()
 WEB = person(WEB01)
@@ -112,7 +113,7 @@ async def test_a_node_publishes_runs_and_requests_and_a_dashboard_reads_them(
         board, verifier(tmp_path, WEB), store=store, clock=FakeClock(), log=log
     )
     following = asyncio.create_task(follower.run())
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(PATIENCE):
         await board.complete.wait()
     following.cancel()
     await asyncio.wait([following])

@@ -19,7 +19,16 @@ from localpuppet.fleet.bus.nats.message import packed
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.inventory import presence
 from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
-from tests.rigs.bus.wire import LB01, REFUSAL, WEB01, WEB02, NatsWire, permissions
+from tests.rigs.bus.wire import (
+    LB01,
+    REFUSAL,
+    TIMEOUT,
+    WEB01,
+    WEB02,
+    NatsWire,
+    check_refusal,
+    permissions,
+)
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS
@@ -270,7 +279,7 @@ async def test_without_the_other_account_there_is_no_stream(wire: NatsWire) -> N
     with pytest.raises(UnavailableError, match="permission"):
         await open_nats(
             servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
-            timeout=5.0,
+            timeout=TIMEOUT,
             inbox="_INBOX_web01~example~com",
         )
 
@@ -283,8 +292,8 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
             await own.connect(WEB01)
         await (await own.connect(own.admin)).close()
         # While a server reads its configuration again, a call may get no answer.
-        web01 = await own.connect(WEB01, timeout=REFUSAL)
-        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
+        web01 = await answered(lambda: own.connect(WEB01, timeout=REFUSAL))
+        await answered(lambda: web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0))
         roster = tmp_path / "roster.yaml"
         roster.write_text(f"admins: [bus-admin]\nnodes: {{{WEB01}: {{}}}}\n")
         accounts = own.server.directory / "accounts.conf"
@@ -317,10 +326,12 @@ async def test_a_server_that_pretends_to_have_no_tls_receives_nothing(tmp_path: 
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(UnavailableError, match="does not support TLS"):
-        await open_nats(
-            servers_at(f"tls://127.0.0.1:{port}", user="web01"), timeout=1.0, password="secret"
-        )
+    servers = servers_at(f"tls://127.0.0.1:{port}", user="web01")
+    await check_refusal(
+        lambda seconds: open_nats(servers, timeout=seconds, password="secret"),
+        "does not support TLS",
+        seconds=1.0,
+    )
     server.close()
     await server.wait_closed()
     assert heard

@@ -142,7 +142,7 @@ class TestKeyValue:
     @pytest.mark.slow
     @pytest.mark.parametrize("count", with_sample([1_000, 10_000], 1_000))
     async def test_thousands_of_keys_below_a_prefix(self, engine: Engine, count: int) -> None:
-        async with engine.open(timeout=60.0) as store:
+        async with engine.open() as store:
             prefix = engine.prefix()
             # Ten MiB in all: more than one message of gRPC may hold.
             value = ALL_BYTES * (40_000 // count)
@@ -175,7 +175,7 @@ class TestKeyValue:
                 assert await one.get(key) is None
 
     async def test_concurrent_writers_lose_no_step(self, engine: Engine) -> None:
-        async with engine.open(timeout=30.0) as one, engine.open(timeout=30.0) as other:
+        async with engine.open() as one, engine.open() as other:
             key = engine.prefix() + "counter"
             await one.put(key, b"0")
 

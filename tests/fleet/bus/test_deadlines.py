@@ -18,9 +18,10 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.store import open_nats
 from tests.rigs.engines import ServerEngine
-from tests.rigs.following import Follower
+from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
+from tests.rigs.waiting import answered
 
 TIMEOUT = 2.0
 # Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
@@ -77,11 +78,11 @@ async def laggard(
     async with await asyncio.start_server(line.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         if served.name == "etcd":
-            store: KeyValue = await open_etcd(
-                servers_at(f"http://127.0.0.1:{port}"), timeout=timeout
-            )
+            servers = servers_at(f"http://127.0.0.1:{port}")
+            store: KeyValue = await answered(lambda: open_etcd(servers, timeout=timeout))
         else:
-            store = await open_nats(servers_at(f"nats://127.0.0.1:{port}"), timeout=timeout)
+            servers = servers_at(f"nats://127.0.0.1:{port}")
+            store = await answered(lambda: open_nats(servers, timeout=timeout))
         try:
             yield store, line
         finally:
@@ -92,10 +93,9 @@ async def laggard(
 async def test_steps_share_one_deadline(served: ServerEngine) -> None:
     prefix = served.prefix()
     async with laggard(served) as (store, line):
-        await store.put(prefix + "a", b"1", ttl=60.0)
+        await answered(lambda: store.put(prefix + "a", b"1", ttl=60.0))
         if served.name != "etcd":
-            follower = Follower(store, prefix)
-            await follower.listed()
+            follower = await follow(store, prefix)
             line.cut()
             await follower.failed()
         line.lag = LAG * TIMEOUT
@@ -144,7 +144,7 @@ async def test_a_call_that_waits_for_another_calls_connection_keeps_its_own_dead
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=5 * TIMEOUT)
+        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=60.0)
         patient = asyncio.create_task(connection.link())
         await asyncio.sleep(0)
         with pytest.raises(UnavailableError):

@@ -5,12 +5,14 @@ to reach it with the identity of a member: through localpuppet's store, and belo
 """
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.etcd.store import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.permissions import API
@@ -21,6 +23,7 @@ from tests.doubles.certificates import DAY, Ca, pem, write
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
 from tests.rigs.tls import Identity
+from tests.rigs.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
@@ -76,6 +79,31 @@ class Site:
         """Return the files of a server."""
         identity = self.issue("server", *dns)
         return Tls(ca=self.path, certificate=identity.certificate, key=identity.key)
+
+
+async def check_refusal(
+    connect: Callable[[float], Awaitable[KeyValue]], reason: str, *, seconds: float = REFUSAL
+) -> None:
+    """Check that a client gets no connection, and names the reason.
+
+    On a busy machine, the last attempt of a client may end for lack of time: then it has more.
+
+    Args:
+        connect: Connects within some seconds.
+        reason: A pattern.
+        seconds: How long the client tries at first.
+    """
+    message = ""
+    for times in (1, 4, 16):
+        try:
+            await connect(times * seconds)
+        except UnavailableError as error:
+            message = str(error)
+            if re.search(reason, message):
+                return
+        else:
+            raise AssertionError(f"connected, but expected: {reason}")
+    raise AssertionError(message)
 
 
 class Wire:
@@ -272,7 +300,7 @@ class EtcdWire(Wire):
             env=self.environment(name),
             capture_output=True,
             text=True,
-            timeout=30.0,
+            timeout=PATIENCE,
             check=False,
         )
 

@@ -18,9 +18,10 @@ from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.events import RolloutBegan
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
@@ -65,7 +66,7 @@ class Page:
         return self.ask("POST", path.partition("?")[0], body, code=code)
 
     def ask(self, method: str, path: str, body: str | None = None, *, code: int = 200) -> str:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         headers = {"Host": self.host, "Cookie": self.cookie, "Origin": f"http://{self.host}"}
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -102,6 +103,7 @@ class Page:
 
 @pytest.fixture
 def two(nats_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member]]:
+    nats_fleet.bus.timeout = SHORT
     a, b = nats_fleet.add("a", "b")
     nats_fleet.start()
     yield nats_fleet, a, b
@@ -128,12 +130,13 @@ def test_the_dashboard_remembers_the_fleet_over_a_kill_and_an_outage(
     fleet.bus.server.kill()
     page = Page(a)
     assert page.states() == {a.name: "idle", b.name: "on hold"}
-    assert re.search("Last updated <time.*the bus is unreachable", page.get("/"))
+    away = "Last updated <time.*the bus is unreachable"
+    wait_until(lambda: re.search(away, page.get("/")), lambda: page.get("/"))
     fleet.bus.server.start()
     wait_until(lambda: "the bus is unreachable" not in page.get("/"), str)
     assert page.end(signal.SIGINT) == 0
     # The agents have not noticed.
-    assert a.run("nodes").code == 0
+    wait_until(lambda: a.run("nodes").code == 0, lambda: a.log)
 
 
 def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
@@ -154,7 +157,7 @@ def test_without_an_agent_on_this_machine_the_dashboard_follows_the_bus_itself(
 def test_the_api_of_the_same_process_is_printed_after_the_link(nats_fleet: Fleet) -> None:
     (a,) = nats_fleet.add("a")
     page = Page(a, "--puppetdb", "127.0.0.1:0")
-    connection = HTTPConnection("127.0.0.1", page.api_port, timeout=30)
+    connection = HTTPConnection("127.0.0.1", page.api_port, timeout=PATIENCE)
     try:
         connection.request("GET", "/pdb/meta/v1/version")
         assert connection.getresponse().status == 200

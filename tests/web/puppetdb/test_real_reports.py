@@ -3,8 +3,9 @@
 import signal
 from typing import Any
 
+from tests.rigs.buses import SHORT
 from tests.rigs.fleet import Fleet
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 from tests.web.puppetdb.test_real_catalogs import Api
 
 RIGHT = "policy default deny\nallow\tchoria={who}\tlog\t*\t*\n"
@@ -21,8 +22,8 @@ def newest(api: Api, name: str, reason: str) -> dict[str, Any]:
             return []
         return [one for one in reports if reason in one["logs"]["data"][0]["message"]]
 
-    wait_until(lambda: bool(found()), lambda: str(api.ask("reports", query)))
-    return found()[0]
+    reports: list[dict[str, Any]] = wait_until(found, lambda: str(api.ask("reports", query)))
+    return reports[0]
 
 
 def everything(api: Api) -> list[str]:
@@ -32,6 +33,7 @@ def everything(api: Api) -> list[str]:
 def test_a_failed_compilation_is_failed_with_its_log_and_a_kill_loses_nothing(
     nats_fleet: Fleet,
 ) -> None:
+    nats_fleet.bus.timeout = SHORT
     a, b = nats_fleet.add("a", "b", puppet=True)
     nats_fleet.start()
     api = Api(a)
@@ -53,7 +55,7 @@ def test_a_failed_compilation_is_failed_with_its_log_and_a_kill_loses_nothing(
         known = everything(api)
     finally:
         api.process.send_signal(signal.SIGKILL)
-        api.process.communicate(timeout=30)
+        api.process.communicate(timeout=PATIENCE)
     nats_fleet.bus.server.kill()
     api = Api(a)
     try:

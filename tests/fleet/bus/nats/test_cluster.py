@@ -11,12 +11,12 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.store import open_nats
-from tests.rigs.following import Follower
+from tests.rigs.following import Follower, follow
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsServer, nats_cluster
+from tests.rigs.waiting import PATIENCE
 
 TIMEOUT = 5.0
-PATIENCE = 60.0
 _Result = TypeVar("_Result")
 
 
@@ -91,10 +91,14 @@ async def test_a_watch_ends_with_its_server_and_resumes_on_another(
 ) -> None:
     store = await connect(cluster)
     writer = await connect(cluster[1:])
-    follower = Follower(store, "/a/")
-    await follower.listed()
-    await put(writer, "/a/b", b"1")
-    await follower.until_state({"/a/b": b"1"})
+
+    async def followed() -> Follower:
+        follower = await follow(store, "/a/")
+        await put(writer, "/a/b", b"1")
+        await follower.until_state({"/a/b": b"1"})
+        return follower
+
+    follower = await persist(followed)
     cluster[0].kill()
     assert isinstance(await follower.failed(), UnavailableError)
     await put(writer, "/a/b", b"2")

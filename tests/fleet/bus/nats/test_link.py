@@ -9,10 +9,11 @@ import pytest
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.nats.link import NatsLink, StalledError
 from localpuppet.fleet.bus.nats.store import open_nats
-from tests.rigs.following import Follower
+from tests.rigs.following import follow
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NatsConfig, NatsServer
 from tests.rigs.tls import Authority
+from tests.rigs.waiting import answered
 
 TIMEOUT = 60.0
 SHORT = 5.0  # where the server hangs
@@ -48,12 +49,11 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
     server = NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server()))
     server.start()
     try:
-        store = await open_nats(
-            servers_at(server.url, ca=authority.path, certificate=node.certificate, key=node.key),
-            timeout=SHORT,
+        servers = servers_at(
+            server.url, ca=authority.path, certificate=node.certificate, key=node.key
         )
-        follower = Follower(store, "/a/")
-        await follower.listed()
+        store = await answered(lambda: open_nats(servers, timeout=SHORT))
+        follower = await follow(store, "/a/")
         server.freeze()
         async with asyncio.timeout(TIMEOUT):
             assert isinstance(await follower.failed(), UnavailableError)
@@ -66,9 +66,8 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
 async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
     server: NatsServer,
 ) -> None:
-    store = await open_nats(servers_at(server.url), timeout=SHORT)
-    follower = Follower(store, "/a/")
-    await follower.listed()
+    store = await answered(lambda: open_nats(servers_at(server.url), timeout=SHORT))
+    follower = await follow(store, "/a/")
     server.freeze()
     # More than the kernel takes: it stays with us, and cannot be sent before the end.
     puts = [asyncio.create_task(store.put(f"/b/{i}", b"x" * 500_000)) for i in range(30)]
