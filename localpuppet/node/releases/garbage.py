@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.node.releases.forge.kept_archives import KeptArchives
-from localpuppet.node.releases.git.kept_mirrors import KeptMirrors
+from localpuppet.base.machine.files import remove, remove_tree
+from localpuppet.node.releases.forge.kept_archives import old_archives
+from localpuppet.node.releases.git.kept_mirrors import old_mirrors
 from localpuppet.node.releases.interfaces import Interfaces
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.ledger import Ledger
@@ -58,7 +59,7 @@ class GarbageCollector:
         good: Returns the releases that a rollback can return to.
         in_use: Returns release and modulepath of each running run.
         interfaces: The interfaces of releases.
-        mirrors: The mirrors of repositories.
+        urls: The URLs of the site's sources.
         keep_staged: Seconds that an unapplied staged release is kept.
     """
 
@@ -67,16 +68,14 @@ class GarbageCollector:
     good: Callable[[], Iterable[ReleasePath]]
     in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]]
     interfaces: Interfaces
-    mirrors: KeptMirrors
+    urls: Sequence[str]
     keep_staged: float
     _links: ModuleLinks = field(init=False)
     _branches: BranchRecords = field(init=False)
-    _archives: KeptArchives = field(init=False)
 
     def __post_init__(self) -> None:
         self._links = ModuleLinks(self.staging.store.directory)
         self._branches = BranchRecords(self.staging.store.directory)
-        self._archives = KeptArchives(self.staging.store.directory)
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what can be removed.
@@ -109,6 +108,7 @@ class GarbageCollector:
         needed = trees | {sha256 for staged in kept for sha256 in staged.digests}
         needed |= self._links.needed(but=links)
         needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
+        state = self.staging.store.directory
         return Removal(
             releases=tuple(staged.release for staged in all_staged if staged.release not in keep),
             compositions=tuple(sorted(self.staging.compositions.names() - compositions)),
@@ -116,8 +116,8 @@ class GarbageCollector:
             remaining=tuple(staged.release for staged in kept),
             links=tuple(links),
             branches=tuple(branch.release for branch, kept_one in branches.items() if not kept_one),
-            archives=tuple(self._archives.old(since=since)),
-            mirrors=tuple(self.mirrors.old(since=since)),
+            archives=tuple(old_archives(state, since=since)),
+            mirrors=tuple(old_mirrors(state, self.urls, since=since)),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
@@ -152,11 +152,9 @@ class GarbageCollector:
         for composition in removal.compositions:
             self.staging.compositions.remove(composition)
             self.interfaces.forget(composition)
-        for path in removal.links:
-            self._links.remove(path)
+        for path in (*removal.links, *removal.mirrors):
+            remove_tree(path)
         for sha256 in removal.trees:
             self.staging.store.remove(sha256)
         for path in removal.archives:
-            self._archives.remove(path)
-        for path in removal.mirrors:
-            self.mirrors.remove(path)
+            remove(path)

@@ -75,18 +75,16 @@ def _named_apps(node: NodeWiring) -> "list[ReleasePath]":
 
 def _garbage_collector(node: NodeWiring, releases: ReleaseWiring) -> "GarbageCollector":
     from localpuppet.node.releases.garbage import GarbageCollector
-    from localpuppet.node.releases.git.kept_mirrors import KeptMirrors
     from localpuppet.node.releases.interfaces import Interfaces
     from localpuppet.node.releases.ledger import Ledger
 
     settings = node.settings
-    sources = [source.url for source in settings.sources.values()]
     return GarbageCollector(
         staging=releases.staging(releases.sources.git()),
         ledger=Ledger(settings.state),
         good=open_good_runs(node).releases,
         in_use=open_records(node).in_use,
         interfaces=Interfaces(settings.state),
-        mirrors=KeptMirrors(settings.state, sources),
+        urls=[source.url for source in settings.sources.values()],
         keep_staged=settings.keep_staged,
     )

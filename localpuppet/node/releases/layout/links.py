@@ -84,10 +84,6 @@ class ModuleLinks:
             if not link.readlink().is_absolute()
         }
 
-    def remove(self, path: Path) -> None:
-        """Remove a directory."""
-        remove_tree(path)
-
     def _all(self) -> list[Path]:
         with disk_errors(self._directory), suppress(FileNotFoundError):
             return sorted(path for path in self._directory.iterdir() if path.is_dir())
