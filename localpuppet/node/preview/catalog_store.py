@@ -102,14 +102,6 @@ class CatalogStore:
             stored = self._stored(connection, name)
             return _head(connection, stored)
 
-    def catalog(self, name: bytes) -> CanonicalCatalog:
-        """Return a catalog.
-
-        Raises:
-            DamagedEntryError: It is damaged or missing.
-        """
-        return self._part(name, but=frozenset())[0]
-
     def differing(self, before: bytes, after: bytes) -> tuple[CanonicalCatalog, CanonicalCatalog]:
         """Return the parts of two catalogs that differ, whose difference is that of the wholes.
 
@@ -118,24 +110,9 @@ class CatalogStore:
         """
         with self._file.reading() as connection:
             first, second = (self._stored(connection, name) for name in (before, after))
-        both = frozenset((*first.own, *first.shared)) & {*second.own, *second.shared}
-        return with_ends(self._part(before, but=both)[0], self._part(after, but=both)[0])
-
-    def _part(
-        self, name: bytes, *, but: frozenset[bytes]
-    ) -> tuple[CanonicalCatalog, _StoredCatalog]:
-        with self._file.reading() as connection:
-            stored = self._stored(connection, name)
-            wanted = {number for key, number in stored.shared.items() if key not in but}
-            items = [item for key, item in stored.own.items() if key not in but]
-            for _, key, data in _rows(connection, "id, digest, data", wanted):
-                item = unpack(data)
-                if digest(item) != key:
-                    raise DamagedEntryError("an item has another digest")
-                items.append(item)
-            head = _head(connection, stored)
-        with entry_damage():
-            return catalog_of(head, items), stored
+            both = {*first.own, *first.shared} & {*second.own, *second.shared}
+            parts = (_part(connection, side, but=both) for side in (first, second))
+            return with_ends(*parts)
 
     def _stored(self, connection: sqlite3.Connection, name: bytes) -> _StoredCatalog:
         """Return a catalog whose digest was verified, except for the bytes of shared items."""
@@ -185,6 +162,22 @@ def read_blob(connection: sqlite3.Connection, name: bytes) -> bytes:
 def _head(connection: sqlite3.Connection, stored: _StoredCatalog) -> CatalogHead:
     with entry_damage():
         return CatalogHead.parse(stored.own_head, read_blob(connection, stored.head))
+
+
+def _part(
+    connection: sqlite3.Connection, stored: _StoredCatalog, *, but: set[bytes]
+) -> CanonicalCatalog:
+    """Return a catalog with all its items except some."""
+    wanted = {number for key, number in stored.shared.items() if key not in but}
+    items = [item for key, item in stored.own.items() if key not in but]
+    for _, key, data in _rows(connection, "id, digest, data", wanted):
+        item = unpack(data)
+        if digest(item) != key:
+            raise DamagedEntryError("an item has another digest")
+        items.append(item)
+    head = _head(connection, stored)
+    with entry_damage():
+        return catalog_of(head, items)
 
 
 def _rows(connection: sqlite3.Connection, columns: str, numbers: Iterable[int]) -> Iterator[Any]:
