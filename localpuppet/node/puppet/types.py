@@ -22,13 +22,6 @@ MAX_WORK = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """A quoted string among a type's arguments."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PuppetType:
     """A type: its name, and the arguments in its brackets.
 
@@ -41,7 +34,7 @@ class PuppetType:
     arguments: tuple["Argument", ...]
 
 
-Argument = PuppetType | Text | int | float | bool | None
+Argument = PuppetType | str | int | float | bool | None
 
 
 class _UnreadableError(Exception):
@@ -89,7 +82,7 @@ def _argument(tokens: Sequence[tuple[str, str]], start: int, depth: int) -> tupl
     if kind == "number":
         return (float(text) if "." in text else int(text)), end
     if kind in ("single", "double"):
-        return Text(text=text), end
+        return text, end
     raise _UnreadableError
 
 
@@ -129,9 +122,7 @@ def _both(first: bool | None, second: bool | None) -> bool | None:
 
 def _size(arguments: Sequence[Argument], number: int | float) -> bool | None:
     """Return whether `number` is within `[from, to]`, each optional."""
-    if len(arguments) > 2 or any(
-        isinstance(bound, bool | Text | PuppetType) for bound in arguments
-    ):
+    if len(arguments) > 2 or any(isinstance(bound, bool | str | PuppetType) for bound in arguments):
         return None
     low, high = (*arguments, None, None)[:2]
     above = not isinstance(low, int | float) or number >= low
@@ -172,7 +163,7 @@ def _boolean(arguments: Sequence[Argument], value: Json) -> bool | None:
 def _enum(arguments: Sequence[Argument], value: Json) -> bool | None:
     if not isinstance(value, str):
         return False
-    texts = [argument.text for argument in arguments if isinstance(argument, Text)]
+    texts = [argument for argument in arguments if isinstance(argument, str)]
     # Enum['a', true] compares without case.
     return value in texts if texts and len(texts) == len(arguments) else None
 
@@ -222,8 +213,8 @@ def _inner(arguments: Sequence[Argument], value: Json) -> bool | None:
     if len(arguments) != 1:
         return None
     inner = arguments[0]
-    if isinstance(inner, Text):
-        return value == inner.text
+    if isinstance(inner, str):
+        return value == inner
     return _fits(inner, value) if isinstance(inner, PuppetType) else None
 
 
