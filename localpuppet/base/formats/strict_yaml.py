@@ -11,6 +11,7 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NoReturn
 
 import yaml
@@ -106,16 +107,13 @@ def _line(text: str, index: int) -> int:
     return text.count("\n", 0, index) + 1
 
 
+@dataclass(slots=True, eq=False)
 class _Frame:
     """A mapping or list under construction."""
 
-    __slots__ = ("container", "key", "name", "waiting")
-
-    def __init__(self, container: "dict[str, Json] | list[Json]", name: str) -> None:
-        self.container = container
-        self.name = name
-        self.key = ""
-        self.waiting = False
+    container: "dict[str, Json] | list[Json]"
+    key: str = ""
+    waiting: bool = False
 
 
 class _Reader:
@@ -183,7 +181,7 @@ class _Reader:
         frame = self._stack[-1] if self._stack else None
         if frame and isinstance(frame.container, dict) and not frame.waiting:
             self._refuse(event, "a key must be a string, not a mapping or list")
-        self._stack.append(_Frame({} if isinstance(event, yaml.MappingStartEvent) else [], ""))
+        self._stack.append(_Frame({} if isinstance(event, yaml.MappingStartEvent) else []))
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         quoted = bool(event.style)  # the parser gives None or "" for plain
