@@ -164,14 +164,12 @@ class Fields:
             raise InvalidInputError(
                 f"has {len(value)} elements; at most {maximum} are allowed", where=place
             )
+        items = []
         for index, item in enumerate(value):
             if not isinstance(item, dict):
                 raise wrong_type(item, "a mapping", at(place, index))
-        return tuple(
-            Fields(item, where=at(place, index))
-            for index, item in enumerate(value)
-            if isinstance(item, dict)
-        )
+            items.append(Fields(item, where=at(place, index)))
+        return tuple(items)
 
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
         """Return the error for a field whose value is not `wanted`."""
