@@ -17,7 +17,6 @@ from localpuppet.base.errors import (
     InvalidInputError,
     OnHoldError,
     PuppetMissingError,
-    StateError,
     UnavailableError,
 )
 from localpuppet.base.formats.schema_number import damage_errors, without_schema
@@ -52,8 +51,6 @@ _CLASSES: Mapping[type[Exception], RefusalKind] = {
     OnHoldError: RefusalKind.ON_HOLD,
     EncError: RefusalKind.ENC,
     PuppetMissingError: RefusalKind.PUPPET_MISSING,
-    StateError: RefusalKind.MACHINE,
-    OSError: RefusalKind.MACHINE,
 }
 # Each class in words that may leave the node.
 REFUSALS: Mapping[RefusalKind, str] = {
@@ -76,7 +73,7 @@ def refusal_cause(kind: RefusalKind, message: str) -> "FailureCause":
 
 
 def refusal(error: Exception) -> RefusalKind:
-    """Return the class of the refusal that an error means."""
+    """Return the class of the refusal that an error means; `MACHINE` for any other error."""
     for kind, errors in _CLASSES.items():
         if isinstance(error, kind):
             return errors
