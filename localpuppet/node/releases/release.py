@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
-from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
+from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST
 from localpuppet.node.releases.manifest import Manifest
@@ -221,7 +221,9 @@ def assemble(
         enc=read_enc(directory / ENC, files.documents),
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
-        site_manifest=_site_manifest(directory, where, inside),
+        site_manifest=_inner(directory, where.site_manifest, inside)
+        if where.site_manifest
+        else None,
         own_code={
             str(place.name / part): _inner(directory, part, inside) for part in where.own_code
         },
@@ -293,7 +295,7 @@ def missing_modules(manifest: Manifest, directory: Path) -> list[str]:
 
 
 def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
-    """Return a directory or file inside a releasethat others cannot write."""
+    """Return a directory or file inside a release that others cannot write."""
     path = directory / part if part else directory
     real = path.resolve()
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
@@ -301,16 +303,6 @@ def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
     if part:
         refuse_foreign(path)
     return path
-
-
-def _site_manifest(
-    directory: Path, release_layout: ReleaseLayout, inside: Sequence[Path]
-) -> Path | None:
-    return (
-        _inner(directory, release_layout.site_manifest, inside)
-        if release_layout.site_manifest
-        else None
-    )
 
 
 def _staged(app: ReleasePath, name: Path, store: Path) -> StagedRelease | None:
