@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 
 MAX_USER_DATA = 1024 * 1024
 # The first line of user data that is an input.
@@ -55,11 +55,8 @@ class InstanceData:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "source": self.source,
-            "instance_id": self.instance_id,
-            "user_data": base64.b64encode(self.user_data).decode("ascii"),
-        }
+        user_data = base64.b64encode(self.user_data).decode("ascii")
+        return {**field_values(self), "user_data": user_data}
 
 
 def parse_instance_id(text: str) -> str:

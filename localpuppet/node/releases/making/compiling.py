@@ -14,7 +14,7 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats import strict_yaml
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument
@@ -43,12 +43,7 @@ class CompiledNode:
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {
-            "input": self.input,
-            "node": self.node,
-            "resources": self.resources,
-            "problem": self.problem or None,
-        }
+        return {**field_values(self), "problem": self.problem or None}
 
 
 def compile_nodes(

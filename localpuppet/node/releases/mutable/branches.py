@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +67,7 @@ class StagedBranch:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "schema": SCHEMA,
-            "release": str(self.release),
-            "commit": self.commit,
-            "tree_sha256": self.tree_sha256,
-        }
+        return {"schema": SCHEMA, **asdict(self)}
 
 
 class BranchRecords:

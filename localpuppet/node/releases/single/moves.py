@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock
@@ -33,12 +33,7 @@ class PinMove:
 
     def to_dict(self) -> dict[str, str | None]:
         """Return the JSON form."""
-        return {
-            "name": self.name,
-            "old": self.old or None,
-            "new": self.new or None,
-            "changes": self.changes or None,
-        }
+        return {name: value or None for name, value in asdict(self).items()}
 
 
 def moves(old: Lock, new: Lock) -> tuple[PinMove, ...]:
