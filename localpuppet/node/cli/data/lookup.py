@@ -96,10 +96,8 @@ def lookup_command(
     inputs = NodeInputs(node)
     release, document = _classify(node, inputs, name, given)
     facts = _collect_facts(node, name, given["facts_file"])
-    observer = render.observer(quiet=True, title="")
     puppet = puppet_caller(node, inputs)
     result = look_up(request, release, document, facts=facts, puppet=puppet)
-    observer.close()
     if as_json:
         render.emit_json(
             {
