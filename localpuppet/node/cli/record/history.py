@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -56,10 +57,8 @@ def history_command(node: NodeWiring, limit: int, nodes: tuple[str, ...], as_jso
     if nodes:
         return node.additions.history(nodes, limit=limit, as_json=as_json)
     records, refused = open_records(node), open_attempts(node)
-    runs = [status for status, _ in zip(records.history(), range(limit), strict=False)]
-    attempts = [
-        refused_attempt for refused_attempt, _ in zip(refused.history(), range(limit), strict=False)
-    ]
+    runs = list(islice(records.history(), limit))
+    attempts = list(islice(refused.history(), limit))
     if as_json:
         render.emit_json(
             {
