@@ -9,6 +9,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from localpuppet.base.formats.json_text import canonical
@@ -207,11 +208,7 @@ def shared_numbers(data: object) -> list[int]:
     steps = array("I")
     with entry_damage():
         steps.frombytes(unpack(data))
-    numbers, last = [], 0
-    for step in steps:
-        last += step
-        numbers.append(last)
-    return numbers
+    return list(accumulate(steps))
 
 
 def checksum(*parts: bytes) -> bytes:
