@@ -12,8 +12,9 @@
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from localpuppet.base.errors import IntegrityError, UnavailableError, gather_unavailable
 from localpuppet.node.releases.git import mirror
@@ -28,6 +29,8 @@ MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
 TREES_AT_ONCE = 10
 _OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
+
+_Result = TypeVar("_Result")
 
 
 class Git:
@@ -82,21 +85,44 @@ class Git:
     def _fetch_many(
         self, wanted: Mapping[str, Sequence[str]]
     ) -> Generator[list[tuple[str, str]], None, None]:
+        def fetch(url: str) -> None:
+            self._fetch_one(url, wanted[url])
+
+        arrived: list[tuple[str, str]] = []
+        with closing(self._several(list(wanted), fetch)) as results:
+            for done, (url, _) in enumerate(results, 1):
+                arrived += [(url, name) for name in wanted[url]]
+                if done % TREES_AT_ONCE == 0 or done == len(wanted):
+                    yield arrived
+                    arrived = []
+
+    def _several(
+        self, urls: Sequence[str], work: Callable[[str], _Result], *, counted: bool = True
+    ) -> Generator[tuple[str, _Result], None, None]:
+        """Apply a function to repositories, some at a time; yield each with its result, in order.
+
+        Args:
+            urls: The repositories.
+            work: The function.
+            counted: Whether to show how many are finished.
+
+        Raises:
+            UnavailableError: Repositories are unreachable; the message names all of them. Nothing
+                is yielded after the first of them.
+        """
         from concurrent.futures import ThreadPoolExecutor
 
+        failed: list[UnavailableError] = []
         with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
+            jobs = [pool.submit(work, url) for url in urls]
             try:
-                arrived: list[tuple[str, str]] = []
-                failed: list[UnavailableError] = []
-                for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
+                for done, (url, job) in enumerate(zip(urls, jobs, strict=True), 1):
                     with gather_unavailable(failed):
-                        job.result()
-                    self._progress(done, len(jobs))
-                    arrived += [(url, name) for name in wanted[url]]
-                    if not failed and (done % TREES_AT_ONCE == 0 or done == len(jobs)):
-                        yield arrived
-                        arrived = []
+                        result = job.result()
+                    if counted:
+                        self._progress(done, len(urls))
+                    if not failed:
+                        yield url, result
                 raise_failures(failed)
             finally:
                 for job in jobs:
@@ -118,20 +144,9 @@ class Git:
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Ask repositories for all their refs; see `node.releases.git.repository.Repository`."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        refs = {}
         wanted = list(dict.fromkeys(urls))
-        failed: list[UnavailableError] = []
-        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            jobs = [pool.submit(self._refs, url) for url in wanted]
-            for done, (url, job) in enumerate(zip(wanted, jobs, strict=True), 1):
-                with gather_unavailable(failed):
-                    refs[url] = job.result()
-                if len(wanted) > 1:  # a caller that asks one by one counts them
-                    self._progress(done, len(wanted))
-        raise_failures(failed)
-        return refs
+        # A caller that asks one by one counts them.
+        return dict(self._several(wanted, self._refs, counted=len(wanted) > 1))
 
     def _refs(self, url: str) -> dict[str, str]:
         # The peeled line comes after the tag's own.
@@ -180,8 +195,6 @@ class Git:
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
         """Bring commits into their mirrors; see `node.releases.git.repository.Repository`."""
-        from concurrent.futures import ThreadPoolExecutor
-
         wanted: dict[str, list[str]] = {}
         for url, commit in dict.fromkeys(commits):
             if not mirror.has_commit(self._mirror(url), commit):
@@ -198,13 +211,8 @@ class Git:
                 ),
             )
 
-        failed: list[UnavailableError] = []
-        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            for done, job in enumerate([pool.submit(fetch_from, url) for url in wanted], 1):
-                with gather_unavailable(failed):
-                    job.result()
-                self._progress(done, len(wanted))
-        raise_failures(failed)
+        for _ in self._several(list(wanted), fetch_from):
+            pass
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the trees of fetched commits; see `node.releases.git.repository.Repository`."""
