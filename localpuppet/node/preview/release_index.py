@@ -26,7 +26,6 @@ DIRECTORY, BROKEN = "directory", "broken"
 # Data files whose keys stay in memory. A file of one node is read for that node only.
 _DATA_FILES = 512
 _EVERYTHING = "/**"
-_CHUNK = 1024 * 1024
 _TREE_NAME = 64  # of a tree of the content store
 
 States = Mapping[str, str]
@@ -253,14 +252,11 @@ def _add(path: str, start: str, states: dict[str, str], above: tuple[str, ...]) 
 
 def _file_state(path: str) -> str:
     # A path object for each file costs twice the time.
-    form = hashlib.sha256()
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInputError("is not a regular file", where=path)
-        while data := file.read(_CHUNK):
-            form.update(data)
-    return form.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _outside(name: str) -> str | None:
