@@ -96,10 +96,7 @@ def look_up(
         return LookupResult(found=False, value=None, explanation="")
     try:
         # What a manifest prints while it compiles stands before the answer, which is one line.
-        return LookupResult(found=True, value=loads(_last_line(text)), explanation="")
+        answer = text.rstrip("\n").rpartition("\n")[2]
+        return LookupResult(found=True, value=loads(answer), explanation="")
     except ValueError as error:
         raise InvalidInputError("Puppet printed no value", where=where) from error
-
-
-def _last_line(text: str) -> str:
-    return text.rstrip("\n").rpartition("\n")[2]

@@ -183,7 +183,8 @@ class RunPreparation:
             loaded = self.node_input.read(source)
             named(loaded.input.app)
             rollback = self.ledger.rollback() if source is None else None
-            stands = rollback is not None and _stands(rollback, loaded) and not allow_older
+            in_force = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
+            stands = in_force and not allow_older
             try:
                 if rollback is not None and stands:
                     loaded, options = self._overruled(loaded, options, rollback)
@@ -240,7 +241,3 @@ class RunPreparation:
             assignment=None,
         )
         return rolled_back, replace(options, document=document)
-
-
-def _stands(rollback: Rollback, loaded: LoadedInput) -> bool:
-    return rollback.stands(loaded.sha256, loaded.serial)

@@ -82,7 +82,8 @@ def parse_hierarchy(raw: object) -> Hierarchy:
         level = mapping_of(body)
         name = str(level.get("name", f"level {number}"))
         own = any(key in level for key in _BACKENDS)
-        datadir = str(level.get("datadir", "" if own and "uri" in level else _datadir(defaults)))
+        usual = "" if own and "uri" in level else defaults.get("datadir", DATADIR)
+        datadir = str(level.get("datadir", usual))
         named = _paths(level)
         # Hiera takes an absolute path as it is, whatever the datadir.
         paths = tuple(path for path in named if not path.startswith("/"))
@@ -100,10 +101,6 @@ def parse_hierarchy(raw: object) -> Hierarchy:
                 Level(name=name, datadir=datadir.strip("/").removeprefix("./"), paths=paths)
             )
     return Hierarchy(levels=tuple(levels), notes=tuple(notes_))
-
-
-def _datadir(defaults: Mapping[str, Any]) -> str:
-    return str(defaults.get("datadir", DATADIR))
 
 
 def _paths(level: Mapping[str, Any]) -> tuple[str, ...]:

@@ -100,21 +100,17 @@ def _arguments(tokens: list[Token]) -> tuple[str, dict[str, str]]:
         raise _RubyError
     _string(parts[0][0])
     version = ""
-    options: dict[str, str] = {}
+    options: dict[str, str] = {}  # of equal names, Ruby takes the last, too
     for number, part in enumerate(parts[1:]):
         if len(part) == 1 and number == 0:
             version = _value(part[0])
         elif len(part) == 2 and part[0].kind == "label":
-            _put(options, part[0].text[:-1], _value(part[1]))
+            options[part[0].text[:-1]] = _value(part[1])
         elif len(part) == 3 and part[1].kind == "arrow":
-            _put(options, _value(part[0]), _value(part[2]))
+            options[_value(part[0])] = _value(part[2])
         else:
             raise _RubyError
     return version, options
-
-
-def _put(options: dict[str, str], key: str, value: str) -> None:
-    options[key] = value  # Ruby, too, takes the last
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
