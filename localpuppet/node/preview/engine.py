@@ -20,6 +20,7 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import make_private
+from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
 from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.layout import LAYOUT, release_roots
@@ -202,17 +203,13 @@ class ReleaseCompiler:
         return self._process
 
     def _trees(self) -> list[Path]:
-        from localpuppet.base.share.files import shared_file
-
         release = self._release
-        site = release.site_manifest or self._engine.site_manifest
-        shares = [shared_file("preview").parent]
         return [
             *release.whole_modulepath,
             release.directory,
             *release.trees.values(),
-            site,
-            *shares,
+            release.site_manifest or self._engine.site_manifest,
+            shared_file("preview").parent,
         ]
 
     def _setup(self, compilation: Compilation) -> dict[str, Any]:
