@@ -12,8 +12,8 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -87,9 +87,10 @@ def unpack(
         # A plain tar is accepted, too: it may have been decompressed on the way.
         packed = start == b"\x1f\x8b"
         stream: _Stream = gzip.GzipFile(fileobj=raw) if packed else raw
+        budgets = [Budget(limits)] if budget is None else [Budget(limits), budget]
         with disk_errors(target):
             try:
-                return _Unpacking(stream, target, where, limits, rules, budget).run()
+                return _Unpacking(stream, os.fsencode(target), where, rules, budgets).run()
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise IntegrityError(f"is damaged: {error}", where=where) from error
 
@@ -107,27 +108,18 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+@dataclass(slots=True, eq=False)
 class _Unpacking:
-    """The state of unpacking one file."""
+    """The state of unpacking one file; `budgets` are its own limits and those that it shares."""
 
-    def __init__(
-        self,
-        stream: _Stream,
-        target: Path,
-        where: str,
-        limits: Limits,
-        rules: TarRules,
-        budget: Budget | None,
-    ) -> None:
-        self._stream = stream
-        self._target = os.fsencode(target)
-        self._where = where
-        self._rules = rules
-        self._budget = budget
-        self._own = Budget(limits)
-        self._top = b""
-        self._made = {b""}
-        self._childless: set[bytes] = set()
+    _stream: _Stream
+    _target: bytes
+    _where: str
+    _rules: TarRules
+    _budgets: Sequence[Budget]
+    _top: bytes = b""
+    _made: set[bytes] = field(default_factory=lambda: {b""})
+    _childless: set[bytes] = field(default_factory=set)
 
     def run(self) -> Path:
         for member in self._members():
@@ -187,7 +179,7 @@ class _Unpacking:
             yield member
 
     def _count(self, member: "_Member") -> None:
-        for budget in filter(None, (self._own, self._budget)):
+        for budget in self._budgets:
             try:
                 budget.take(member.size, where=self._where)
             except IntegrityError as error:
