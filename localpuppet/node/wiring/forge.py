@@ -43,9 +43,9 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
             Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / PLACE
         )
     from localpuppet.node.releases.forge.client import Forge
-    from localpuppet.node.releases.forge.transfer import Access, Transfer
+    from localpuppet.node.releases.forge.transfer import Transfer
 
-    access = Access(
+    transfer = Transfer(
         url=forge.url,
         ca=forge.ca,
         proxy=forge.proxy,
@@ -53,9 +53,7 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
         timeout=settings.https_timeout,
         total=settings.git_timeout,
     )
-    transfer = Transfer(access)
-    cache = settings.state / PLACE
-    return Forge(url=forge.url, transfer=transfer, cache=cache, progress=progress)
+    return Forge(transfer=transfer, cache=settings.state / PLACE, progress=progress)
 
 
 def _token(file: Path) -> str:

@@ -11,7 +11,7 @@ from localpuppet.node.releases.forge.client import AHEAD, Forge
 from localpuppet.node.releases.forge.directory import DirectoryForge
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease
-from localpuppet.node.releases.forge.transfer import Access, Transfer
+from localpuppet.node.releases.forge.transfer import Transfer
 from localpuppet.node.releases.forge.versions import ModuleVersion
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.node.releases.lock import ForgePin, Lock
@@ -130,8 +130,10 @@ def test_archives_are_downloaded_only_a_few_ahead(
     server: tuple[ModuleForge, str], tmp_path: Path
 ) -> None:
     modules, url = server
-    access = Access(url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=60, total=120)
-    forge = Forge(url=url, transfer=Transfer(access), cache=tmp_path / "cache")
+    transfer = Transfer(
+        url=url, ca=tmp_path / "ca.pem", proxy=None, token="", timeout=60, total=120
+    )
+    forge = Forge(transfer=transfer, cache=tmp_path / "cache")
     slug = Slug.parse("acme/one", where="")
     wanted = {
         ForgeRelease(slug, ModuleVersion.parse(f"1.0.{number}", where="")): ""

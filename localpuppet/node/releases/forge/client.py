@@ -38,13 +38,11 @@ class Forge:
     """A forge.
 
     Attributes:
-        url: Its URL, without a slash at the end.
         transfer: HTTPS to it.
         cache: The directory of archives.
         progress: Called with the number of finished documents or archives, and of all.
     """
 
-    url: str
     transfer: Transfer
     cache: Path
     progress: Callable[[int, int], None] = lambda _done, _all: None
@@ -92,7 +90,7 @@ class Forge:
                     job.cancel()
 
     def _document(self, path: str, what: str) -> dict[str, Json]:
-        url = f"{self.url}{path}"
+        url = f"{self.transfer.url}{path}"
         try:
             data = self.transfer.document(url)
         except MissingError as error:
@@ -133,7 +131,7 @@ class Forge:
         if sha256:
             parse_digest(sha256, where=str(release))
         # As r10k does: a path is the API's own, a whole URL may be elsewhere.
-        url = uri if "://" in uri else f"{self.url}/{uri.lstrip('/')}"
+        url = uri if "://" in uri else f"{self.transfer.url}/{uri.lstrip('/')}"
         return sha256, url
 
     def _archive(self, release: ForgeRelease, pinned: str) -> str:

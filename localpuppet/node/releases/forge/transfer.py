@@ -26,9 +26,9 @@ class MissingError(Exception):
     """The server has no document of that name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """The connection settings of a forge.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Transfer:
+    """Gets documents and files of a forge.
 
     Attributes:
         url: Its URL, without a slash at the end.
@@ -45,18 +45,10 @@ class Access:
     token: str = field(repr=False)
     timeout: float
     total: float
+    _client: http.HttpClient = field(init=False)
 
-
-class Transfer:
-    """Gets documents and files.
-
-    Args:
-        access: The connection settings.
-    """
-
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._client = http.HttpClient(http.HttpRoute(ca=access.ca, proxy=access.proxy))
+    def __post_init__(self) -> None:
+        self._client = http.HttpClient(http.HttpRoute(ca=self.ca, proxy=self.proxy))
 
     def document(self, url: str) -> bytes:
         """Return a document.
@@ -106,8 +98,8 @@ class Transfer:
         request = http.HttpRequest(
             url=url,
             headers={"Range": f"bytes={start}-"} if start else {},
-            token=self._access.token,
-            token_url=self._access.url,
+            token=self.token,
+            token_url=self.url,
             redirects=MAX_REDIRECTS,
         )
         return self._client.open(request, deadline)
@@ -115,7 +107,7 @@ class Transfer:
     def _attempt(self, receive: Callable[[http.Deadline], _Received], url: str) -> _Received:
         """Return the result of `receive`; retry after a broken connection."""
         where = url_without_secrets(url)
-        deadline = http.Deadline(self._access.total, silence=self._access.timeout)
+        deadline = http.Deadline(self.total, silence=self.timeout)
         for left in reversed(range(ATTEMPTS)):
             try:
                 return receive(deadline)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.node.releases.forge.transfer import Access, Transfer
+from localpuppet.node.releases.forge.transfer import Transfer
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge, serve
@@ -38,7 +38,7 @@ def address(url: str) -> tuple[str, int]:
 
 def transfer(url: str, tmp_path: Path, proxy: str | None, total: float = 120) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(Access(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=60, total=total))
+    return Transfer(url=url, ca=ca, proxy=proxy, token="s3cret", timeout=60, total=total)
 
 
 def test_modules_are_downloaded_through_the_proxy_with_the_token(

@@ -12,7 +12,7 @@ from localpuppet.node.releases.forge.client import Forge
 from localpuppet.node.releases.forge.directory import DirectoryForge
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease
-from localpuppet.node.releases.forge.transfer import Access, MissingError, Transfer
+from localpuppet.node.releases.forge.transfer import MissingError, Transfer
 from localpuppet.node.releases.forge.versions import ModuleVersion
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.tls import Authority
@@ -36,7 +36,7 @@ def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
 
 def transfer(url: str, tmp_path: Path, token: str = "", total: float = 120) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total))
+    return Transfer(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total)
 
 
 @pytest.mark.parametrize("token", ["", "s3cret"])
@@ -77,7 +77,7 @@ def test_a_partial_download_without_a_digest_is_not_resumed(
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
     (cache / f".{NTP}.unknown.part").write_bytes(b"of another file")
-    forge = Forge(url=url, transfer=transfer(url, tmp_path), cache=cache)
+    forge = Forge(transfer=transfer(url, tmp_path), cache=cache)
     ((_, archive, sha256),) = forge.archives({RELEASE: ""})
     assert archive.read_bytes() == modules.files[NTP]
     assert sha256 == hashlib.sha256(modules.files[NTP]).hexdigest()
