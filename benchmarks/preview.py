@@ -199,7 +199,6 @@ def with_name(result: CompileResult, before: str, after: str) -> CompileResult:
             trusted=reads.trusted,
             parameters=reads.parameters,
             impure=reads.impure,
-            types=reads.types,
         ),
     )
 

@@ -299,7 +299,6 @@ def _reads(raw: Mapping[str, Any]) -> RawReads:
             for query in raw["queries"]
         ),
         impure=_texts(raw["impure"]),
-        types=_texts(raw["types"]),
     )
 
 

@@ -110,8 +110,6 @@ class RawReads:
             facts, parameters of the node document, undefined ones. `ALL` means every one of them.
         queries: Query functions that were called, with arguments, and the answers they had.
         impure: Why the same reads may give another catalog; such a compile is always repeated.
-        types: Custom types and providers of the release that were loaded: `type/NAME`,
-            `provider/TYPE/NAME`.
     """
 
     files: tuple[str, ...] = ()
@@ -124,7 +122,6 @@ class RawReads:
     parameters: tuple[str, ...] = ()
     queries: tuple[CapturedQuery, ...] = ()
     impure: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,6 @@ def test_read_code_and_absent_files_are_recorded(cold: RawReads) -> None:
     module = {name for name in FILES if name.startswith("modules/web/")}
     assert module <= set(cold.files)
     assert {"modules/web/manifests/optional.pp", "data/nodes"} <= set(cold.absent)
-    assert cold.types == ("provider/web_thing/one", "type/web_thing")
     assert cold.impure == ()
 
 

@@ -197,10 +197,7 @@ module LocalpuppetPreview
 
       def self.try(path)
         Reads.file(path)
-        return false unless Reads.pause { File.file?(path) }
-
-        Reads.ruby(path)
-        true
+        Reads.pause { File.file?(path) }
       end
     end
 

@@ -51,7 +51,6 @@ module LocalpuppetPreview
         @parameters = Set.new
         @queries = []
         @impure = Set.new
-        @types = Set.new
         @places = @known.dup
         @muted_file = nil
         @on = true
@@ -76,7 +75,7 @@ module LocalpuppetPreview
           files: @files.sort, absent: @absent.sort, present: (@present - @files).sort,
           listed: @listed.sort, keys: @keys.transform_values(&:sort),
           facts: least(@paths['facts']), trusted: least(@paths['trusted']),
-          parameters: @parameters.sort, queries: @queries.uniq, impure: @impure.sort, types: @types.sort
+          parameters: @parameters.sort, queries: @queries.uniq, impure: @impure.sort
         }
       end
 
@@ -170,13 +169,6 @@ module LocalpuppetPreview
       # Count that the release reads what a file has besides its content, which differs from copy to copy.
       def metadata
         impure("reads a file's times, mode or size without its content") if from_release?
-      end
-
-      # Note a file of Ruby that is loaded: a custom type or provider?
-      def ruby(path)
-        found = place(path) if @on
-        type = found && found.name[%r{(?:\A|/)lib/puppet/((?:type|provider)/.+)\.rb\z}, 1]
-        @types << type if type
       end
 
       # Return whether the code that called this method is the release's: the nearest caller that is
