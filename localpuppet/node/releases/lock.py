@@ -77,11 +77,6 @@ class Pin:
         """A short form for people."""
         return self.commit[:12]
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """Its fields in the lock, in the order of the file."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPin:
@@ -109,11 +104,6 @@ class CommitPin:
         """A short form for people."""
         return self.commit[:12]
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """Its fields in the lock, in the order of the file."""
-        return {name: value for name, value in asdict(self).items() if value}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgePin:
@@ -140,11 +130,6 @@ class ForgePin:
     def short(self) -> str:
         """A short form for people."""
         return self.archive_sha256[:12]
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """Its fields in the lock, in the order of the file."""
-        return asdict(self)
 
 
 AnyPin = Pin | CommitPin | ForgePin
@@ -259,10 +244,15 @@ class Lock:
         """Return the form of the file, in a fixed order."""
         return {
             "version": VERSION,
-            "modules": {name: self.modules[name].fields for name in sorted(self.modules)},
-            "sources": {name: self.sources[name].fields for name in sorted(self.sources)},
+            "modules": {name: _fields(self.modules[name]) for name in sorted(self.modules)},
+            "sources": {name: _fields(self.sources[name]) for name in sorted(self.sources)},
             **({"paths": dict(sorted(self.paths.items()))} if self.paths else {}),
         }
+
+
+def _fields(pin: AnyPin) -> dict[str, str]:
+    """Return the fields of a pin that have a value, in the order of the file."""
+    return {name: value for name, value in asdict(pin).items() if value}
 
 
 def _tagged(name: str, pin: Pin) -> ReleasePath:

@@ -51,7 +51,7 @@ def test_files_as_localpuppet_writes_them_need_no_yaml_reader() -> None:
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
     assert found.modules["ntp"].fields["tag"] == "v1"
     pins = parse_lock(lock().encode(), documents=Nothing(), where="l", allow_file=False)
-    assert pins.modules["ntp"].fields["commit"] == "b" * 40
+    assert pins.to_dict()["modules"]["ntp"]["commit"] == "b" * 40
     assert to_text(pins) == lock()
 
 

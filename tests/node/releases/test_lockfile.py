@@ -139,7 +139,8 @@ def test_an_invalid_lock_is_refused_in_every_notation(old: str, new: str, proble
 
 def test_a_file_url_is_accepted_if_the_site_allows_it() -> None:
     text = TEXT.replace("https://git.example.net/ntp.git", "file:///srv/ntp.git")
-    assert lock_of(text, allow_file=True).modules["ntp"].fields["url"] == "file:///srv/ntp.git"
+    ntp = lock_of(text, allow_file=True).to_dict()["modules"]["ntp"]
+    assert ntp["url"] == "file:///srv/ntp.git"
 
 
 @pytest.mark.parametrize("text", ["", "modulepath: []\n", "# nothing\n", "modules: {}\n"])
