@@ -8,7 +8,7 @@ from localpuppet.base.share.files import shared_file
 from localpuppet.node.wiring.compiling import compilation
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES
-from localpuppet.node.wiring.state import compiled_directory, require_puppet
+from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
 if TYPE_CHECKING:
     from localpuppet.node.preview.engine import PuppetCompileEngine
@@ -53,15 +53,7 @@ def compile_engine(
 
 
 def _environment(node: NodeWiring, *, asks: bool) -> dict[str, str]:
-    from localpuppet.node.puppet.environment import LeanStart, environment
-
     base = {name: value for name, value in program_environment().items() if asks or name in KEPT}
-    lean = LeanStart(
-        flags=require_puppet(node).lean,
-        file=shared_file("lean_start.rb"),
-        compiled=compiled_directory(node),
-        records=False,
-    )
-    env = environment({**base, "HOME": "/nonexistent"}, lean=lean, more={})
+    env = puppet_environment(node, require_puppet(node), {**base, "HOME": "/nonexistent"})
     main = shared_file("preview/main.rb")
     return {**env, "RUBYOPT": f"{env.get('RUBYOPT', '')} -r{main}".lstrip()}

@@ -3,6 +3,7 @@
 Each function imports what it opens, because `status` needs only a few.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,10 +141,17 @@ def compiled_directory(node: NodeWiring) -> Path | None:
     return settings.state / "cache" / "ruby" if settings.compiled_ruby else None
 
 
-def puppet_environment(node: NodeWiring, installation: "Installation") -> dict[str, str]:
+def puppet_environment(
+    node: NodeWiring, installation: "Installation", base: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the environment for what reads code with Puppet's library outside of a run.
 
     Ruby starts as in a run, from the compiled Ruby of earlier runs, and writes nothing.
+
+    Args:
+        node: The parts of the node.
+        installation: The installed Puppet.
+        base: Other variables than those of this process; `None` for these.
     """
     from localpuppet.node.puppet.environment import LeanStart, environment
 
@@ -153,4 +161,4 @@ def puppet_environment(node: NodeWiring, installation: "Installation") -> dict[s
         compiled=compiled_directory(node),
         records=False,
     )
-    return environment(program_environment(), lean=lean, more={})
+    return environment(base or program_environment(), lean=lean, more={})
