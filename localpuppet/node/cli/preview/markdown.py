@@ -66,20 +66,18 @@ def _groups(groups: Sequence[ChangeGroup], room: int) -> str:
             break
         lines.append(line)
     room -= sum(map(_size, lines))
-    blocks, folded = list(lines), 0
-    for number, (group, line) in enumerate(zip(groups, lines, strict=False)):
+    blocks: list[str] = []
+    for group, line in zip(groups, lines, strict=False):
         block = _group_block(group)
-        more = _size(block) - _size(line)
-        if number != folded or more > room:
+        room -= _size(block) - _size(line)
+        if room < 0:
             break  # details are those of the first groups, so that the list has one order
-        room -= more
-        blocks[number] = block
-        folded += 1
-    between = "\n" if 0 < folded < len(lines) else ""
+        blocks.append(block)
+    between = "\n" if 0 < len(blocks) < len(lines) else ""
     rest = groups[len(lines) :]
     nodes = wording.count(sum(len(group.nodes) for group in rest), "node")
     more_groups = f"- and {wording.count(len(rest), 'more group')} with {nodes}\n" if rest else ""
-    body = "".join([*blocks[:folded], between, *blocks[folded:], more_groups])
+    body = "".join([*blocks, between, *lines[len(blocks) :], more_groups])
     return f"{title}{body}\n"
 
 
