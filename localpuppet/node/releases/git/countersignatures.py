@@ -86,23 +86,19 @@ def judged(
     with pinned(program, signers) as keys:
         for line in lines:
             name, kind, size = line.split(" ")
-            if kind != "tag" or int(size) > MAX_BYTES:
-                result.append(Countersignature(id=name, problem="is not a countersignature"))
-                continue
-            body = program.run(mirror, "cat-file", "tag", name)
-            problem = countersignature_problem(
-                body, tag=tag, tag_object=tag_object.id, source=source
-            )
-            if problem:
-                result.append(Countersignature(id=name, problem=problem))
-                continue
-            try:
-                signer = keys.verify(mirror, name, where=where)
-            except IntegrityError as error:
-                # Users with push access can add invalid ones, which do not count.
-                result.append(Countersignature(id=name, problem=error.what))
-            else:
-                result.append(Countersignature(id=name, signer=signer))
+            signer, problem = None, "is not a countersignature"
+            if kind == "tag" and int(size) <= MAX_BYTES:
+                body = program.run(mirror, "cat-file", "tag", name)
+                problem = countersignature_problem(
+                    body, tag=tag, tag_object=tag_object.id, source=source
+                )
+                if not problem:
+                    try:
+                        signer = keys.verify(mirror, name, where=where)
+                    except IntegrityError as error:
+                        # Users with push access can add invalid ones, which do not count.
+                        problem = error.what
+            result.append(Countersignature(id=name, signer=signer, problem=problem))
     return result
 
 
