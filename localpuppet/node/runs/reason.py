@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from localpuppet.base.formats.text import shortened
-from localpuppet.node.runs.run import Outcome, Status
+from localpuppet.node.runs.run import Outcome, Status, show_resources
 
 # Characters of a published reason.
 MAX_PUBLIC_REASON = 200
@@ -69,8 +69,8 @@ def public_reason(status: Status) -> str:
     why = category(status)
     resources = status.resources
     if why is Category.NOOP_PENDING:
-        return f"noop: {_counted(resources.out_of_sync if resources else 0)} would change"
-    text = _WORDS.get(why, f"{_counted(resources.failed if resources else 0)} failed")
+        return f"noop: {show_resources(resources.out_of_sync if resources else 0)} would change"
+    text = _WORDS.get(why, f"{show_resources(resources.failed if resources else 0)} failed")
     cause = status.failure_cause or {}
     if why is Category.NO_REPORT and cause.get("error") and not cause.get("resource"):
         text = "compile failed"
@@ -82,7 +82,3 @@ def public_reason(status: Status) -> str:
 def published(status: Status) -> Status:
     """Return a status as it may leave the node: without Puppet's own words."""
     return replace(status, reason=public_reason(status))
-
-
-def _counted(count: int) -> str:
-    return f"{count} resource" if count == 1 else f"{count} resources"

@@ -47,6 +47,11 @@ class Outcome(StrEnum):
         return self in (Outcome.UNCHANGED, Outcome.CHANGED)
 
 
+def show_resources(count: int) -> str:
+    """Return `1 resource`, `2 resources`."""
+    return f"{count} resource" if count == 1 else f"{count} resources"
+
+
 def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
     """Return an id that sorts after `newest`, also when the clock was set back.
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from localpuppet.base.formats.times import show_time
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import PuppetReport
-from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status
+from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status, show_resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,10 @@ def _without_code(ending: PuppetEnd) -> str:
     return "exit code of Puppet unknown: its parent, the fork server, was killed"
 
 
+def _failed(reason: str) -> RunVerdict:
+    return RunVerdict(outcome=Outcome.FAILED, reason=reason)
+
+
 def decide(ending: PuppetEnd) -> RunVerdict:
     """Decide the result of a run. Success requires Puppet's exit code and its report.
 
@@ -70,37 +74,25 @@ def decide(ending: PuppetEnd) -> RunVerdict:
         return ending.stopped
     code, report = ending.code, ending.report
     if code is None:
-        return RunVerdict(outcome=Outcome.FAILED, reason=_without_code(ending))
+        return _failed(_without_code(ending))
     if report is None:
-        return RunVerdict(outcome=Outcome.FAILED, reason=_without_report(ending))
-    counts = report.resources
-    if code in (0, 2) and report.status == "failed":
-        return RunVerdict(
-            outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
-        )
-    if code == 0 and report.status == "unchanged":
-        noun = "resource" if counts.out_of_sync == 1 else "resources"
-        pending = f"noop: {counts.out_of_sync} {noun} would change"
+        return _failed(_without_report(ending))
+    counts, both = report.resources, (code, report.status)
+    if both in ((0, "failed"), (2, "failed"), (0, "changed")):
+        return _failed(f"Puppet exited {code} but its report says {report.status}")
+    if both == (0, "unchanged"):
+        pending = f"noop: {show_resources(counts.out_of_sync)} would change"
         reason = pending if report.noop_pending else ""
         return RunVerdict(outcome=Outcome.UNCHANGED, reason=reason)
-    if code in (0, 2) and report.status == "changed":
-        if code == 0:
-            return RunVerdict(
-                outcome=Outcome.FAILED, reason="Puppet exited 0 but its report says changed"
-            )
+    if both == (2, "changed"):
         return RunVerdict(outcome=Outcome.CHANGED, reason="")
     if code in (4, 6):
-        noun = "resource" if counts.failed == 1 else "resources"
         first = f": {report.first_failed}" if report.first_failed else ""
-        return RunVerdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
+        return _failed(f"{show_resources(counts.failed)} failed{first}")
     if code == 1:
         after = f"Puppet exited 1 after it applied the catalog ({report.status})"
-        reason = f"{after}: {ending.first_error or 'see the log'}"
-        return RunVerdict(outcome=Outcome.FAILED, reason=reason)
-    return RunVerdict(
-        outcome=Outcome.FAILED,
-        reason=f"Puppet exited {code} and its report says {report.status}: they disagree",
-    )
+        return _failed(f"{after}: {ending.first_error or 'see the log'}")
+    return _failed(f"Puppet exited {code} and its report says {report.status}: they disagree")
 
 
 def finish(
