@@ -90,9 +90,9 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
         "rollback",
         "--json",
     )
-    assert rolled.json["state"] == "failures", rolled.json["reason"]
+    assert rolled.json["state"] == "failed", rolled.json["reason"]
     (told,) = rolled.json["nodes"]
-    assert (rolled.code, told["result"], rolled.json["state"]) == (1, "rolled back", "failures")
+    assert (rolled.code, told["result"], rolled.json["state"]) == (1, "rolled back", "failed")
     request = why(b)
     document = request["node_document"]
     assert isinstance(document, dict)

@@ -206,7 +206,7 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert 'localpuppet_last_rollout_outcome{outcome="done"} 1\n' in measured
     assert local.runs() == [3, 1, 1]
     listed = local.operator.run("rollout", "list", "--json").json["rollouts"]
-    assert [one["state"] for one in listed] == ["done", "failures", "failures"]
+    assert [one["state"] for one in listed] == ["done", "failed", "failed"]
     done = local.operator.run(
         "rollout", "run", "--site", local.site, "--failed-in", listed[0]["id"]
     )

@@ -34,7 +34,7 @@ class RolloutEnding(StrEnum):
     """Why a rollout is over."""
 
     DONE = "done"  # every selected node ran
-    FAILURES = "failures"  # more than allowed, or of a canary
+    FAILED = "failed"  # more nodes than allowed, or a canary
     NOT_READY = "not ready"  # rejected before anything changed
     STOPPED = "stopped"  # by an operator
     ROLLED_BACK = "rolled back"  # an operator rolled the nodes back to their previous release

@@ -280,7 +280,7 @@ class Execution:
     def _decision(self, now: NextAction) -> Event | None:
         """Return the event about the whole rollout that must be recorded before acting."""
         if now.stop:
-            return RolloutStopped(ending=RolloutEnding.FAILURES, reason=now.stop)
+            return RolloutStopped(ending=RolloutEnding.FAILED, reason=now.stop)
         if now.withdraw:
             return NodeRunsWithdrawn(node_runs=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back

@@ -172,7 +172,7 @@ class RolloutState:
     def goes_back(self) -> bool:
         """Whether the nodes that took the release go back to their previous one."""
         ending = None if self.stopped is None else self.stopped.ending
-        if self.began.options.on_failure is OnFailure.ROLLBACK and ending is RolloutEnding.FAILURES:
+        if self.began.options.on_failure is OnFailure.ROLLBACK and ending is RolloutEnding.FAILED:
             return True
         back = ending is RolloutEnding.ROLLED_BACK
         return back or any(turn.step == self.step_back for turn in self.started)

@@ -154,7 +154,7 @@ def test_failed_nodes_are_repeated_within_the_approval(node: Node) -> None:
     journals = Journals(node.state / "rollouts")
     journal = journals.begin(parent, at=AT)
     failed = NodeRunEnded(node_run=NodeRun(1, NODES[0]), result=NodeResult.FAILED, outcome="failed")
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
+    over = RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={})
     journal.append(NodeRunsStarted(node_runs=(failed.node_run,)), failed, over, at=AT)
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))

@@ -44,7 +44,7 @@ def test_how_far_it_is() -> None:
         "group 1 of 2, 1 of 3 runs ended, 1 failed, about 4.0s left, "
         "1 running for 11s (n02.example.com)"
     )
-    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed"))
+    state.take(RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed"))
     assert "longer" not in how_far(state, on={SECOND: 90.0}), "nothing starts any more"
 
 
@@ -100,7 +100,7 @@ def test_failed_nodes_can_be_repeated_unless_their_release_was_rolled_back() -> 
     failed = NodeRunEnded(
         node_run=FIRST, result=NodeResult.FAILED, outcome="failed", reason="1 resource failed"
     )
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
+    over = RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={})
 
     def told(*events: Event) -> str:
         every = [began([1, 2]), NodeRunsStarted(node_runs=(FIRST, SECOND)), failed, *events, over]
@@ -110,7 +110,7 @@ def test_failed_nodes_can_be_repeated_unless_their_release_was_rolled_back() -> 
 
     assert "run --failed-in 20261122T110000Z-0123'" in told()
     assert "--failed-in" in told(
-        RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed")
+        RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed")
     )
     assert "--failed-in" not in told(
         RolloutStopped(ending=RolloutEnding.ROLLED_BACK, reason="alice takes it back")

@@ -252,10 +252,10 @@ def test_a_journal_has_a_checkpoint_as_long_as_it_can_be_resumed(site: Site) -> 
     journal.append(RolloutEnded(ending=RolloutEnding.STOPPED, reason="", still_held={}), at=AT)
     assert not head_of(journal).over
     journal.append(RolloutResumed(epoch=5), at=AT)
-    journal.append(RolloutEnded(ending=RolloutEnding.FAILURES, reason="", still_held={}), at=AT)
+    journal.append(RolloutEnded(ending=RolloutEnding.FAILED, reason="", still_held={}), at=AT)
     summary = Summary(
         title="test",
-        ending=RolloutEnding.FAILURES,
+        ending=RolloutEnding.FAILED,
         reason="",
         started_at=AT,
         finished_at=AT,

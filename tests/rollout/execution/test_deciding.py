@@ -122,7 +122,7 @@ def test_a_failed_check_is_a_failure_of_its_node_and_finished_runs_are_checked()
     end(state, 1, 2)
     check(state, 1, problem="check http://n01/: answered 503")
     assert decide(state) == NextAction(stop="1 node failed; none may fail")
-    state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason=""))
+    state.take(RolloutStopped(ending=RolloutEnding.FAILED, reason=""))
     assert decide(state) == NextAction(check=turns(2))
     check(state, 2)
     assert decide(state) == NextAction(), "one still runs"
@@ -288,7 +288,7 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
         if now.stop:
             assert first.options.on_failure is OnFailure.STOP
             assert counter.too_much
-            state.take(RolloutStopped(ending=RolloutEnding.FAILURES, reason=now.stop))
+            state.take(RolloutStopped(ending=RolloutEnding.FAILED, reason=now.stop))
             continue
         counter.judge(now)
         turn = data.draw(st.sampled_from([*state.running, *now.check]))

@@ -71,7 +71,7 @@ def test_an_unresponsive_node_is_a_failure_and_ends_the_rollout() -> None:
         await asyncio.sleep(0.5)
         nodes.silent.add(node(2))
         over = await doing
-        assert over.ending is RolloutEnding.FAILURES
+        assert over.ending is RolloutEnding.FAILED
         assert over.reason == "1 node failed; none may fail"
         assert words(rollout.state) == ["succeeded", "unresponsive", "not reached"]
         assert over.still_held == {node(2): "did not answer"}
@@ -260,7 +260,7 @@ def test_a_check_that_never_passes_ends_the_rollout_and_releases_the_nodes() -> 
             "check http://n01.example.com/: answered 503, 5 times"
         )
         assert state.over is not None
-        assert state.over.ending is RolloutEnding.FAILURES
+        assert state.over.ending is RolloutEnding.FAILED
         assert nodes.held == set()
 
     run_simulated(work())

@@ -72,7 +72,7 @@ def test_no_node_runs_twice_even_if_the_checkpoint_lags_behind(name: str, lag: i
             "the controller requests the result of a finished run, and does not repeat the run"
         )
         assert state.over is not None
-        ending = RolloutEnding.FAILURES if name == "rollback" else RolloutEnding.DONE
+        ending = RolloutEnding.FAILED if name == "rollback" else RolloutEnding.DONE
         assert (state.over.ending, nodes.held) == (ending, set())
         started = [
             turn

@@ -165,7 +165,7 @@ def test_an_operator_pauses_and_continues_and_accepts_no_failure_by_that(fails: 
         assert (paused.requested_by, paused.since is not None) == ("bob on pc", True)
         notes.words.append((RolloutCommand.CONTINUE, "bob"))
         over = await doing
-        assert over.ending is (RolloutEnding.FAILURES if fails else RolloutEnding.DONE)
+        assert over.ending is (RolloutEnding.FAILED if fails else RolloutEnding.DONE)
         assert len(nodes.ran) == (2 if fails else 4)
         decisions = RolloutReport.of([(AT, one) for one in notes.events], taken=False).decisions
         assert decisions[0][1] == "paused by bob on pc"
@@ -233,7 +233,7 @@ def test_failed_nodes_stay_on_hold_and_are_released_later() -> None:
         assert (over.held_for_investigation, over.still_held, over.ending) == (
             (),
             {},
-            RolloutEnding.FAILURES,
+            RolloutEnding.FAILED,
         )
         assert nodes.held == set()
 

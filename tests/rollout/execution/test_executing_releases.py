@@ -86,7 +86,7 @@ def test_a_failure_rolls_the_release_back_from_the_last_group() -> None:
         state = await carry_out(began([1, 2], [3], [4], **BACK), nodes)
         assert words(state) == ["rolled back", "rolled back", "rolled back", "not reached"]
         assert state.over is not None
-        assert state.over.ending is RolloutEnding.FAILURES
+        assert state.over.ending is RolloutEnding.FAILED
         first, *others = [turn.node for turn in nodes.ran if turn.step == 4]
         assert (first, sorted(others)) == (node(3), [node(1), node(2)])
         assert nodes.ran[NodeRun(4, node(1))][0] >= nodes.ran[NodeRun(4, node(3))][1]
@@ -159,7 +159,7 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
             run_simulated(work.run(resume=True))
         assert words(state) == ["rolled back", "rolled back", "rolled back", "not reached"]
         assert state.over is not None
-        assert state.over.ending is RolloutEnding.FAILURES
+        assert state.over.ending is RolloutEnding.FAILED
         started = [
             turn
             for one in notes.events

@@ -86,10 +86,10 @@ EVENTS: list[Event] = [
     ),
     RolloutPaused(reason="1 node failed"),
     RolloutContinued(caller="choria=bob"),
-    RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed"),
+    RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed"),
     RolloutTakenOver(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
     RolloutEnded(
-        ending=RolloutEnding.FAILURES,
+        ending=RolloutEnding.FAILED,
         reason="1 node failed",
         still_held={node(2): "did not answer"},
         held_for_investigation=(node(1),),

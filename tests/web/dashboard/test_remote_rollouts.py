@@ -126,7 +126,7 @@ async def test_a_rollout_that_runs_elsewhere_is_shown_from_its_checkpoint(bus: B
 
 async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
     bus.begin(NodeRunsStarted(node_runs=(TURN,)))
-    over = RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={})
+    over = RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={})
     told = [(AT, FIRST), *((LATER, event) for event in (*FAR, RolloutResumed(epoch=2), over))]
     summary = Summary.of(RolloutReport.of(told, taken=False))
     async with bus.followed():
@@ -134,7 +134,7 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         await bus.heads(bus.alice).write(ended, None)
         await bus.heard()
         (row,) = bus.rollouts.rows()
-        assert (row.state, row.caller) == ("failures", "choria=alice")
+        assert (row.state, row.caller) == ("failed", "choria=alice")
         assert row.counts == (("done", 1), ("not reached", 1))
         assert row.reason == "it ended on another machine: 1 node failed"
         assert None not in (row.started_at, row.finished_at)

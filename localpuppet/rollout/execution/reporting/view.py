@@ -27,7 +27,6 @@ _GOOD, _BAD, _WARN, _ACTIVE = "good", "bad", "warn", "active"
 _TONES = {
     "done": _GOOD,
     "failed": _BAD,
-    "failures": _BAD,
     "damaged": _BAD,
     "interrupted": _BAD,
     "done with failures": _WARN,

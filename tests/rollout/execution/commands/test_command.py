@@ -48,7 +48,7 @@ GOES_ON = meaning(said(RolloutCommand.CONTINUE), RolloutState(began([1])))
         (RolloutCommand.ROLLBACK, [PAUSED], "delivers no release"),
         (
             RolloutCommand.STOP,
-            [RolloutStopped(ending=RolloutEnding.FAILURES, reason="x")],
+            [RolloutStopped(ending=RolloutEnding.FAILED, reason="x")],
             "is already ending: x",
         ),
         (

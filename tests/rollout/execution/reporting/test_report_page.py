@@ -74,7 +74,7 @@ def test_texts_of_nodes_and_people_are_escaped() -> None:
         RolloutPaused(reason=EVIL),
         RolloutContinued(caller=EVIL),
         RolloutEnded(
-            ending=RolloutEnding.FAILURES,
+            ending=RolloutEnding.FAILED,
             reason=EVIL,
             still_held={node(1): EVIL},
             held_for_investigation=(node(2),),
@@ -105,12 +105,12 @@ def test_the_report_shows_each_node_run_with_its_times_and_result() -> None:
         NodeRunEnded(node_run=NodeRun(1, node(2)), result=NodeResult.SUCCEEDED, outcome="changed"),
         ChecksEnded(node_run=NodeRun(1, node(1)), problem="check http://a/: answered 503"),
         ChecksEnded(node_run=NodeRun(1, node(2))),
-        RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={}),
+        RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={}),
     )
     texts = Reader(page(found, NOW)).texts
     for text in (
         "shop",
-        "failures: 1 node failed",
+        "failed: 1 node failed",
         "check http://a/: answered 503",
         "1 done, 1 failed, 2 not reached",
         " run r1",

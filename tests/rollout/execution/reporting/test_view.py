@@ -42,7 +42,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 GROUPS = ([1, 2, 3], [2, 4])
 FIRST = began(*GROUPS, delivery=RELEASE, checks=("http://a/",), on_failure=OnFailure.ROLLBACK)
-FAILURES = RolloutStopped(ending=RolloutEnding.FAILURES, reason="1 node failed")
+FAILURES = RolloutStopped(ending=RolloutEnding.FAILED, reason="1 node failed")
 
 turns = st.sampled_from(
     [
@@ -150,7 +150,7 @@ def test_a_rollout_from_its_start_to_the_end_of_its_rollback() -> None:
     ]
     back = [NodeRun(3, node(1)), NodeRun(3, node(2))]
     path += [NodeRunsStarted(node_runs=tuple(back)), *map(ended, back)]
-    path += [RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 failed", still_held={})]
+    path += [RolloutEnded(ending=RolloutEnding.FAILED, reason="1 failed", still_held={})]
     after = view(*path, first=first, taken=False)
     assert states(after) == [
         ("rolled back", ["rolled back", "rolled back", "not reached"]),
@@ -168,7 +168,7 @@ def test_a_group_whose_only_node_failed_has_failed() -> None:
         NodeRunsStarted(node_runs=(turn,)),
         ended(turn, NodeResult.FAILED),
         FAILURES,
-        RolloutEnded(ending=RolloutEnding.FAILURES, reason="1 node failed", still_held={}),
+        RolloutEnded(ending=RolloutEnding.FAILED, reason="1 node failed", still_held={}),
         first=began([1], [2]),
         taken=False,
     )
