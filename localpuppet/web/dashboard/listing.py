@@ -67,7 +67,7 @@ class NodeLists:
             _List(forms.NODES, self._nodes, exporting.nodes_table),
             _List(
                 *(forms.FAILURES, self._failures, exporting.failures_table),
-                complete=self.with_last_good,
+                complete=self.with_runs,
             ),
             _List(forms.RELEASES, self._releases, exporting.releases_table),
             _List(forms.ROLLOUTS, self._rollouts, exporting.rollouts_table),
@@ -118,11 +118,15 @@ class NodeLists:
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 
-    def with_last_good(self, groups: Sequence[FailureGroup]) -> Sequence[FailureGroup]:
-        """Return failures with the last good run of each one's newest node; reads the disk."""
-        nodes = [group.newest[0] for group in groups]
-        worked = self._kept.memory.read(run_queries.last_good, nodes)
-        return [replace(group, worked=worked.get(group.newest[0])) for group in groups]
+    def with_runs(self, groups: Sequence[FailureGroup]) -> Sequence[FailureGroup]:
+        """Return failures with what is known of the runs of their newest nodes; reads the disk."""
+        with self._kept.memory.snapshot() as connection:
+            worked = run_queries.last_good(connection, [group.newest[0] for group in groups])
+            causes = run_queries.causes(connection, [group.newest for group in groups])
+        return [
+            replace(group, worked=worked.get(group.newest[0]), cause=causes.get(group.newest, ""))
+            for group in groups
+        ]
 
     def _with_resources(self, runs: Sequence[RunResult]) -> Sequence[RunResult]:
         return self._kept.memory.read(run_queries.with_resources, runs)

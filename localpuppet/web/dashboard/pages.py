@@ -134,7 +134,7 @@ class Pages:
             "overview.html",
             asked=asked,
             found=summary,
-            failures=await asyncio.to_thread(self.lists.with_last_good, groups[:MOST]),
+            failures=await asyncio.to_thread(self.lists.with_runs, groups[:MOST]),
             all_failures=len(groups),
             rollouts=active_rollouts(rollouts, summary.rollout_holds),
             most_names=MOST_NAMES,

@@ -71,9 +71,7 @@ def test_the_last_success_outlives_failures_and_ignores_noop_rollouts(tmp_path: 
     told(path, *done(began([1], [2], noop=True)), over)
     assert SUCCESS not in parse_samples(path.read_text())
     told(path, *done(FIRST), over)
-    failed = told(
-        path, FIRST, RolloutEnded(ending=RolloutEnding.FAILED, reason="", still_held={})
-    )
+    failed = told(path, FIRST, RolloutEnded(ending=RolloutEnding.FAILED, reason="", still_held={}))
     assert failed["success"] == "0"
     assert parse_samples(path.read_text())[SUCCESS] == f"{NOON.timestamp() + 40:.3f}"
 

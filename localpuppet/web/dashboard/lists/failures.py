@@ -33,6 +33,7 @@ class FailureGroup:
         since: When the first of these nodes began to fail: seconds since 1970.
         first: When it was seen first: seconds since 1970.
         last: When it was seen last.
+        cause: What led to the newest run, or empty.
         worked: The last good run of the newest node; `None` if unknown.
     """
 
@@ -47,6 +48,7 @@ class FailureGroup:
     since: float
     first: float
     last: float
+    cause: str = ""
     worked: RunResult | None = None
 
 

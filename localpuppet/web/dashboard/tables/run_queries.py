@@ -189,6 +189,14 @@ def last_good(connection: Connection, nodes: Iterable[str]) -> Mapping[str, RunR
     return {run.node: run for of_one in runs for run in of_one}
 
 
+def causes(
+    connection: Connection, runs: Iterable[tuple[str, str]]
+) -> Mapping[tuple[str, str], str]:
+    """Return what led to runs, by node and id; without the runs that are not known."""
+    known = {(node, run): of_id(connection, RunId(run), node) for node, run in runs if run}
+    return {key: run.cause for key, run in known.items() if run is not None}
+
+
 def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:
     """Return runs with their resources."""
     return [
