@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.budget import QueryLimits
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
@@ -116,12 +116,10 @@ class Answering:
         self, question: Question, deadline: SharedDeadline, writer: BodyWriter
     ) -> tuple[int | None, float]:
         age = self.ask(self.reader, lambda _: None).age
-        limits = QueryLimits(check=deadline.check)
-        evaluate = partial(answer, reader=self.reader, records=self.records, limits=limits)
         for parent, message in question.parents:
-            if not list(evaluate(parent).rows):
+            if not list(self._evaluation(deadline).stream(parent).rows):
                 raise AbsentError(message)
-        result = evaluate(question.select, total=question.total)
+        result = self._evaluation(deadline).stream(question.select, total=question.total)
         if question.absent:
             only = next(result.rows, None)
             if only is None:
@@ -133,3 +131,6 @@ class Answering:
                 deadline.check()
                 writer.row(text)
         return result.total, age
+
+    def _evaluation(self, deadline: SharedDeadline) -> Evaluation:
+        return Evaluation(self.reader, self.records, QueryLimits(check=deadline.check))

@@ -151,11 +151,16 @@ class Evaluation:
         )
 
     def stream(self, select: Select, *, total: bool = False) -> ClientAnswer:
-        """Evaluate a query row by row.
+        """Evaluate a query of a client row by row.
+
+        - A query without order, group and total holds no rows in memory.
+        - The rows must be read in one thread: they come from one SQLite snapshot. Close the
+          iterator to end a query early.
+        - A query that cannot be answered raises an error, and never yields an empty answer.
 
         Args:
             select: The query.
-            total: Whether to count all rows.
+            total: Whether to count all rows (`include_total`, the header `X-Records`).
 
         Raises:
             InvalidInputError: As for `answer`; also while the rows are read.

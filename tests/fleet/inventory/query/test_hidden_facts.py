@@ -7,8 +7,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.facts import FactSelection
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.query.fleet import entry
 
@@ -74,7 +74,7 @@ def asked(query: Json, secret: dict[str, Json]) -> str:
     """Return everything that a client sees: the rows and their number, or the error."""
     try:
         select = parse_client_query({"query": query}).select
-        found = answer(select, reader=fleet(secret), total=True)
+        found = Evaluation(fleet(secret)).stream(select, total=True)
         return f"{[*found.rows]} {found.total}"
     except InvalidInputError as error:
         return str(error)
@@ -91,9 +91,8 @@ def test_an_answer_does_not_depend_on_a_hidden_fact(query: Json) -> None:
 def test_the_same_queries_reveal_a_fact_that_is_published() -> None:
     shown = FactSelection()
     found = [
-        answer(
-            parse_client_query({"query": query}).select,
-            reader=MemoryInventory([entry("a.example.com", shown.of({"vault": CANARY}))]),
+        Evaluation(MemoryInventory([entry("a.example.com", shown.of({"vault": CANARY}))])).stream(
+            parse_client_query({"query": query}).select
         )
         for query in ("fact_names { }", "inventory { facts.vault = 'canary-7f3a' }")
     ]

@@ -8,14 +8,13 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.budget import (
     CHECKED_EVERY,
     QueryDeadlineError,
     QueryLimits,
 )
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
-from localpuppet.fleet.inventory.query.evaluating import SPARE
+from localpuppet.fleet.inventory.query.evaluating import SPARE, Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import Equal
 from tests.doubles.inventory import MemoryInventory
@@ -33,7 +32,7 @@ REPORTS = MemoryRecords(
 
 def ask(query: Json, limits: QueryLimits, **parameters: Json) -> list[Json]:
     asked = parse_client_query({"query": query, **parameters})
-    found = answer(asked.select, reader=WIDE, records=REPORTS, limits=limits, total=asked.total)
+    found = Evaluation(WIDE, records=REPORTS, limits=limits).stream(asked.select, total=asked.total)
     return [json.loads(text) for text in found.rows]
 
 
@@ -114,7 +113,7 @@ def test_a_large_page_with_a_total_is_not_held_in_memory() -> None:
 
     reader = Reading([entry(f"n{number:04}.example.com") for number in range(1500)])
     select = parse_client_query({"query": "nodes { limit 1400 }"}).select
-    found = answer(select, reader=reader, total=True)
+    found = Evaluation(reader).stream(select, total=True)
     assert (found.total, reader.seen) == (1500, 1500)
     next(found.rows)
     assert reader.seen == 1501
@@ -129,7 +128,7 @@ def test_rows_arrive_while_the_inventory_is_read() -> None:
         calls += 1
 
     select = parse_client_query({"query": "facts { }"}).select
-    found = answer(select, reader=WIDE, limits=QueryLimits(check=check))
+    found = Evaluation(WIDE, limits=QueryLimits(check=check)).stream(select)
     next(found.rows)
     assert calls == 0
     rows = 1 + sum(1 for _ in found.rows)
@@ -182,7 +181,7 @@ def test_a_row_with_many_values_ends_at_the_deadline(field: str, checks: int) ->
         calls += 1
 
     select = parse_client_query({"query": ["from", "inventory", ["=", field, 1]]}).select
-    assert [*answer(select, reader=TREES, limits=QueryLimits(check=check)).rows] == []
+    assert [*Evaluation(TREES, limits=QueryLimits(check=check)).stream(select).rows] == []
     assert calls == checks
 
 
@@ -193,7 +192,7 @@ def test_many_comparisons_of_a_row_end_at_the_deadline() -> None:
     some: list[Json] = [["~", "facts.a.b.key1", f"x{n}"] for n in range(CHECKED_EVERY)]
     select = parse_client_query({"query": ["from", "inventory", ["or", *some]]}).select
     with pytest.raises(QueryDeadlineError):
-        [*answer(select, reader=TREES, limits=QueryLimits(check=check)).rows]
+        [*Evaluation(TREES, limits=QueryLimits(check=check)).stream(select).rows]
 
 
 @pytest.mark.parametrize("direction", ["asc", "desc"])
@@ -206,6 +205,6 @@ def test_the_first_rows_of_many_are_the_first_of_all(direction: str) -> None:
         f"reports[report_format, hash] {{ order by report_format {direction} limit 9 offset 3 }}"
     )
     select = parse_client_query({"query": query}).select
-    found = [json.loads(text) for text in answer(select, reader=WIDE, records=source).rows]
+    found = [json.loads(text) for text in Evaluation(WIDE, records=source).stream(select).rows]
     expected = sorted(numbers, reverse=direction == "desc")[3:12]
     assert [row["report_format"] for row in found] == expected

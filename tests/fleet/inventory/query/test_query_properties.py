@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.ast_form import parse_array
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.pql import to_array
 from tests.fleet.inventory.query.fleet import FLEET, inventory
 
@@ -93,12 +93,14 @@ def pql(condition: Any) -> str:
 
 
 def names(query: list[Any]) -> list[str]:
-    found = answer(parse_array(query), reader=inventory())
+    found = Evaluation(inventory()).stream(parse_array(query))
     return [json.loads(text)["certname"] for text in found.rows]
 
 
-ROWS = [json.loads(text) for text in answer(parse_array(["from", "inventory"]),
-                                            reader=inventory()).rows]  # fmt: skip
+ROWS = [
+    json.loads(text)
+    for text in Evaluation(inventory()).stream(parse_array(["from", "inventory"])).rows
+]
 
 
 @settings(max_examples=150, deadline=None)
@@ -128,9 +130,9 @@ def test_a_page_is_a_part_of_the_whole(
 ) -> None:
     order: list[Any] = [["order_by", [list(one) for one in orders]]] if orders else []
     query: list[Any] = ["from", "facts", ["~", "name", "^[a-m]"], *order]
-    whole = [*answer(parse_array(query), reader=inventory()).rows]
+    whole = [*Evaluation(inventory()).stream(parse_array(query)).rows]
     select = parse_array([*query, ["limit", limit], ["offset", offset]])
-    page = answer(select, reader=inventory(), total=True)
+    page = Evaluation(inventory()).stream(select, total=True)
     assert [*page.rows] == whole[offset : offset + limit]
     assert page.total == len(whole)
     assert len({json.loads(text)["certname"] for text in whole}) == len(FLEET)

@@ -11,8 +11,8 @@ from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.resources import ResourceResult
@@ -283,7 +283,7 @@ def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> 
         query = parse_client_query(
             {"query": ["extract", [["function", "count"]], where]}, Entity.RESOURCES
         )
-        found = answer(query.select, reader=MemoryInventory(entries), records=counts)
+        found = Evaluation(MemoryInventory(entries), records=counts).stream(query.select)
         return int(json.loads(next(found.rows))["count"])
 
     assert number(["=", "environment", "test"]) == 49

@@ -12,9 +12,9 @@ from localpuppet.base.formats.times import parse_time, show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST, OF_REPORTS
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity, Field, SortOrder
 from localpuppet.fleet.inventory.reading import Equal
@@ -281,7 +281,7 @@ def test_any_query_has_the_answer_that_it_has_without_hints(
     reader = MemoryInventory([])
     answers = []
     for records in (played.records, AllRows(everything)):
-        found = answer(select, reader=reader, records=records, total=not counts)
+        found = Evaluation(reader, records=records).stream(select, total=not counts)
         rows = [json.loads(text) for text in found.rows]
         shown = sorted(rows, key=repr) if counts else [row["end_time"] for row in rows]
         answers.append((shown, found.total))
@@ -394,6 +394,6 @@ def test_nodes_with_a_report_of_some_kind_are_those_of_all_nodes(
     listed = [entry(name) for name in "abcx"]
     every = [*played.records.rows(Entity.NODES, RecordHint()).rows]
     plain = MemoryRecords({Entity.NODES: every})
-    found = answer(select, reader=NamedNodes(listed), records=played.records)
-    expected = answer(select, reader=MemoryInventory(listed), records=plain)
+    found = Evaluation(NamedNodes(listed), records=played.records).stream(select)
+    expected = Evaluation(MemoryInventory(listed), records=plain).stream(select)
     assert [*found.rows] == [*expected.rows]

@@ -8,9 +8,9 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.answering import answer
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import OF_REPORTS
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory
@@ -63,7 +63,7 @@ def ask(
 ) -> tuple[list[Any], int | None]:
     """Return the rows for a request, and their total."""
     query = parse_client_query(parameters, entity)
-    found = answer(query.select, reader=inventory(), records=source, total=query.total)
+    found = Evaluation(inventory(), records=source).stream(query.select, total=query.total)
     return [json.loads(text) for text in found.rows], found.total
 
 
@@ -336,7 +336,7 @@ def test_a_sum_beyond_all_numbers_is_an_error_and_no_json_that_clients_reject(
     reader = MemoryInventory([entry(f"n{n}.example.com", {"x": 1.7e308}) for n in range(2)])
     select = parse_client_query({"query": f"facts[{function}(value)] {{ name = 'x' }}"}).select
     with pytest.raises(InvalidInputError, match="exceeds the largest number"):
-        [*answer(select, reader=reader).rows]
+        [*Evaluation(reader).stream(select).rows]
 
 
 def test_conditions_for_many_nodes_become_a_list_and_read_only_these_nodes() -> None:
@@ -345,7 +345,7 @@ def test_conditions_for_many_nodes_become_a_list_and_read_only_these_nodes() -> 
     reader = inventory()
     listed: list[Json] = [["=", "certname", name] for name in ["web01.example.com", *names]]
     select = parse_client_query({"query": ["or", *listed]}, Entity.INVENTORY).select
-    found = [json.loads(text)["certname"] for text in answer(select, reader=reader).rows]
+    found = [json.loads(text)["certname"] for text in Evaluation(reader).stream(select).rows]
     assert found == ["web01.example.com"]
     (hint,) = reader.hints
     assert hint is not None
@@ -364,7 +364,7 @@ def test_a_page_of_all_nodes_is_a_part_of_the_whole(entity: str, clauses: str, f
         group = " group by certname" if "count" in fields else ""
         query = f"{entity}{fields} {{ {group}{clauses}{paging} }}"
         select = parse_client_query({"query": query}).select
-        found = answer(select, reader=inventory(), records=source, total=total)
+        found = Evaluation(inventory(), records=source).stream(select, total=total)
         return [*found.rows], found.total
 
     whole, count = ask("", total=True)
