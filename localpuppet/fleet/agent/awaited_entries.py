@@ -5,21 +5,14 @@
 - `triggers.steps` limits how long a step waits.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry, ViewedNode, lacking
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
-
-
-class Exports(Protocol):
-    """The exports of other nodes that this node has."""
-
-    def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
-        """Return the nodes whose exports with these digests are missing on this node."""
 
 
 class AwaitedEntries:
@@ -31,7 +24,7 @@ class AwaitedEntries:
         is_current: Returns whether the view is recent enough for queries.
     """
 
-    def __init__(self, view: View, exports: Exports, *, is_current: Callable[[], bool]) -> None:
+    def __init__(self, view: View, exports: HeldExports, *, is_current: Callable[[], bool]) -> None:
         self._view = view
         self._exports = exports
         self._is_current = is_current
