@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from localpuppet.base.formats.values import Json
 
@@ -10,21 +9,9 @@ from localpuppet.base.formats.values import Json
 RowShape = Callable[[Iterator[str]], Iterator[str]]
 # Returns the MBeans by name, each with its attributes: `{"Value": 3}`.
 ReadMetrics = Callable[[], Awaitable[Mapping[str, Mapping[str, Json]]]]
-
-
-class ReportDetails(Protocol):
-    """The parts of a report that only its node has."""
-
-    async def __call__(self, report: str, part: str) -> Json:
-        """Return a part of a report; `None` if no report has the hash.
-
-        Args:
-            report: The hash of the report.
-            part: `logs` or `metrics`.
-
-        Raises:
-            UnavailableError: The node cannot be reached.
-        """
+# Returns a part of the report with a hash, `logs` or `metrics`; `None` if no report has it. Raises
+# `UnavailableError` if the node of the report cannot be reached.
+ReportDetails = Callable[[str, str], Awaitable[Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
