@@ -18,6 +18,11 @@ Puppet::Type.newtype(:kick) do
 
   feature :refreshable, 'The provider can send the kick.', methods: [:restart]
 
+  seconds = lambda do |value|
+    raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
+    raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
+  end
+
   newparam(:name, namevar: true) do
     desc 'The purpose of the kick.'
   end
@@ -53,10 +58,7 @@ Puppet::Type.newtype(:kick) do
   newparam(:ttl) do
     desc 'Seconds for which a node may act on it, and for which the bus keeps it. Default: 180.'
 
-    validate do |value|
-      raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
-      raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
-    end
+    validate { |value| seconds.call(value) }
   end
 
   newparam(:timeout) do
@@ -64,10 +66,7 @@ Puppet::Type.newtype(:kick) do
 
     defaultto 60
 
-    validate do |value|
-      raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
-      raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
-    end
+    validate { |value| seconds.call(value) }
   end
 
   validate do

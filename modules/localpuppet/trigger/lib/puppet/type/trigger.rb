@@ -21,6 +21,11 @@ Puppet::Type.newtype(:trigger) do
 
   feature :refreshable, 'The provider can send the trigger.', methods: [:restart]
 
+  seconds = lambda do |value|
+    raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
+    raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
+  end
+
   newparam(:name, namevar: true) do
     desc 'The purpose of the trigger; the nodes log it.'
 
@@ -60,10 +65,7 @@ Puppet::Type.newtype(:trigger) do
       Default: the agent's.
     DOC
 
-    validate do |value|
-      raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
-      raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
-    end
+    validate { |value| seconds.call(value) }
   end
 
   newparam(:keyprefix) do
@@ -127,10 +129,7 @@ Puppet::Type.newtype(:trigger) do
 
     defaultto { (@resource[:provider] == :command) ? 60 : 10 }
 
-    validate do |value|
-      raise Puppet::Error, 'must be an integer' unless value.is_a?(Integer)
-      raise Puppet::Error, 'must be between 1 and 3600' unless value.between?(1, 3600)
-    end
+    validate { |value| seconds.call(value) }
   end
 
   validate do
