@@ -61,11 +61,7 @@ async def look(
 
 @dataclass(frozen=True, slots=True)
 class CommandSender:
-    """Sends commands in the name of one signer.
-
-    Attributes:
-        patience: Seconds to wait for a reply.
-    """
+    """Sends commands in the name of one signer."""
 
     kv: KeyValue
     _: KW_ONLY
@@ -73,7 +69,6 @@ class CommandSender:
     verifier: Verifier
     clock: Clock
     machine: str
-    patience: float = PATIENCE
 
     async def say(
         self,
@@ -98,10 +93,10 @@ class CommandSender:
         spoken = replace(self._spoken(command, owner, to), about=about)
         token = self.signer.sign(spoken.to_payload(), MessageKind.COMMAND)
         place = layout.commands_of(self.signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
-        problem = f"its controller did not reply within {self.patience:g} s"
+        problem = f"its controller did not reply within {PATIENCE:g} s"
         try:
             async with (
-                asyncio.timeout(self.patience),
+                asyncio.timeout(PATIENCE),
                 Replies(self.kv, self.signer.name, to.signer) as replies,
                 aclosing(
                     replies.ask(token, at=place, node=to.signer, request=spoken.jti, ttl=LIFE)

@@ -39,13 +39,11 @@ class NodeReportDetails:
         find: Returns a report, `None` for an unknown hash; called in a thread.
         ask: Asks a node for the end of a run's log; see `telling.log_reply`.
         is_online: Whether a node can be asked; called in the event loop.
-        patience: Seconds for the node.
     """
 
     find: Callable[[str], FoundReport | None]
     ask: AskLog
     is_online: Callable[[str], bool] = lambda _: True
-    patience: float = PATIENCE
 
     async def __call__(self, report: str, part: str) -> Json:
         """Return `metrics` or `logs` of a report; see `ReportDetails`."""
@@ -60,10 +58,10 @@ class NodeReportDetails:
         if not self.is_online(run.node):
             raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(PATIENCE):
                 detail = await self.ask(NodeName.parse(run.node), RunId(run.run))
         except TimeoutError as error:
-            text = f"sent no log within {self.patience:g} s"
+            text = f"sent no log within {PATIENCE:g} s"
             raise UnavailableError(text, where=run.node) from error
         except LocalpuppetError as error:
             raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
