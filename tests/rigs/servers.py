@@ -27,6 +27,12 @@ OLD_NATS = Path("/usr/sbin/nats-server")
 NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
 # Enough for a server on a busy machine; one that needs longer is broken.
 PATIENCE = 300.0
+# etcdctl itself gives a server two and five seconds.
+CTL_ENVIRONMENT = {
+    "ETCDCTL_API": "3",
+    "ETCDCTL_DIAL_TIMEOUT": "60s",
+    "ETCDCTL_COMMAND_TIMEOUT": "60s",
+}
 _WORKERS = "PYTEST_XDIST_WORKER_COUNT"
 _given: deque[int] = deque(maxlen=500)
 
@@ -210,7 +216,7 @@ class EtcdServer(Server):
         """Run etcdctl against it; return what it printed."""
         done = subprocess.run(
             [str(ETCDCTL), f"--endpoints={self.url}", *arguments],
-            env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin", **(environment or {})},
+            env={**CTL_ENVIRONMENT, "PATH": "/usr/bin:/bin", **(environment or {})},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

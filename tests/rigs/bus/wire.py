@@ -21,7 +21,16 @@ from localpuppet.fleet.bus.nats.subjects import inbox_of
 from localpuppet.fleet.bus.servers import Servers
 from tests.doubles.certificates import DAY, Ca, pem, write
 from tests.rigs.reaching import servers_at
-from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
+from tests.rigs.servers import (
+    CTL_ENVIRONMENT,
+    ETCDCTL,
+    NEW_NATS,
+    EtcdServer,
+    NatsServer,
+    Server,
+    Tls,
+    free_port,
+)
 from tests.rigs.tls import Identity
 from tests.rigs.waiting import PATIENCE
 
@@ -285,8 +294,8 @@ class EtcdWire(Wire):
         """Return the environment that gives etcdctl a member's identity."""
         own = self.identity(name)
         return {
+            **CTL_ENVIRONMENT,
             "PATH": os.environ["PATH"],
-            "ETCDCTL_API": "3",
             "ETCDCTL_ENDPOINTS": self.url,
             "ETCDCTL_CACERT": str(self.authority.path),
             "ETCDCTL_CERT": str(own.certificate),
