@@ -57,11 +57,11 @@ class ApiWiring:
             leave: Ends the API.
         """
         from localpuppet.base.machine.files import make_private
+        from localpuppet.fleet.inventory.query.records import CombinedRecords
         from localpuppet.web.access.serving import serve
         from localpuppet.web.puppetdb.answering import Answering
         from localpuppet.web.puppetdb.app import ApiContext, application
         from localpuppet.web.puppetdb.bodies import AnswerBodies
-        from localpuppet.web.puppetdb.combined_records import CombinedRecords
         from localpuppet.web.puppetdb.ports import ApiSources
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
         from localpuppet.web.puppetdb.reports.population import PopulationMetrics

@@ -23,7 +23,7 @@ from localpuppet.fleet.inventory.query.budget import AnswerBudget, QueryBudget, 
 from localpuppet.fleet.inventory.query.comparing import sort_key
 from localpuppet.fleet.inventory.query.conditions import key
 from localpuppet.fleet.inventory.query.grouping import Groups
-from localpuppet.fleet.inventory.query.records import NoRecords, RecordSource
+from localpuppet.fleet.inventory.query.records import CombinedRecords, RecordSource
 from localpuppet.fleet.inventory.query.resource_scope import check_sources
 from localpuppet.fleet.inventory.query.rows import NodeRows
 from localpuppet.fleet.inventory.query.scanning import QueryScan, Scanner
@@ -108,7 +108,7 @@ class Evaluation:
     ) -> None:
         self._limits = limits or QueryLimits()
         self.budget = QueryBudget(self._limits)
-        self._scanner = Scanner(reader, records or NoRecords(), subqueries=self)
+        self._scanner = Scanner(reader, records or CombinedRecords(), subqueries=self)
         # By identity: a condition is not hashable.
         self._answered: dict[int, tuple[InSelect, set[tuple[str, ...]]]] = {}
 

@@ -14,7 +14,7 @@
 Example: `source.rows(Entity.REPORTS, RecordHint(equal={"certname": ["web1"]}))`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -109,11 +109,17 @@ class RecordSource(Protocol):
         """
 
 
-class NoRecords:
-    """A `RecordSource` without entities."""
+class CombinedRecords:
+    """Rows of several sources, or of none: each entity has one of them; a `RecordSource`.
 
-    entities: Collection[Entity] = ()
+    Args:
+        sources: The sources; the last one that has an entity is asked.
+    """
+
+    def __init__(self, sources: Sequence[RecordSource] = ()) -> None:
+        self._sources = {entity: source for source in sources for entity in source.entities}
+        self.entities = tuple(self._sources)
 
     def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
-        """Return no rows; see `RecordSource`."""
-        return RecordRows(rows=())
+        """Return rows of an entity; see `RecordSource`."""
+        return self._sources[entity].rows(entity, hint)
