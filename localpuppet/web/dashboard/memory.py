@@ -243,8 +243,7 @@ class DashboardStore:
             limit: Maximum number.
             before: Only older ones than this run; `None` for all.
         """
-        with self._database.snapshot() as connection:
-            return run_queries.of_node(connection, node, limit=limit, before=before)
+        return self.read(run_queries.of_node, node, limit=limit, before=before)
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return counts of runs by hour since 1970 and by result.
@@ -277,18 +276,11 @@ class DashboardStore:
 
     def reported_rollouts(self) -> list[ReportedRollout]:
         """Return the rollouts that nodes reported, newest first."""
-        with self._database.snapshot() as connection:
-            return reported_table.all_(connection, now=self._now())
-
-    def rollout_reports(self, rollout: ReportedRollout) -> list[tuple[str, NodeRolloutReport]]:
-        """Return the reports about a rollout by node; see `reported_table.of_rollout`."""
-        with self._database.snapshot() as connection:
-            return reported_table.of_rollout(connection, rollout)
+        return self.read(reported_table.all_, now=self._now())
 
     def holding(self) -> Mapping[str, tuple[NodeRolloutReport, ...]]:
         """Return the reports of nodes about rollouts that hold them, by node."""
-        with self._database.snapshot() as connection:
-            return reported_table.holding(connection, now=self._now())
+        return self.read(reported_table.holding, now=self._now())
 
     def prune(self) -> bool:
         """Delete some outdated data; return whether more of the same day may remain.

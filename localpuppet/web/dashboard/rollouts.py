@@ -26,6 +26,7 @@ from localpuppet.web.dashboard.lists.rollouts import DAMAGED, RolloutRow
 from localpuppet.web.dashboard.memory import DashboardStore
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts, report_of
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport
+from localpuppet.web.dashboard.tables import reported_table
 
 # Seconds between two looks whether a journal has changed.
 LOOK = 1.0
@@ -102,9 +103,8 @@ class Rollouts:
                 (item for item in self.nodes.reported_rollouts() if item.rollout == rollout), None
             )
             if reported is not None:
-                return KnownRollout(
-                    row=RolloutRow.of_nodes(reported), reports=self.nodes.rollout_reports(reported)
-                )
+                reports = self.nodes.read(reported_table.of_rollout, reported)
+                return KnownRollout(row=RolloutRow.of_nodes(reported), reports=reports)
         mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
             return KnownRollout(row=self._overtaken(mine, head))
