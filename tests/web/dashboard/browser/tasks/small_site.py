@@ -27,6 +27,7 @@ from tests.rigs.fleet import Fleet
 from tests.rigs.forge import Forge
 from tests.rigs.member import Member, read_line
 from tests.rigs.node import Node
+from tests.rigs.waiting import wait_until
 
 LOCK = "version: 1\nmodules: {}\nsources: {}\n"
 POLICY = "policy default deny\nallow\tchoria=alice\t{}\t*\t*\n".format(
@@ -125,6 +126,7 @@ class SmallSite:
         self.alice.does("assign", *names, "site/tags/r1")
         for member in self.fleet.members:
             member.wait_log("published the last run")
+        wait_until(self._all_have_run, lambda: self.alice.does("nodes"))
         self.alice.does("disable", str(self.member("mon01").name), "-m", "the disk is replaced")
         for words in (("disable", "-m", "checked by hand"), ("enable",)):
             assert self.member("db01").node.run(*words).code == 0
@@ -136,6 +138,11 @@ class SmallSite:
         drifts = self.member("web02")
         (drifts.root / "web.conf").write_text("changed by hand\n")
         self.alice.does("trigger", str(drifts.name), "--wait")
+
+    def _all_have_run(self) -> bool:
+        """Return whether the bus has the last run of each node."""
+        listed = json.loads(self.alice.does("nodes", "--json"))["nodes"]
+        return len(listed) == len(ROLES) and all(node["last_run"] for node in listed)
 
     def returns(self, *names: str) -> None:
         """Start agents that were killed, and end the holds on their nodes."""
