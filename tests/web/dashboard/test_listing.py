@@ -8,6 +8,7 @@ import re
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.rollout.execution.events import (
     Event,
     NodeResult,
@@ -18,6 +19,7 @@ from localpuppet.rollout.execution.events import (
 )
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.options import RolloutOptions
+from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
 
 
@@ -197,3 +199,17 @@ def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestCli
     assert 'rel="next"' in page or "page 1 of" not in page
     assert len(text(visitor, "/nodes.txt?name=n").splitlines()) == 250
     assert "This page is empty" in text(visitor, "/nodes?page=9")
+
+
+def test_a_failure_names_the_rollout_or_the_trigger_of_its_newest_run(
+    site: Site, visitor: TestClient
+) -> None:
+    now = site.now()
+    rollout = "choria=bob/rollout/20261122T110000Z-00aa"
+    for node, cause, reason in (("x1", rollout, "disk full"), ("x2", "trigger from lb01", "OOM")):
+        summarise(site, summary(node, now - 60, outcome=Kind.FAILED, cause=cause))
+        site.tell(status(node, now - 60, last_run={"outcome": "failed", "reason": reason}))
+    for url in ("/", "/failures"):
+        page = text(visitor, url)
+        assert f'cause: <a href="/rollouts/20261122T110000Z-00aa">{rollout}</a>' in page, url
+        assert "cause: trigger from lb01" in page, url

@@ -12,14 +12,12 @@ from starlette.testclient import TestClient
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.reloaded_files import ReloadedFiles
-from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.rollout.plans.diagram import Diagram
 from localpuppet.rollout.plans.graphviz import draw_svg
 from localpuppet.rollout.plans.site_file import read_site
 from localpuppet.web.access.rules import HEADERS
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.past import summarise, summary
 from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
 
 
@@ -47,20 +45,6 @@ def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: T
         assert link in text(visitor, url), url
     assert "with the same release" in re.sub(r"\s+", " ", text(visitor, "/nodes/x2"))
     assert "Last worked" not in text(visitor, "/nodes/web01")
-
-
-def test_a_failure_names_the_rollout_or_the_trigger_of_its_newest_run(
-    site: Site, visitor: TestClient
-) -> None:
-    now = site.now()
-    rollout = "choria=bob/rollout/20261122T110000Z-00aa"
-    for node, cause, reason in (("x1", rollout, "disk full"), ("x2", "trigger from lb01", "OOM")):
-        summarise(site, summary(node, now - 60, outcome=Kind.FAILED, cause=cause))
-        site.tell(status(node, now - 60, last_run={"outcome": "failed", "reason": reason}))
-    for url in ("/", "/failures"):
-        page = text(visitor, url)
-        assert f'cause: <a href="/rollouts/20261122T110000Z-00aa">{rollout}</a>' in page, url
-        assert "cause: trigger from lb01" in page, url
 
 
 def test_the_overview_has_the_nodes_on_an_old_release(site: Site, visitor: TestClient) -> None:
