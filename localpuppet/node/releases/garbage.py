@@ -152,9 +152,11 @@ class GarbageCollector:
         for composition in removal.compositions:
             self.staging.compositions.remove(composition)
             self.interfaces.forget(composition)
-        for path in (*removal.links, *removal.mirrors):
+        for path in removal.links:
             remove_tree(path)
         for sha256 in removal.trees:
             self.staging.store.remove(sha256)
         for path in removal.archives:
             remove(path)
+        for path in removal.mirrors:
+            remove_tree(path)
