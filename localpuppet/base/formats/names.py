@@ -317,7 +317,7 @@ def parse_uuid(text: str, *, where: str = "") -> str:
     return text
 
 
-def parse_digest(text: str) -> str:
+def parse_sha256(text: str) -> str:
     """Return a SHA-256 digest in hexadecimal digits."""
     if not re.match(_DIGEST, text):
         raise InvalidInputError("is not a digest")

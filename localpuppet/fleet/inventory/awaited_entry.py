@@ -10,7 +10,7 @@ from typing import Any
 
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_form import JsonForm, parsed, read_by
-from localpuppet.base.formats.names import NodeName, parse_digest
+from localpuppet.base.formats.names import NodeName, parse_sha256
 from localpuppet.base.formats.text import shown_names
 
 # The limit per run: with the longest names they fit into a request.
@@ -28,7 +28,7 @@ class AwaitedEntry(JsonForm):
     """
 
     node: NodeName = field(metadata=parsed(NodeName.parse))
-    digest: str = field(metadata=parsed(parse_digest))
+    digest: str = field(metadata=parsed(parse_sha256))
     at: float = field(metadata=read_by(Fields.number))
 
     @classmethod

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from localpuppet.base.formats.json_form import JsonForm, integer, parsed
-from localpuppet.base.formats.names import parse_digest
+from localpuppet.base.formats.names import parse_sha256
 
 MAX_CHUNKS = 64
 
@@ -18,4 +18,4 @@ class ChunkArguments(JsonForm):
     """
 
     chunk: int = field(default=0, metadata=integer(minimum=0, maximum=MAX_CHUNKS - 1, always=True))
-    digest: str = field(default="", metadata=parsed(parse_digest))
+    digest: str = field(default="", metadata=parsed(parse_sha256))
