@@ -6,6 +6,7 @@ what docs/explanation/triggers.md guarantees.
 """
 
 import asyncio
+import re
 import shutil
 import time
 import uuid
@@ -213,7 +214,7 @@ class Fleet:
             (uuid,) = self.send(sender, to, ttl=ttl, late=True)
             late = time.time() + ttl + 2.0  # its timestamp is a whole second
             while time.time() < late:
-                if f"({uuid})" in to.log:
+                if re.search(rf"accepted a .*\({uuid}\)", to.log):
                     return uuid
                 time.sleep(0.01)
         raise AssertionError(f"{to.name} accepted no trigger in time:\n{to.log}")

@@ -123,13 +123,13 @@ class Node:
         )
         self.write("input.yaml", json.dumps({"app": f"{name}/trunk", "classes": {name: body}}))
 
-    def waits(self) -> str:
-        """Return the code of a resource that waits until `let_go` is called."""
+    def gate_code(self) -> str:
+        """Return the code of a resource that waits until `open_gate` is called."""
         shell = f"until [ -e {self.root}/go ]; do sleep 0.1; done"
         return f"exec {{ '/bin/sh -c \"{shell}\"': timeout => 0 }}"
 
-    def let_go(self) -> None:
-        """Have resources of `waits` end, those of later runs too."""
+    def open_gate(self) -> None:
+        """Let resources of `gate_code` end, those of later runs too."""
         (self.root / "go").touch()
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -171,7 +171,7 @@ class Node:
             started.kill()
             started.communicate()
         if self.root.exists():
-            self.let_go()
+            self.open_gate()
         for process in self.apart():
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)

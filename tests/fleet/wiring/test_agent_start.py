@@ -8,11 +8,11 @@ import pytest
 
 READ = """
 import sys
-from localpuppet.fleet.wiring.agent_child import learn
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
 from localpuppet.node.wiring.node import NodeWiring
-learn(NodeWiring(sys.argv[1]))
+fill_settings_cache(NodeWiring(sys.argv[1]))
 fleet = FleetWiring(NodeWiring(sys.argv[1]))
 print(fleet_settings(fleet.node).bus.engine, fleet.name)
 print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))

@@ -66,7 +66,7 @@ def test_processes_that_a_module_starts_do_not_inherit_the_lock(
 def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     node: Node, daemon: Path
 ) -> None:
-    module(node, STARTS["spawn"], daemon, node.waits())
+    module(node, STARTS["spawn"], daemon, node.gate_code())
     process = node.start("apply")
     record = node.wait_running()
     node.wait_until(daemon.exists)
@@ -75,7 +75,7 @@ def test_a_daemon_does_not_keep_the_node_locked_after_its_supervisor_was_killed(
     puppet = Path(f"/proc/{record['puppet']['pid']}")
     assert str(node.state / "lock") in open_files(record["puppet"]["pid"])
     assert node.run("apply").code == 75, "Puppet is alive and has the lock"
-    node.let_go()
+    node.open_gate()
     node.wait_until(lambda: not puppet.exists())
     assert open_files(int(daemon.read_text())), "the daemon is alive"
     assert node.run("status").code == 1

@@ -83,7 +83,7 @@ def test_gc_keeps_a_release_that_was_staged_ahead_for_some_time(site: Node, forg
 
 def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
-    slow = f"class web {{ {site.waits()} -> notify {{ 'end': }} }}\n"
+    slow = f"class web {{ {site.gate_code()} -> notify {{ 'end': }} }}\n"
     web.commit({"web/manifests/init.pp": slow}, "slow")
     other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
     process = site.start("apply", "--noop", str(other), "--", "--debug")
@@ -94,7 +94,7 @@ def test_gc_keeps_the_release_of_an_active_run(site: Node, forge: Forge) -> None
     site.wait_until(lambda: site.recorded().get("state") == "running")
     kept = site.run("release", "gc", "--json").json
     assert "web/tags/slow" in kept["remaining"]
-    site.let_go()
+    site.open_gate()
     assert site.finish(process).code == 0
     status = json.loads(site.run("status", "--json").out)
     assert status["run"]["outcome"] == "changed"

@@ -168,7 +168,7 @@ def test_an_input_can_be_a_named_file_or_standard_input(node: Node, tmp_path: Pa
 
 
 def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) -> None:
-    node.app(node.waits())
+    node.app(node.gate_code())
     started = node.run("apply", "--detach")
     run = started.out.strip()
     assert started.code == 0
@@ -177,8 +177,9 @@ def test_a_detached_run_outlives_its_caller_and_status_waits_for_it(node: Node) 
     busy = node.run("apply")
     assert busy.code == 75
     assert run in busy.err
-    node.let_go()
-    waited = node.run("status", "--wait", run, "--json")
+    waiting = node.start("status", "--wait", run, "--json")
+    node.open_gate()
+    waited = node.finish(waiting)
     assert waited.code == 0
     assert waited.json["run"]["outcome"] == "changed"
     assert "executed successfully" in node.run("logs", run).out

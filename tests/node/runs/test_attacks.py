@@ -19,7 +19,7 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, shell
 
 
 def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
-    node.app(node.waits())
+    node.app(node.gate_code())
     environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
     command = f"{environment} {sys.executable} -m localpuppet apply --detach"
     for reader in (">/dev/full", "| true"):
@@ -29,8 +29,9 @@ def test_a_closed_output_does_not_unlock_a_detached_run(node: Node) -> None:
         busy = node.run("apply", "--detach")
         assert busy.code == 75
         assert run in busy.err
-        node.let_go()
-        assert node.run("status", "--wait", run).code == 0
+        waiting = node.start("status", "--wait", run)
+        node.open_gate()
+        assert node.finish(waiting).code == 0
     assert len(node.runs()) == 2
 
 
@@ -234,7 +235,7 @@ def test_a_signal_while_the_enc_runs_ends_the_run_before_puppet(node: Node) -> N
 
 
 def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
-    node.app(f"{node.waits()} -> notify {{ 'late': }}")
+    node.app(f"{node.gate_code()} -> notify {{ 'late': }}")
     process = node.start("apply")
     puppet = node.wait_running()["puppet"]["pid"]
     process.kill()
@@ -244,7 +245,9 @@ def test_waiting_for_an_orphaned_run_waits_for_its_puppet(node: Node) -> None:
     assert busy.code == 75
     assert f"pid {puppet}" in busy.err
     waiting = node.start("status", "--wait", "--json")
-    node.let_go()
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(2)
+    node.open_gate()
     waited = node.finish(waiting)
     assert waited.code == 1
     assert waited.json["run"]["outcome"] == "interrupted"

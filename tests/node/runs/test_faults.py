@@ -60,7 +60,7 @@ def kill_supervisor(node: Node) -> dict[str, Any]:
 
 
 def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node) -> None:
-    node.app(f"notify {{ 'a': }} -> {node.waits()} -> notify {{ 'b': }}")
+    node.app(f"notify {{ 'a': }} -> {node.gate_code()} -> notify {{ 'b': }}")
     record = kill_supervisor(node)
     puppet = record["puppet"]["pid"]
     status = node.status()
@@ -69,7 +69,7 @@ def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_ends(node: Node
     busy = node.run("apply")
     assert busy.code == 75
     assert record["id"] in busy.err
-    node.let_go()
+    node.open_gate()
     node.wait_until(lambda: gone(puppet))
     report = node.state / "runs" / record["id"] / "report.json"
     assert "defined 'message' as 'b'" in report.read_text(), "its run succeeded"
@@ -195,10 +195,10 @@ def test_the_enc_is_asked_for_this_node_and_the_input_takes_precedence(node: Nod
 
 
 def test_one_of_twenty_applies_runs_and_the_others_name_it(node: Node) -> None:
-    node.app(node.waits())
+    node.app(node.gate_code())
     processes = [node.start("apply") for _ in range(20)]
     node.wait_until(lambda: sum(process.poll() is not None for process in processes) == 19)
-    node.let_go()
+    node.open_gate()
     done = [node.finish(process) for process in processes]
     assert sorted(each.code for each in done) == [0] + [75] * 19
     runs = node.runs()
