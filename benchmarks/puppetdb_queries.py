@@ -126,7 +126,11 @@ def catalog_of(
     ]
     edges = [
         *(_edge("Stage", "main", "Class", name, "contains") for name in classes),
-        *(_edge("Class", classes[0], "File", file.title, "contains") for file in files),
+        *(
+            _edge("Class", name, "File", file.title, "contains")
+            for name in classes[:1]
+            for file in files
+        ),
         _edge("File", files[0].title, "Service", "sshd", "subscription-of"),
     ]
     return CanonicalCatalog(
