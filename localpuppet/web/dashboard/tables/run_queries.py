@@ -112,12 +112,17 @@ def of_node(
 
 def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
     """Return the end of a run of a node, or `None`."""
+    result = _without_resources(connection, run, node)
+    return None if result is None else with_resources(connection, [result])[0]
+
+
+def _without_resources(connection: Connection, run: RunId, node: str) -> RunResult | None:
     row = connection.execute(
         f"{_ALL} WHERE runs.day = ? AND moment = ?"  # noqa: S608
         " AND node = (SELECT id FROM texts WHERE text = ?)",
         (*parts_of(run), node),
     ).fetchone()
-    return None if row is None else with_resources(connection, [result_of(row)])[0]
+    return None if row is None else result_of(row)
 
 
 def between(connection: Connection, first: RunId, last: RunId, *, limit: int) -> list[RunResult]:
@@ -193,8 +198,8 @@ def causes(
     connection: Connection, runs: Iterable[tuple[str, str]]
 ) -> Mapping[tuple[str, str], str]:
     """Return what led to runs, by node and id; without the runs that are not known."""
-    known = {(node, run): of_id(connection, RunId(run), node) for node, run in runs if run}
-    return {key: run.cause for key, run in known.items() if run is not None}
+    results = (_without_resources(connection, RunId(run), node) for node, run in runs if run)
+    return {(result.node, result.run): result.cause for result in results if result is not None}
 
 
 def with_resources(connection: Connection, runs: Iterable[RunResult]) -> list[RunResult]:
