@@ -32,6 +32,14 @@ from tests.rigs.node import Node, make_node
 from tests.rigs.waiting import PATIENCE, wait_until
 from tests.simulation.history import check, check_arrivals
 
+# Seconds, to be tried in turn: on a busy machine, a short one expires on the way.
+SHORT_TTLS = (1, 8, 64)
+
+
+def _accepted(uuid: str) -> str:
+    """Return the pattern of the line that a node logs for an accepted trigger."""
+    return rf"accepted a .*\({uuid}\)"
+
 
 async def _until_taken(
     call: sending.Outgoing, kv: KeyValue, signer: MessageSigner
@@ -203,18 +211,18 @@ class Fleet:
 
     def accepted(self, member: Member, uuid: str) -> None:
         """Wait until a node has accepted a trigger."""
-        member.wait_log(rf"accepted a .*\({uuid}\)")
+        member.wait_log(_accepted(uuid))
 
     def send_short(self, sender: Member, to: Member) -> str:
         """Send a trigger that a node accepts, and whose ttl ends soon; return its uuid.
 
         A trigger that expires on the way, on a busy machine, is followed by one with a longer ttl.
         """
-        for ttl in (1, 8, 64):
+        for ttl in SHORT_TTLS:
             (uuid,) = self.send(sender, to, ttl=ttl, late=True)
             late = time.time() + ttl + 2.0  # its timestamp is a whole second
             while time.time() < late:
-                if re.search(rf"accepted a .*\({uuid}\)", to.log):
+                if re.search(_accepted(uuid), to.log):
                     return uuid
                 time.sleep(0.01)
         raise AssertionError(f"{to.name} accepted no trigger in time:\n{to.log}")

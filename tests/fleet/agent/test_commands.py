@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.fleet import Fleet
+from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
 
@@ -95,8 +95,8 @@ def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> N
 def test_trigger_that_is_dropped_names_the_log_with_the_reason(two: Sequence[Member]) -> None:
     a, b = two
     assert b.run("disable", "-m", "migration").code == 0
-    for ttl in ("1s", "8s", "64s"):  # on a busy machine, a short one expires on the way
-        done = a.run("trigger", b.name, "--ttl", ttl, "--wait")
+    for ttl in SHORT_TTLS:
+        done = a.run("trigger", b.name, "--ttl", f"{ttl}s", "--wait")
         if "not accepted" not in done.out:
             break
     assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
@@ -106,8 +106,8 @@ def test_trigger_that_no_node_accepts_is_not_waited_for(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     allow(b, "policy default deny\n")
     fleet.start()
-    for ttl in ("1s", "8s", "64s"):  # on a busy machine, a short one expires on the way
-        done = a.run("trigger", "absent.example.com", b.name, "--ttl", ttl, "--wait")
+    for ttl in SHORT_TTLS:
+        done = a.run("trigger", "absent.example.com", b.name, "--ttl", f"{ttl}s", "--wait")
         if "not allowed to trigger this node" in b.log:
             break
     assert "not allowed to trigger this node" in b.log
