@@ -1,0 +1,68 @@
+"""The count of code lines: what counts as a line, and what a module of Python imports."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import size  # noqa: E402 # it lies beside the other scripts
+
+SQL = " OR ".join(["SELECT certname FROM nodes WHERE certname = ?"] * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("a.py", '"""Docstring."""\n\n# comment\nx = 1  # why\n', 1),
+        ("a.py", 'def f():\n    """One."""\n    return """a\n\n    b"""\n', 4),
+        ("a.py", 'x = (\n    "SELECT "\n    "1"\n)\n', 3),
+        ("a.py", f'x = "{SQL}"\n', -(-len(SQL) // 100)),
+        ("a.rb", "# comment\n\nx = 1 # why\n", 1),
+        ("a.js", "// comment\n/* and\nanother */\nlet x = 1;\nlet y;\n", 2),
+        ("a.css", "/* comment\n*/\na { b: c }\n", 1),
+        ("a.html", "{# comment #}\n<p>\n<!-- \n -->\n" + "x" * 121 + "\n", 3),
+        ("a.sql", f"-- comment\n{SQL}\n", -(-len(SQL) // 100)),
+    ],
+)
+def test_a_line_counts_when_it_holds_code(name: str, text: str, lines: int) -> None:
+    measured = size.measure(f"localpuppet/{name}", text)
+    assert measured is not None
+    assert measured.lines == lines
+
+
+def test_a_text_that_is_no_code_has_no_size() -> None:
+    assert size.measure("localpuppet/share/schema.json", "{}") is None
+
+
+def test_modules_with_one_importer_and_shared_names_are_counted() -> None:
+    texts = {
+        "localpuppet/a.py": "from localpuppet import c\nfrom .b import e\n",
+        "localpuppet/b.py": "import localpuppet.c\n",
+        "localpuppet/c.py": "x = 1\n",
+        "localpuppet/d/c.py": "x = 1\n",
+    }
+    sizes = {path: measured for path in texts if (measured := size.measure(path, texts[path]))}
+    summary = "\n".join(size.summarise(sizes))
+    assert "python           5 lines" in summary
+    assert "imports      60.0%" in summary
+    assert "names            2 modules" in summary
+    assert "importers        1 modules" in summary
+
+
+def test_a_kind_above_its_maximum_is_named() -> None:
+    measured = size.measure("localpuppet/a.py", "x = 1\ny = 2\n")
+    assert measured is not None
+    maximum = dict.fromkeys(size.ORDER, 0)
+    (message,) = size.find_excess({"localpuppet/a.py": measured}, {**maximum, "python": 1})
+    assert message.startswith("scripts/size.toml: python: 2 code lines, at most 1 ")
+    assert not list(size.find_excess({"localpuppet/a.py": measured}, {**maximum, "python": 2}))
+
+
+def test_recording_lowers_a_maximum_and_never_raises_one() -> None:
+    measured = size.measure("localpuppet/a.py", "x = 1\n")
+    assert measured is not None
+    text = size.record({"localpuppet/a.py": measured}, "[maximum]\npython = 7\nruby = 0\n")
+    assert text == "[maximum]\npython = 1\nruby = 0\n"
