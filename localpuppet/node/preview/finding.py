@@ -37,12 +37,14 @@ class PreviewSide:
         release: The release.
         index: The states of its names.
         is_stable: Whether its files stay the same; results of another are not stored.
+        warnings: What in it no catalog depends on, and its author may think so.
     """
 
     revision: PreviewRevision
     release: Release
     index: ReleaseIndex
     is_stable: bool = True
+    warnings: tuple[str, ...] = ()
 
     def source(self, node: CapturedNode) -> bytes:
         """Return the digest of a node's capture and the release's `enc.yaml`."""

@@ -38,6 +38,7 @@ from localpuppet.node.preview.result import (
     NodeFailure,
     PreviewResult,
     PreviewStatistics,
+    RevisionWarning,
 )
 from localpuppet.node.preview.served_files import ServedFiles
 
@@ -147,10 +148,10 @@ class _Preview:
         waiting = iter(self._lost)
         while some := [*islice(waiting, _AT_A_TIME)]:
             self._compare_again(some)
-        base, head = (side.revision for side in self._sides)
+        base, head = self._sides
         return PreviewResult(
-            base=base,
-            head=head,
+            base=base.revision,
+            head=head.revision,
             nodes=len(self._nodes),
             groups=self._grouping.groups(),
             failures=tuple(sorted(self._failures, key=lambda item: (item.kind != NEW, item.node))),
@@ -164,6 +165,12 @@ class _Preview:
                 compiled=self._compiled,
                 cached=self._cached,
                 seconds=self._ports.clock.monotonic() - self._begun,
+            ),
+            warnings=tuple(
+                RevisionWarning(revision=side.revision.name, text=text)
+                for side, others in ((head, ()), (base, head.warnings))
+                for text in side.warnings
+                if text not in others
             ),
             tolerates=self._options.tolerates,
             shard=self._options.shard,

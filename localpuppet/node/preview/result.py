@@ -87,6 +87,19 @@ class BlindSpot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionWarning:
+    """A part of a revision that no catalog depends on, and its author may think so.
+
+    Attributes:
+        revision: The name of the revision.
+        text: The part, and why it is not used.
+    """
+
+    revision: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImpureNode:
     """A node whose catalog depends on more than its capture and the release.
 
@@ -143,6 +156,7 @@ class PreviewResult:
         blind_spots: Changes whose effect is unknown, sorted by file.
         impure: Nodes whose catalogs depend on more than their input, sorted.
         statistics: What the preview did.
+        warnings: What `release check` warns of, too: those of HEAD, and what BASE has besides.
         tolerates: Whether nodes that fail as before do not fail the preview.
         shard: Which part of the nodes: `2/8`; `None` for all.
     """
@@ -156,6 +170,7 @@ class PreviewResult:
     blind_spots: Sequence[BlindSpot] = ()
     impure: Sequence[ImpureNode] = ()
     statistics: PreviewStatistics = field(default_factory=PreviewStatistics)
+    warnings: Sequence[RevisionWarning] = ()
     tolerates: bool = False
     shard: str | None = None
 
@@ -206,5 +221,6 @@ class PreviewResult:
             "violations": [*map(field_values, self.violations)],
             "blind_spots": [*map(field_values, self.blind_spots)],
             "impure": [*map(field_values, self.impure)],
+            "warnings": [*map(field_values, self.warnings)],
             "statistics": field_values(self.statistics),
         }

@@ -16,6 +16,7 @@ from localpuppet.node.releases.source import split
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
+CREATE_MANIFEST = "create it with the line 'moduledir: modules'"
 EMPTY = Lock(modules={}, sources={})
 
 

@@ -15,7 +15,7 @@ from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.layout.links import ModuleLinks
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.lockfile import CREATE_MANIFEST, LOCK, MANIFEST
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
@@ -134,11 +134,7 @@ def resolve(
     manifest_file = directory / MANIFEST
     if not manifest_file.exists():
         inside_it = (directory / "tags").is_dir() or (directory / "trunk").is_dir()
-        hint = (
-            f"name a release: {app}/tags/… or {app}/trunk"
-            if inside_it
-            else "create it; it may be empty"
-        )
+        hint = f"name a release: {app}/tags/… or {app}/trunk" if inside_it else CREATE_MANIFEST
         raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
     try:
         locked = is_file(directory / LOCK)

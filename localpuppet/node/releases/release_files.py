@@ -15,6 +15,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.node.releases.lock import Lock
 from localpuppet.node.releases.lockfile import (
+    CREATE_MANIFEST,
     EMPTY,
     LOCK,
     MANIFEST,
@@ -99,9 +100,7 @@ class ReleaseFiles:
         """
         data = read(MANIFEST)
         if data is None:
-            raise InvalidInputError(
-                f"there is no {MANIFEST}", where=app, hint="create it; it may be empty"
-            )
+            raise InvalidInputError(f"there is no {MANIFEST}", where=app, hint=CREATE_MANIFEST)
         manifest = self.parse_manifest(data, f"{app}/{MANIFEST}")
         self._refuse(app, manifest, immutable=True)
         locked = read(LOCK)

@@ -1,5 +1,6 @@
 """Builds what prepares mutable code: branches, the directory `trunk`, work trees."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,19 @@ class MutableCode:
         modules = self._node.settings.modules
         return TrunkStaging(modules=modules, files=self._sources.files, locked=self._locked_modules)
 
-    def work_tree(self, directory: Path, name: str | None = None) -> "Release":
+    def work_tree(
+        self,
+        directory: Path,
+        name: str | None = None,
+        *,
+        warn: Callable[[str], None] | None = None,
+    ) -> "Release":
         """Return the code of a work tree, with its modules; see `WorkTrees.release`.
 
         Args:
             directory: The top of the work tree.
             name: The name of the release; by default that of the directory.
+            warn: Takes the warnings; by default they are notes.
 
         Raises:
             LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
@@ -88,7 +96,7 @@ class MutableCode:
             files=self._sources.files,
             modules=self._locked_modules(),
             ignored=self._sources.ignored,
-            note=self._node.observe("").note,
+            warn=warn or (lambda text: self._node.observe("").note(f"warning: {text}")),
         )
         return trees.release(directory, name)
 

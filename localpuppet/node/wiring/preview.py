@@ -213,7 +213,10 @@ class PreviewWiring:
             )
         with errors_at(name, LocalpuppetError):
             with self._turn():
-                release = self._releases.mutable.work_tree(tree.directory, name)
+                warnings: list[str] = []
+                release = self._releases.mutable.work_tree(
+                    tree.directory, name, warn=warnings.append
+                )
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
             index = ReleaseIndex.of(roots, cache)
             site = self._node.settings.site_manifest
@@ -223,6 +226,7 @@ class PreviewWiring:
                 revision=tree.revision,
                 release=release,
                 index=index,
+                warnings=tuple(warnings),
                 is_stable=all(root.digest for root in roots if root.prefix in release.trees),
             )
 

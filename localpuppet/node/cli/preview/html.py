@@ -65,7 +65,7 @@ def _tiles(result: PreviewResult) -> Iterator[str]:
 def _notice(notice: wording.PreviewNotice) -> str:
     rows = "".join(
         f'<li class="item">{_code(row.label) if row.label else ""} {_text(row.text)}'
-        f"{_nodes(row.nodes)}</li>"
+        f"{_nodes(row.nodes) if row.nodes else ''}</li>"
         for row in notice.rows
     )
     title = _text(notice.title)

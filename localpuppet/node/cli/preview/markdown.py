@@ -45,7 +45,8 @@ def _start(result: PreviewResult) -> Iterator[str]:
         yield f"\n#### {notice.title}\n"
         for row in notice.rows[:MAX_ROWS]:
             label = f"{_code(row.label)}: " if row.label else ""
-            yield f"- {label}{_code(row.text)}, {_names(row.nodes)}"
+            nodes = f", {_names(row.nodes)}" if row.nodes else ""
+            yield f"- {label}{_code(row.text)}{nodes}"
         rest = len(notice.rows) - MAX_ROWS
         if rest > 0:
             yield f"- and {wording.count(rest, f'more {notice.noun}')}"

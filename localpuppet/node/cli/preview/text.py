@@ -32,7 +32,8 @@ def _notice(notice: wording.PreviewNotice) -> list[str]:
     block = [click.style(f"{notice.title}:", fg=_KINDS[notice.kind], bold=True)]
     for row in notice.rows[:MAX_ROWS]:
         block.append(f"  {row.label}: {row.text}" if row.label else f"  {row.text}")
-        block.append(click.style(f"    {shown_names(row.nodes)}", dim=True))
+        if row.nodes:
+            block.append(click.style(f"    {shown_names(row.nodes)}", dim=True))
     return [*block, *_more(len(notice.rows) - MAX_ROWS, notice.noun)]
 
 

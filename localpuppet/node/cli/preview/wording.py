@@ -57,7 +57,7 @@ class NoticeRow:
     Attributes:
         label: A place in code, a rule or a file; empty for none.
         text: What there is to know.
-        nodes: The nodes that it concerns.
+        nodes: The nodes that it concerns; empty for all.
     """
 
     label: str
@@ -172,7 +172,11 @@ def notices(result: PreviewResult) -> list[PreviewNotice]:
         NoticeRow("", text, nodes)
         for text, nodes in sorted(impure.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
+    warnings = [
+        NoticeRow(message(item.revision), message(item.text), ()) for item in result.warnings
+    ]
     listed += [
+        PreviewNotice(WARNING, "Not used, and so in no catalog", "part", warnings),
         PreviewNotice(BAD, "Forbidden by --fail-on", "forbidden change", violations),
         PreviewNotice(WARNING, "Cannot tell what these files change", "file", spots),
         PreviewNotice(

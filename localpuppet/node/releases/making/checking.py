@@ -17,13 +17,13 @@ from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.interface import Interface, check_classes
 from localpuppet.node.releases.interfaces import Parser, modules_in
-from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
+from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.making.data import check_data
 from localpuppet.node.releases.making.hierarchy import NAME as HIERA
-from localpuppet.node.releases.making.leftovers import left_of_puppetfile, unused_code
+from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.module import GitModule
@@ -124,28 +124,24 @@ class ReleaseChecker:
             layers=self._check_enc(directory / ENC, interface),
             data_files=data.files,
             unseen=own.unseen,
-            warnings=(
-                *inner.notes,
-                *self._not_used(inner),
-                *interface.unmet(
-                    bus=self.bus,
-                    locked=lock.modules,
-                    modules=modules_in(self.supply.files.basemodulepath if inner.base else ()),
-                ),
-                *unused_code(directory, manifest, inner, but=ignored),
-                *own.warnings(),
-                *left_of_puppetfile(directory, manifest),
-                *data.warnings,
-                *self._unmet(lock, own),
+            # What Hiera misses beside the code may be named twice.
+            warnings=tuple(
+                dict.fromkeys(
+                    (
+                        *unused_parts(directory, manifest, files=self.supply.files, but=ignored),
+                        *interface.unmet(
+                            bus=self.bus,
+                            locked=lock.modules,
+                            modules=modules_in(
+                                self.supply.files.basemodulepath if inner.base else ()
+                            ),
+                        ),
+                        *own.warnings(),
+                        *data.warnings,
+                        *self._unmet(lock, own),
+                    )
+                )
             ),
-        )
-
-    def _not_used(self, inner: ReleaseLayout) -> tuple[str, ...]:
-        if not inner.base or self.supply.files.basemodulepath:
-            return ()
-        return (
-            "environment.conf: $basemodulepath is not used: a release has all its modules"
-            " (to add modules of the node, set 'basemodulepath:' in localpuppet.yaml)",
         )
 
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:

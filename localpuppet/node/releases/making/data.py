@@ -59,11 +59,11 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
             checked = _check(place, directory, hierarchy)
             files += checked.files
             warnings += checked.warnings
-        warnings += _unused(place, directory, hierarchy)
+        warnings += unused_data(place, directory, hierarchy)
     return CheckedData(files=files, warnings=tuple(warnings))
 
 
-def _unused(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:
+def unused_data(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:
     """Return the directories of data that no `hiera.yaml` names, a line each.
 
     If a level reads unknown paths, the list is empty.

@@ -6,20 +6,28 @@ The results are warnings; nothing here rejects a release.
 from collections.abc import Container, Iterable
 from pathlib import Path
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import read_user_file
-from localpuppet.node.releases.layout.composing import ReleaseLayout
+from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
+from localpuppet.node.releases.making.data import unused_data
+from localpuppet.node.releases.making.hierarchy import NAME
 from localpuppet.node.releases.making.own_modules import is_module
 from localpuppet.node.releases.manifest import Manifest, parse_inner_path
 from localpuppet.node.releases.module import ForgeModule, Module
 from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, must_ask
 from localpuppet.node.releases.puppetfile.importing import import_modules
 from localpuppet.node.releases.puppetfile.parsing import parse
+from localpuppet.node.releases.release_files import ReleaseFiles
 
 PUPPETFILE = "Puppetfile"
 # Where modules are for tests and examples.
 _NO_PLACES = ("spec", "test", "tests", "acceptance", "examples", "fixtures", "vendor")
 _NO_MODULEDIR = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
+_NO_BASE = (
+    "environment.conf: $basemodulepath is not used: a release has all its modules"
+    " (to add modules of the node, set 'basemodulepath:' in localpuppet.yaml)"
+)
 _SITE = ("*.pp", "manifests/**/*.pp")
 # What Puppet loads from an environment.
 _LOADED = (
@@ -32,16 +40,37 @@ _LOADED = (
 _OF_MODULES = ("lib/**/*.rb", "facts.d/*", "files/**/*", "templates/**/*")
 
 
-def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
-    """Return the Puppetfile entries that the manifest lacks or pins otherwise, a line each.
+def unused_parts(
+    directory: Path, manifest: Manifest, *, files: ReleaseFiles, but: Container[str] = ()
+) -> list[str]:
+    """Return what r10k or Puppet would use in a control repository and its release does not.
+
+    Unlike `check_data`, it does not read `hiera.yaml`.
 
     Args:
         directory: The release.
         manifest: Its manifest.
+        files: The site's rules for releases.
+        but: Paths in it to ignore.
 
     Raises:
-        InvalidInputError: The Puppetfile cannot be read.
+        InvalidInputError: `environment.conf` cannot be read.
     """
+    inner = layout(directory, manifest.moduledir, manifest.site_manifest)
+    notes = [*inner.notes]
+    if inner.base and not files.basemodulepath:
+        notes.append(_NO_BASE)
+    notes += unused_code(directory, manifest, inner, but=but)
+    if not (directory / NAME).is_file():
+        notes += unused_data(directory, directory, None)
+    try:
+        return notes + left_of_puppetfile(directory, manifest)
+    except InvalidInputError as error:
+        return [*notes, str(error)]
+
+
+def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
+    """Return the Puppetfile entries that the manifest lacks or pins otherwise, a line each."""
     file = directory / PUPPETFILE
     if not file.exists():
         return []
@@ -82,14 +111,7 @@ def _is_moved(choice: EntryChoice, locked: Module, rules: ImportRules) -> bool:
 def unused_code(
     directory: Path, manifest: Manifest, inner: ReleaseLayout, *, but: Container[str] = ()
 ) -> list[str]:
-    """Return code of a release that no run uses, a line for each directory or kind.
-
-    Args:
-        directory: The release.
-        manifest: Its manifest.
-        inner: The release's layout.
-        but: Paths in it to ignore.
-    """
+    """Return code of a release that no run uses, a line for each directory or kind."""
     moduledir = manifest.moduledir
     notes = []
     if moduledir and not manifest.modules and not (directory / moduledir).is_dir():

@@ -15,7 +15,8 @@ from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lock import Lock
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.lockfile import CREATE_MANIFEST, LOCK, MANIFEST
+from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble
@@ -34,14 +35,14 @@ class WorkTrees:
         files: Reads manifests and locks.
         modules: Brings the trees that locks pin.
         ignored: Returns what git ignores in a directory.
-        note: Takes messages for people.
+        warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
     """
 
     state: Path
     files: ReleaseFiles
     modules: LockedModules
     ignored: Callable[[Path], Ignored]
-    note: Callable[[str], None]
+    warn: Callable[[str], None]
 
     def release(self, directory: Path, name: str | None = None) -> Release:
         """Return a work tree as a release, with its modules on this node.
@@ -67,12 +68,16 @@ class WorkTrees:
         self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
         with errors_at(str(place / MANIFEST), LocalpuppetError):
             release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
-        self._name_what_a_release_lacks(place, release, lock)
+        ignored = self.ignored(place)
+        self._name_what_a_release_lacks(place, release, lock, ignored)
+        for text in unused_parts(place, manifest, files=self.files, but=ignored):
+            self.warn(text)
         return replace(release, work_tree=str(place))
 
-    def _name_what_a_release_lacks(self, place: Path, release: Release, lock: Lock) -> None:
+    def _name_what_a_release_lacks(
+        self, place: Path, release: Release, lock: Lock, ignored: Ignored
+    ) -> None:
         """Note the modules that this run has and a release of the same tree would lack."""
-        ignored = self.ignored(place)
         top = place.resolve()
         own = [path.resolve() for path in release.modulepath]
         names = [
@@ -83,8 +88,8 @@ class WorkTrees:
             if path.is_dir() and path.name not in lock.trees
         ]
         for name in [name for name in names if name in ignored]:
-            self.note(
-                f"warning: {name} counts here and in no release: git ignores it, and the lock does"
+            self.warn(
+                f"{name} counts here and in no release: git ignores it, and the lock does"
                 " not have it"
             )
 
@@ -128,7 +133,7 @@ def _refuse(directory: Path) -> None:
         )
     refuse_foreign(directory)
     if not (directory / MANIFEST).exists():
-        hint = "create it; it may be empty"
+        hint = CREATE_MANIFEST
         if (directory / "Puppetfile").exists():
             hint = "make it from the Puppetfile: 'localpuppet release import'"
         raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)

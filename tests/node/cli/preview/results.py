@@ -24,6 +24,7 @@ from localpuppet.node.preview.result import (
     PreviewResult,
     PreviewRevision,
     PreviewStatistics,
+    RevisionWarning,
 )
 
 BASE = PreviewRevision(name="main", commit="3f2a1c9d0b1e4f5a6b7c8d9e0f1a2b3c4d5e6f70")
@@ -165,6 +166,7 @@ def hostile() -> PreviewResult:
         violations=(ForbiddenDifference(rule=text, reference=text, nodes=("a",)),),
         blind_spots=(BlindSpot(file=text, reason=text, nodes=("a", "b", "c", "d")),),
         impure=(ImpureNode(node="a", reasons=(text,)),),
+        warnings=(RevisionWarning(revision=text, text=text),),
     )
 
 

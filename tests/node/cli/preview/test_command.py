@@ -112,6 +112,23 @@ def test_a_custom_fact_is_a_blind_spot(node: Node, control: ControlRepository) -
     assert "  modules/web/lib/facter/x.rb: a custom fact changed\n    db01.example.com," in done.out
 
 
+def test_code_that_no_release_uses_is_named(node: Node, control: ControlRepository) -> None:
+    control.git("checkout", "-q", "main")
+    control.commit({"manifest.yaml": "{}\n"}, "as few settings as possible")
+    control.write({"manifests/site.pp": "notify { 'new': }\n", "Puppetfile": "mod 'acme/ntp'\n"})
+    done = preview(node, control, "--markdown", "-")
+    assert "3 unaffected" in done.out
+    assert "`manifests/site.pp: not used: the manifest has no moduledir" in done.out
+    assert "`Puppetfile:1: ntp is not in the manifest" in done.out
+    texts = [item["text"] for item in preview(node, control, "--json").json["warnings"]]
+    assert texts == [*dict.fromkeys(texts)]
+    control.write({"manifest.yaml": "moduledir: modules\n"})
+    named = preview(node, control).out
+    assert "HEAD: manifests/site.pp: not used" in named
+    assert "  work tree: Puppetfile:1: ntp is not in the manifest" in named
+    assert "work tree: manifests/site.pp" not in named
+
+
 def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepository) -> None:
     parts = [
         preview(node, control, "main..main", "--json", "--shard", f"{number}/2").json

@@ -119,6 +119,7 @@ def test_an_error_names_why_a_work_tree_cannot_be_applied(node: Node, tree: Path
     (tree / "manifest.lock").unlink()
     assert "there is no manifest.lock" in node.run("try", str(tree)).err
     (tree / "manifest.yaml").unlink()
+    assert "create it with the line 'moduledir: modules'" in node.run("try", str(tree)).err
     (tree / "Puppetfile").write_text("mod 'acme/ntp', '1.0.0'\n")
     assert (
         "make it from the Puppetfile: 'localpuppet release import'"
@@ -126,6 +127,21 @@ def test_an_error_names_why_a_work_tree_cannot_be_applied(node: Node, tree: Path
     )
     odd = tree.rename(tree.parent / "a:b")
     assert "Puppet cannot use this path" in node.run("try", str(odd)).err
+
+
+def test_a_work_tree_and_its_check_name_what_no_run_uses(node: Node, tree: Path) -> None:
+    (tree / "manifest.yaml").write_text("{}\n")
+    (tree / "data").mkdir()
+    (tree / "data/common.yaml").write_text("profile::x: 1\n")
+    assert make(node, "lock", str(tree)).code == 0
+    node.write("input.yaml", "app: foo/trunk\n")
+    tried, checked = node.run("try", str(tree), "--noop"), make(node, "check", str(tree))
+    for line in (
+        "warning: manifests/site.pp: not used: the manifest has no moduledir",
+        "warning: site-modules: its modules are not used: the manifest has no moduledir",
+        "warning: data: not used: there is no hiera.yaml beside it",
+    ):
+        assert tried.err.count(line) == checked.err.count(line) == 1, tried.err + checked.err
 
 
 def test_trunk_is_applied_with_the_modules_of_its_lock(node: Node, tree: Path) -> None:
