@@ -53,7 +53,7 @@ def test_commands_come_from_any_machine_of_a_caller_that_the_policy_allows(shop:
     process = shop.operator.node.start("rollout", "run", "--site", shop.site, *options)
     read_until(process, "paused: 1 node failed")
     own = bob.run("rollout", "stop")
-    assert (own.code, "unfinished rollout of bob.example.com" in own.err) == (2, True)
+    assert (own.code, "has no rollout of bob.example.com" in own.err) == (2, True)
 
     say = run_of
     of = ("--operator", str(shop.operator.name))

@@ -20,36 +20,43 @@ operator_option = option(
 )
 
 
-def journal_here(
-    rollouts: "FleetRollouts",
-    rollout: str | None,
-    owner: str | None,
-    *,
-    wanted: "Callable[[RolloutState], bool]",
-) -> "JournalReader | None":
-    """Return the journal of a rollout of this machine; `None` if it has none.
+def addressed(
+    rollouts: "FleetRollouts", rollout: str | None, owner: str | None
+) -> "tuple[RolloutId | None, JournalReader | None]":
+    """Return the rollout that a command is for, and its journal if its newest state is here.
+
+    Without an id it is the caller's newest rollout, even if that is over: a command never falls
+    back to an older one.
 
     Args:
         rollouts: The rollouts of this signer.
-        rollout: Its id; the newest that matches `wanted` for `None`.
+        rollout: Its id.
         owner: Its caller; `None` for this signer.
-        wanted: Returns whether a rollout can be meant without an id.
+
+    Returns:
+        The id, `None` for the newest on the bus; and the journal, which the receiver closes.
 
     Raises:
         InvalidInputError: The id or the name is invalid.
         StateError: A journal cannot be read.
+        UnavailableError: No process controls the rollout here, and the bus is unreachable.
     """
+    from localpuppet.fleet.wiring.run_async import run
+
+    wanted = None if rollout is None else RolloutId.parse(rollout)
     caller = rollouts.caller if owner is None else SignerName.parse(owner).caller
-    only = None if rollout is None else RolloutId.parse(rollout)
     for rollout_id in rollouts.journals.ids():
-        if only not in (None, rollout_id):
+        if wanted not in (None, rollout_id):
             continue
         journal = rollouts.journals.open(rollout_id)
-        state = journal.state()
-        if state.began.caller == caller and (only is not None or wanted(state)):
-            return journal
+        taken, state = journal.taken, journal.state()
+        if state.began.caller == caller:
+            if taken or (wanted is not None and not state.resumable):
+                return rollout_id, journal
+            elsewhere = run(rollouts.elsewhere(state, newest=wanted is None))
+            return (elsewhere, None) if elsewhere else (rollout_id, journal)
         journal.close()
-    return None
+    return wanted, None
 
 
 def send_and_show_how_to_follow(
@@ -67,37 +74,25 @@ def send_and_show_how_to_follow(
         UnavailableError: The controller did not reply.
     """
     from localpuppet.base.errors import InvalidInputError
-    from localpuppet.fleet.wiring.run_async import run
-    from localpuppet.rollout.execution.commands.command import RolloutCommand
+    from localpuppet.rollout.execution.commands.command import check_not_over
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
     rollouts = FleetRollouts(node)
-    waits = command is RolloutCommand.CONTINUE
-    journal = journal_here(
-        rollouts,
-        rollout,
-        owner,
-        wanted=lambda state: state.waits if waits else state.over is None,
-    )
+    wanted, journal = addressed(rollouts, rollout, owner)
     if journal is not None and not journal.taken:
-        state = journal.state()
-        if state.over is not None:
-            raise InvalidInputError(f"is over: {state.over.ending}", where=str(state.began.id))
-        if not run(rollouts.elsewhere(journal)):
-            raise InvalidInputError(
-                "no process controls it",
-                where=str(state.began.id),
-                hint=f"run 'localpuppet rollout resume {state.began.id}'",
-            )
-        journal.close()
-        rollout, journal = str(state.began.id), None
-    say(rollouts, command, rollout, owner, journal=journal, about=about)
+        check_not_over(command, journal.state())
+        raise InvalidInputError(
+            "no process controls it",
+            where=str(wanted),
+            hint=f"run 'localpuppet rollout resume {wanted}'",
+        )
+    say(rollouts, command, wanted, owner, journal=journal, about=about)
 
 
 def say(
     rollouts: "FleetRollouts",
     command: "RolloutCommand",
-    rollout: str | None,
+    rollout: RolloutId | None,
     owner: str | None,
     *,
     journal: "JournalReader | None",
@@ -122,9 +117,8 @@ def say(
     from localpuppet.rollout.execution.commands.command import SentCommand
 
     if journal is None:
-        wanted = None if rollout is None else RolloutId.parse(rollout)
         whose = None if owner is None else SignerName.parse(owner)
-        return run(rollouts.say(command, wanted, whose, about=about)).rollout
+        return run(rollouts.say(command, rollout, whose, about=about)).rollout
     state = journal.state()
     text = about(state)
     sent = SentCommand(command=command, caller=rollouts.caller, machine=machine_name(), about=text)

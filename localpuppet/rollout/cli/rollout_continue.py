@@ -3,13 +3,13 @@
 import click
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.names import SignerName
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
 from localpuppet.node.cli.confirming import confirm, confirmation_options
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import (
-    journal_here,
+    addressed,
     operator_option,
     send_and_show_how_to_follow,
 )
@@ -29,7 +29,7 @@ EXITS = {
 def continue_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
     """Continue a paused rollout.
 
-    ID is the rollout; the default is the newest paused one. If failures paused the rollout, the
+    ID is the rollout; the default is your newest. If failures paused the rollout, the
     command accepts its failures so far. The alternatives are 'rollout stop' and 'rollout rollback'.
 
     Examples:
@@ -52,7 +52,7 @@ def continue_command(node: NodeWiring, rollout: str | None, operator: str | None
 def pause_command(node: NodeWiring, rollout: str | None, operator: str | None) -> None:
     """Pause a running rollout.
 
-    ID is the rollout; the default is the newest running one. No further nodes start, active runs
+    ID is the rollout; the default is your newest. No further nodes start, active runs
     finish and are checked, and all nodes stay on hold. 'rollout continue' continues the rollout and
     accepts no failures. If you do not decide within --pause-at-most of 'rollout run', the rollout
     stops.
@@ -78,7 +78,7 @@ def rollback_command(
 ) -> None:
     """Roll the nodes of a rollout back.
 
-    ID is the rollout; the default is the newest running one. It must have been started with
+    ID is the rollout; the default is your newest. It must have been started with
     --release. No further nodes start, active runs finish, and then each node that took the release
     runs its previous one.
 
@@ -112,22 +112,23 @@ def _describe_rollback(
     from localpuppet.rollout.execution.commands.command import (
         RolloutCommand,
         SentCommand,
+        check_not_over,
         refusal,
     )
     from localpuppet.rollout.execution.state import RolloutState
-    from localpuppet.rollout.wiring.checkpoints import FleetRollouts, known_head
+    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
 
     rollouts = FleetRollouts(node)
-    journal = journal_here(rollouts, rollout, operator, wanted=lambda state: state.over is None)
-    if journal is not None and (journal.taken or journal.state().over is not None):
+    wanted, journal = addressed(rollouts, rollout, operator)
+    if journal is not None:
         state = journal.state()
     else:
-        wanted = None if rollout is None else RolloutId.parse(rollout)
         whose = None if operator is None else SignerName.parse(operator)
-        checkpoint = run(known_head(rollouts, wanted, whose))
+        checkpoint = run(rollouts.commanded(RolloutCommand.ROLLBACK, wanted, whose))
         if not checkpoint.events:  # its journal is too large for the bus
             return str(checkpoint.rollout), f"roll back rollout {checkpoint.rollout}"
         state = RolloutState.of(event for _, event in checkpoint.events)
+    check_not_over(RolloutCommand.ROLLBACK, state)
     sent = SentCommand(command=RolloutCommand.ROLLBACK, caller="", machine="")
     if reason := refusal(sent, state):
         raise InvalidInputError(reason, where=str(state.began.id))

@@ -2,11 +2,10 @@
 
 import click
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import journal_here, operator_option, say
+from localpuppet.rollout.cli.rollout_commands import addressed, operator_option, say
 
 
 @command(
@@ -24,7 +23,7 @@ from localpuppet.rollout.cli.rollout_commands import journal_here, operator_opti
 def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) -> int:
     """Stop a rollout and release its nodes.
 
-    ID is the rollout; the default is the newest that can be stopped. No further nodes start, active
+    ID is the rollout; the default is your newest. No further nodes start, active
     runs finish, and all nodes are released. The controller may be on another machine.
 
     If the controller was killed, the command releases the nodes itself, on the machine where the
@@ -38,28 +37,20 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
     """
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
-    from localpuppet.rollout.execution.commands.command import RolloutCommand
+    from localpuppet.rollout.execution.commands.command import RolloutCommand, check_not_over
     from localpuppet.rollout.wiring.checkpoints import FleetRollouts
     from localpuppet.rollout.wiring.rollout import RolloutController
 
     rollouts = FleetRollouts(node)
-    journal = journal_here(
-        rollouts,
-        rollout,
-        operator,
-        wanted=lambda state: state.over is None or bool(state.over.held_for_investigation),
-    )
-    here = journal
-    if journal is not None and not journal.taken and run(rollouts.elsewhere(journal)):
-        rollout, here = str(journal.state().began.id), None
-    if journal is None or here is None or here.taken:
-        say(rollouts, RolloutCommand.STOP, rollout, operator, journal=here)
+    wanted, here = addressed(rollouts, rollout, operator)
+    if here is None or here.taken:
+        say(rollouts, RolloutCommand.STOP, wanted, operator, journal=here)
         render.emit("stop requested: running nodes finish first")
         return 0
     state = here.state()
     over = state.over
     if over is not None and not (over.held_for_investigation or over.still_held):
-        raise InvalidInputError(f"is over: {over.ending}", where=str(state.began.id))
+        check_not_over(RolloutCommand.STOP, state)
     controller = RolloutController(node, rollouts)
     end = controller.give_up if over is None else controller.give_back
     run(end(state.began.id))

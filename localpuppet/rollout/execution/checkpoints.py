@@ -99,40 +99,43 @@ class RolloutCheckpoints:
         return PublishedCheckpoint(head=head, revision=entry.revision, signer=signed.signer)
 
     async def find(self, rollout: RolloutId | None) -> PublishedCheckpoint:
-        """Return the checkpoint of a rollout that can be resumed; of the newest for `None`.
+        """Return the checkpoint of a rollout that can be resumed; for `None`, of the newest.
+
+        If the newest is over, no older one takes its place.
 
         Raises:
             IntegrityError: See `read`.
             InvalidInputError: The bus has none, it is over, or it is malformed.
         """
-        wanted = rollout or await self.newest()
-        published = None if wanted is None else await self.read(wanted)
+        published = await (self.newest() if rollout is None else self.read(rollout))
         if published is None:
-            mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
-                f"the bus has no {mine if rollout else f'unfinished rollout of {self.owner}'}",
+                f"the bus has no rollout {f'{rollout} ' if rollout else ''}of {self.owner}",
                 where="rollout",
                 hint="see 'localpuppet rollout list', or name its operator: --operator NAME",
             )
         if published.head.over:
+            summary = published.head.summary
             raise InvalidInputError(
-                "is over",
+                f"is over: {summary.ending}" if summary else "is over",
                 where=str(published.head.rollout),
                 hint="'localpuppet rollout list' shows its result",
             )
         return published
 
-    async def newest(self) -> RolloutId | None:
-        """Return the caller's newest rollout that can be resumed; `None` without any.
+    async def newest(self, *, resumable: bool = False) -> PublishedCheckpoint | None:
+        """Return the checkpoint of the caller's newest rollout; `None` without any.
+
+        With `resumable`, rollouts that cannot be resumed do not count.
 
         Untrusted and malformed values are skipped: otherwise anyone with write access to the bus
         could block all of the caller's rollouts.
         """
         for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
-                head = self.believed(entry).head
-                if not head.over:
-                    return head.rollout
+                published = self.believed(entry)
+                if not (resumable and published.head.over):
+                    return published
         return None
 
     async def all(self, *, most: int) -> "list[RolloutCheckpoint]":

@@ -238,6 +238,7 @@ def _newest_here(journals: Journals, caller: str) -> RolloutId | None:
 
 async def _newest_there(heads: RolloutCheckpoints) -> RolloutId | None:
     try:
-        return await heads.newest()
+        newest = await heads.newest(resumable=True)
     except RefusedError:
         return None
+    return None if newest is None else newest.head.rollout

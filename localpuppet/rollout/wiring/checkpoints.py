@@ -4,7 +4,12 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import (
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+)
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER
@@ -16,7 +21,6 @@ from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.commands.sending import CommandSender, look
-from localpuppet.rollout.execution.journal import JournalReader
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -103,9 +107,38 @@ class FleetRollouts:
             await speaker.say(command, owner=heads.owner, to=published, about=text)
         return published.head
 
-    async def elsewhere(self, journal: JournalReader) -> bool:
-        """Return whether a rollout with a journal here continued on another machine."""
-        return bool(await self.newer_heads([journal.state()], lambda _: None))
+    async def commanded(
+        self, command: RolloutCommand, rollout: RolloutId | None, owner: SignerName | None
+    ) -> RolloutCheckpoint:
+        """Return the checkpoint of the rollout that a command is for; see `look`."""
+        async with self.fleet.connected() as kv:
+            return (await look(self.heads(kv, owner), rollout, command)).head
+
+    async def elsewhere(self, state: RolloutState, *, newest: bool) -> RolloutId | None:
+        """Return what a command is for in place of a rollout that no process controls here.
+
+        Args:
+            state: Its state by the journal of this machine.
+            newest: Whether a newer rollout of its caller is meant in its place.
+
+        Returns:
+            The newer rollout, or this one if it continued on another machine; `None` if neither
+            is known.
+
+        Raises:
+            UnavailableError: The bus is unreachable, and the rollout is not over here.
+        """
+        mine, owner = state.began.id, SignerName.parse_caller(state.began.caller)
+        try:
+            async with self.fleet.connected() as kv:
+                last = await self.heads(kv, owner).newest() if newest else None
+                if last is not None and last.head.rollout > mine:
+                    return last.head.rollout
+            return mine if await self.newer_heads([state], lambda _: None) else None
+        except UnavailableError as error:
+            if state.over is None and not isinstance(error, RefusedError):
+                raise
+            return None
 
     async def newer_heads(
         self, states: Iterable[RolloutState], note: Callable[[str], None]
@@ -133,7 +166,7 @@ class FleetRollouts:
 async def known_head(
     rollouts: FleetRollouts, rollout: RolloutId | None, owner: SignerName | None
 ) -> RolloutCheckpoint:
-    """Return the checkpoint of a rollout; of the newest that can be resumed for `None`.
+    """Return the checkpoint of a rollout; of the newest for `None`.
 
     The owner is this signer for `None`.
 
@@ -143,7 +176,7 @@ async def known_head(
     """
     async with rollouts.fleet.connected() as kv:
         heads = rollouts.heads(kv, owner)
-        published = None if rollout is None else await heads.read(rollout)
+        published = await (heads.newest() if rollout is None else heads.read(rollout))
         return (published or await heads.find(rollout)).head
 
 

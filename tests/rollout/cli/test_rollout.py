@@ -1,5 +1,7 @@
 """`localpuppet rollout` without nodes; tests/scenarios has tests with nodes."""
 
+from dataclasses import replace
+
 import pytest
 
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId
@@ -7,6 +9,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     Event,
+    LastRunsReported,
     NodeResult,
     NodeRun,
     NodeRunEnded,
@@ -26,6 +29,7 @@ from tests.rollout.execution.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 NODES = (node(1), node(2))
+R6 = {"shop/tags/r6": 3}
 SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
 
 
@@ -183,3 +187,35 @@ def test_a_rollback_is_shown_and_needs_a_confirmation(node: Node) -> None:
     assert (answered.code, f"{step}? [y/N]:" in answered.out) == (1, True)
     assert not journal.commands_after(0)
     journal.close()
+
+
+@pytest.mark.parametrize("command", ["stop", "pause", "continue", "rollback"])
+def test_a_command_names_the_end_of_the_newest_rollout_and_leaves_older_ones(
+    node: Node, command: str
+) -> None:
+    """The older one was killed: a command for it would act on its journal or wait for a reply."""
+    node.settings(bus="sqlite", node="web01.example.com")
+    node.run("keys", "init")
+    caller = "choria=web01.example.com"
+    first = replace(
+        began([1, 2], [3], delivery=Delivery(release=ReleasePath("shop/tags/r7"))), caller=caller
+    )
+    older = replace(first, id=RolloutId("20261101T110000Z-0123"))
+    journals = Journals(node.state / "rollouts")
+    over = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped by x", still_held={})
+    for start, events in (
+        (older, ()),
+        (first, (LastRunsReported(durations={}, releases=R6), over)),
+    ):
+        journal = journals.begin(start, at=AT)
+        journal.append(NodeRunsStarted(node_runs=(NodeRun(1, NODES[0]),)), *events, at=AT)
+        journal.close()
+    cure = {
+        "continue": f"run 'localpuppet rollout resume {ID}'",
+        "rollback": "'localpuppet rollout run --release shop/tags/r6 --allow-older",
+    }
+    for words in ((), (str(ID),)):
+        done = node.run("rollout", command, *words)
+        assert (done.code, f"{ID}: is over: stopped" in done.err) == (2, True), done.err
+        assert cure.get(command, "") in done.err
+    assert journals.open(older.id).state().over is None

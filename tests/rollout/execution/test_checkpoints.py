@@ -3,6 +3,7 @@
 import asyncio
 import os
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from localpuppet.rollout.execution.checkpoint import (
 from localpuppet.rollout.execution.checkpoints import (
     CheckpointKeeper,
 )
+from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.sending import look
 from localpuppet.rollout.execution.events import (
     Event,
     NodeRun,
@@ -37,6 +40,7 @@ from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.checkpoint_site import (
     AT,
     CALLER,
+    FIRST,
     KEY,
     STARTED,
     Site,
@@ -76,7 +80,7 @@ async def test_a_checkpoint_must_be_signed_by_its_caller(site: Site) -> None:
     assert await site.heads.read(ID) is None
     revision = await site.heads.write(head(), None)
     assert await site.heads.read(ID) == kept(head(), revision)
-    assert await site.heads.newest() == ID
+    assert await site.heads.newest() == kept(head(), revision)
     for who, kind, what in (
         (site.bob, MessageKind.CHECKPOINT, "was signed by bob, not by alice"),
         (site.alice, MessageKind.REQUEST, "typ"),
@@ -106,7 +110,7 @@ async def test_another_machine_resumes_from_the_checkpoint_on_the_bus(site: Site
 
 
 async def test_checkpoints_of_others_do_not_hide_the_newest(site: Site) -> None:
-    await site.heads.write(head(), None)
+    revision = await site.heads.write(head(), None)
     over = RolloutId("20261123T110000Z-0a1b")
     await site.heads.write(RolloutCheckpoint(rollout=over, epoch=1, events=(), over=True), None)
     later = RolloutCheckpoint(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
@@ -116,7 +120,25 @@ async def test_checkpoints_of_others_do_not_hide_the_newest(site: Site) -> None:
         key = KEY.replace(ID, f"20991231T11000{name}-0a1b")
         site.store.write(key, token, None)
     site.store.write(KEY.replace(ID, "zzz"), forged, None)
-    assert await site.heads.newest() == ID
+    assert await site.heads.newest(resumable=True) == kept(head(), revision)
+    newest = await site.heads.newest()
+    assert newest is not None
+    assert newest.head.rollout == over
+
+
+async def test_a_command_for_the_newest_rollout_never_goes_to_an_older_one(site: Site) -> None:
+    """A stopped rollout can be resumed, so its checkpoint has its events and is not `over`."""
+    older = RolloutId("20261101T110000Z-0a1b")
+    began = replace(FIRST, id=older)
+    await site.heads.write(RolloutCheckpoint(rollout=older, epoch=1, events=((AT, began),)), None)
+    stopped = RolloutEnded(ending=RolloutEnding.STOPPED, reason="stopped", still_held={})
+    revision = await site.heads.write(head(STARTED, stopped), None)
+    for command in RolloutCommand:
+        with pytest.raises(InvalidInputError, match=f"{ID}: is over: stopped"):
+            await look(site.heads, None, command)
+    resumed = kept(head(STARTED, stopped, epoch=2), revision + 1)
+    await site.heads.write(resumed.head, revision)
+    assert (await look(site.heads, None, RolloutCommand.STOP)).head == resumed.head
 
 
 async def test_an_overtaken_machine_resumes_from_the_checkpoint_of_the_other(site: Site) -> None:

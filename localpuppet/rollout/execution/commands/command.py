@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.rollout.execution.changes.comparing import DIGITS, UnapprovedChange
@@ -81,6 +82,26 @@ def refusal(sent: SentCommand, state: RolloutState) -> str:
     if sent.command is RolloutCommand.ROLLBACK and state.began.options.delivery is None:
         return "delivers no release: there is nothing to roll back"
     return ""
+
+
+def check_not_over(command: RolloutCommand, state: RolloutState) -> None:
+    """Reject a command that comes after the end of a rollout, and name the command for that.
+
+    Raises:
+        InvalidInputError: The rollout is over.
+    """
+    if state.over is None:
+        return
+    rollout, hint = state.began.id, ""
+    if command is RolloutCommand.ROLLBACK and state.began.options.delivery is not None:
+        (before,) = state.previous if len(state.previous) == 1 else ("APP/tags/OLD",)
+        hint = (
+            f"'localpuppet rollout run --release {before} --allow-older --nodes NAMES' takes nodes"
+            f" back: 'localpuppet rollout report {rollout}' has their names"
+        )
+    elif state.resumable and command in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
+        hint = f"run 'localpuppet rollout resume {rollout}'"
+    raise InvalidInputError(f"is over: {state.over.ending}", where=str(rollout), hint=hint)
 
 
 def _approved(sent: SentCommand, state: RolloutState) -> NodeRun | None:

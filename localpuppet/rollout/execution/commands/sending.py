@@ -19,7 +19,7 @@ from localpuppet.fleet.requests.exchange import Replies
 from localpuppet.fleet.requests.messages import LIFE, read_answer
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
-from localpuppet.rollout.execution.commands.command import RolloutCommand
+from localpuppet.rollout.execution.commands.command import RolloutCommand, check_not_over
 from localpuppet.rollout.execution.commands.message import SignedCommand, digest_of
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -44,16 +44,19 @@ async def look(
     for _ in range(LOOKS):
         published = await heads.find(rollout)
         events = [event for _, event in published.head.events]
+        state = RolloutState.of(events) if events else None
+        if state is not None and state.epoch == published.head.epoch:  # not yet resumed
+            check_not_over(command, state)
         if command not in (RolloutCommand.CONTINUE, RolloutCommand.APPROVE):
             return published
-        if not events:
+        if state is None:
             raise InvalidInputError(
                 "has a journal that is too large for the bus, so this machine cannot show why it"
                 " waits",
                 where=str(published.head.rollout),
                 hint=f"decide on the machine of {published.signer} that controls it, or stop it",
             )
-        if RolloutState.of(events).waits:
+        if state.waits:
             return published
         await asyncio.sleep(pace)
     raise InvalidInputError("is not paused", where=str(published.head.rollout))
