@@ -9,7 +9,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
-from localpuppet.base.machine.ports import LineKind, Output, ProcessEnd, ProcessId
+from localpuppet.base.machine.ports import (
+    LineKind,
+    Output,
+    ProcessEnd,
+    ProcessId,
+    RunningProcess,
+)
 
 EXIT_0 = ProcessEnd(code=0, signal=None)
 
@@ -135,6 +141,7 @@ class FakeProcesses:
     ) -> None:
         self.living = list(living)
         self.command_lines: dict[int, list[str]] = {}
+        self.running: dict[int, RunningProcess] = {}
         self.programs: dict[str, Callable[[Started], FakeChild]] = {}
         self.started: list[Started] = []
         self.children: list[FakeChild] = []
@@ -158,9 +165,13 @@ class FakeProcesses:
                 if child.identity == process and child.lives:
                     child.take(number)
 
-    def command_line(self, pid: int) -> list[str]:
+    def look_up(self, pid: int) -> RunningProcess | None:
         dead = [child.identity.pid for child in self.children if not child.lives]
-        return [] if pid in dead else self.command_lines.get(pid, [])
+        if pid in self.running:
+            return self.running[pid]
+        words = [] if pid in dead else self.command_lines.get(pid, [])
+        name = words[0].rpartition("/")[2] if words else ""
+        return RunningProcess(name=name, words=words, started_at=0.0) if words else None
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str

@@ -87,6 +87,21 @@ class Output:
     stderr: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningProcess:
+    """What the kernel says about a running process.
+
+    Attributes:
+        name: The name of its program, at most 15 characters: `comm` of ps.
+        words: Its arguments.
+        started_at: When it started, in seconds since 1970 by the present clock.
+    """
+
+    name: str
+    words: Sequence[str]
+    started_at: float
+
+
 class ProcessTable(Protocol):
     """The running processes."""
 
@@ -102,8 +117,8 @@ class ProcessTable(Protocol):
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
         """Signal these very processes; ended ones are skipped."""
 
-    def command_line(self, pid: int) -> Sequence[str]:
-        """Return the arguments of a running process; empty if it has ended."""
+    def look_up(self, pid: int) -> RunningProcess | None:
+        """Return what the kernel says about a running process; `None` if it has ended."""
 
 
 class Processes(ProcessTable, Protocol):

@@ -2,11 +2,12 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from localpuppet.base.machine.clock import boot_id
-from localpuppet.base.machine.ports import ProcessId
+from localpuppet.base.machine.clock import boot_id, seconds_since_boot
+from localpuppet.base.machine.ports import ProcessId, RunningProcess
 
 
 class SystemProcessTable:
@@ -38,13 +39,22 @@ class SystemProcessTable:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
 
-    def command_line(self, pid: int) -> list[str]:
-        """Return the arguments of a running process; empty if it has ended."""
+    def look_up(self, pid: int) -> RunningProcess | None:
+        """Return what the kernel says about a running process; `None` if it has ended."""
         try:
+            name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
             data = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
-            return []
-        return data.decode("utf-8", "replace").split("\0")[:-1]
+            return None
+        started = _started(pid)
+        if not started:
+            return None
+        age = seconds_since_boot() - started / os.sysconf("SC_CLK_TCK")
+        return RunningProcess(
+            name=name,
+            words=data.decode("utf-8", "replace").split("\0")[:-1],
+            started_at=time.time() - age,
+        )
 
 
 def _descendants(root: int) -> list[int]:

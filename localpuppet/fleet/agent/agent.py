@@ -88,7 +88,7 @@ class Agent:
             log.debug(f"still waiting for a run: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
-        self._blocked = False  # the node was busy when the agent last tried a run
+        self.blocked = ""  # why the node was busy when the agent last tried a run
         self._was_held: HoldStatus | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunCompletion | None = None
@@ -276,6 +276,7 @@ class Agent:
             return None
         batch = self._next(held)
         if batch is None:
+            self.blocked = ""
             return None
         order = RunOrder(
             causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
@@ -284,7 +285,7 @@ class Agent:
             puppet_tags=batch.puppet_tags,
             through=batch.rollout,
         )
-        say = self._log.debug if self._blocked else self._log.info
+        say = self._log.debug if self.blocked else self._log.info
         say(f"running for {batch}")
         for start in range(0, len(batch.ids), IDS_A_LINE):
             self._log.debug(
@@ -308,7 +309,7 @@ class Agent:
     def _settle(self, end: RunCompletion) -> None:
         batch = self.running
         if end.result is RequestedRunResult.BUSY:
-            say = self._log.debug if self._blocked else self._log.info
+            say = self._log.debug if self.blocked else self._log.info
             say(f"postponed the run, trying again soon: {end.reason}", kind=LineKind.RUN)
             self._put_back(batch)
             self._again_at = self._clock.monotonic() + AGAIN
@@ -325,8 +326,9 @@ class Agent:
             self._log.info(
                 f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
             )
-        self._blocked = end.result is RequestedRunResult.BUSY
-        self.last = self.last if self._blocked else end
+        busy = end.result is RequestedRunResult.BUSY
+        self.blocked = (end.reason or "busy") if busy else ""
+        self.last = self.last if busy else end
         self._tell()
 
     def _put_back(self, batch: Batch | None) -> None:

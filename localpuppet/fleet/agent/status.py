@@ -97,6 +97,7 @@ class Describer:
             "run_interval": self.kept.run_interval,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
+            "blocked": agent.blocked or None,
             "holds": holds,
             "last_run": self._short(last),
             "refused": self._refused(last),

@@ -73,14 +73,15 @@ def cells(row: NodeRow, now: datetime) -> list[str]:
 
 
 def _remark(row: NodeRow) -> str:
-    if row.outcome.bad:
+    if row.outcome.bad and not row.blocked:
         error = ": ".join(filter(None, [row.resource, row.failure]))
         return f"{error} ({row.place})" if row.place else error
     hold = ""
     if row.holds:  # the reason of a rollout's hold names the rollout
         hold = f"{row.holds[0].reason} ({row.holds[0].owner.partition('/rollout/')[0]})"
     rollback = f"rolled back; its input names {row.input_release}" if row.input_release else ""
-    return row.cause or hold or rollback or (row.reason if row.state == NOT_TRUSTED else "")
+    untrusted = row.reason if row.state == NOT_TRUSTED else ""
+    return row.blocked or row.cause or hold or rollback or untrusted
 
 
 def _since(row: NodeRow, now: datetime) -> str:

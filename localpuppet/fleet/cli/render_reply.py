@@ -94,6 +94,8 @@ def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     rows = [("Cause", render.user_text(reply["cause"] or ""))]
     if reply["waiting"]:
         rows.append(("Waiting", render.counted(int(reply["waiting"]), "cause")))
+    if reply.get("blocked"):
+        rows.append(("Blocked", render.user_text(reply["blocked"])))
     if last:
         ended = render_run.ago(last["finished_at"], now)
         noop = " (noop)" if last["noop"] else ""

@@ -74,6 +74,7 @@ class NodeRow:
         place: Its file and line; empty if unknown.
         reason: The reason of the result, or why the node is not trusted; one line.
         cause: The cause of the current run.
+        blocked: Why the run that is due cannot start; empty if nothing blocks it.
         release: The release of the last run.
         release_digest: The digest of its bytes on the node, if staged; empty if unknown.
         assigned_by: The user who assigned its release; empty if its input names one.
@@ -100,6 +101,7 @@ class NodeRow:
     place: str = ""
     reason: str = ""
     cause: str = ""
+    blocked: str = ""
     release: str = ""
     release_digest: str = ""
     assigned_by: str = ""
@@ -141,6 +143,7 @@ class NodeRow:
             place=_text(failure.get("place")),
             reason=_text(last.get("reason")),
             cause=_text(status.get("cause")),
+            blocked=_text(status.get("blocked")),
             release=_text(last.get("release")),
             failing_since=_time(last.get("failing_since")) if kind.bad else None,
             failed_runs=_count(last.get("failed_runs")) if kind.bad else 0,

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localpuppet.base.errors import LocalpuppetError, errors_at
+from localpuppet.base.errors import BusyError, LocalpuppetError, PuppetMissingError, errors_at
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.puppet.installation import find_command
 from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import rollback_in_force
+from localpuppet.node.wiring.state import find_puppet, rollback_in_force
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.release import Release
@@ -77,7 +77,8 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 Interfaces(node.settings.state), partial(elsewhere, node), document, release, ()
             )
     addition = node.additions.check()
-    warnings += [*_needs(node, release, parse=parse and puppet is not None), *addition.warnings]
+    warnings += _needs(node, release, parse=parse and puppet is not None)
+    warnings += [*addition.warnings, *(_blocked(node) if puppet else [])]
     rollback = rollback_in_force(node) if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -115,6 +116,19 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     for warning in warnings:
         render.QuietObserver().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
+
+
+def _blocked(node: NodeWiring) -> list[str]:
+    """Return which process has Puppet's run lock, so that no run can start."""
+    from localpuppet.node.puppet.run_lock import PuppetRunLock
+
+    try:
+        installation = find_puppet(node, ask=True)
+        if installation is not None:
+            PuppetRunLock(installation.run_lock, node.processes).refuse_held()
+    except (BusyError, PuppetMissingError) as error:
+        return [str(error)]
+    return []
 
 
 def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -240,13 +241,16 @@ class TestProcesses:
         assert over(child) == ProcessEnd(code=None, signal=signal.SIGTERM)
         bench.processes.signal([child.identity], signal.SIGKILL)
 
-    def test_a_process_has_a_command_line_until_it_ends(self, bench: Bench) -> None:
+    def test_a_process_has_a_name_words_and_a_start_until_it_ends(self, bench: Bench) -> None:
         child = bench.start("ignores TERM")
         ready(child)
-        assert len(bench.processes.command_line(child.identity.pid)) > 0
+        found = bench.processes.look_up(child.identity.pid)
+        assert found is not None
+        assert found.name
+        assert found.words
         child.end(kill=True)
         over(child)
-        assert list(bench.processes.command_line(child.identity.pid)) == []
+        assert bench.processes.look_up(child.identity.pid) is None
 
     def test_capture_runs_a_command_and_returns_its_output(self, bench: Bench) -> None:
         output = bench.processes.capture(
@@ -361,3 +365,18 @@ def test_only_the_child_that_is_started_with_a_lock_inherits_it(system: SystemBe
     )
     assert not os.get_inheritable(lock.fd)
     os.close(lock.fd)
+
+
+def test_a_process_is_younger_than_its_parent() -> None:
+    """A reused pid is recognised by this time, compared with those of files."""
+    processes = SystemProcesses()
+    child = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        me, started = (processes.look_up(pid) for pid in (os.getpid(), child.pid))
+        assert me is not None
+        assert started is not None
+        assert me.started_at < started.started_at
+        assert (started.name, list(started.words)) == ("sleep", ["/bin/sleep", "60"])
+    finally:
+        child.kill()
+        child.wait()

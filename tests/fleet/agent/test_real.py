@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 from tests.rigs.fleet import Fleet
+from tests.rigs.waiting import wait_until
 
 
 def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
@@ -52,3 +54,24 @@ def test_an_agent_keeps_no_reader_of_documents_in_memory(fleet: Fleet) -> None:
     assert "/cryptography/" in libraries
     assert "/rpds/" not in libraries, "a part of jsonschema"
     assert "/yaml/" not in libraries
+
+
+def test_nodes_shows_the_run_lock_that_blocks_a_run_and_an_agent_is_no_owner(fleet: Fleet) -> None:
+    a, b = fleet.add_one("a", puppet=True), fleet.add_one("b")
+    a.node.app("notify { 'hello': }")
+    a.start()
+    assert a.process is not None
+    lock = a.root / "puppet/var/state/agent_catalog_run.lock"
+    with subprocess.Popen(["ruby", "-e", "sleep", "puppet"]) as ruby:
+        try:
+            a.node.write("puppet/var/state/agent_catalog_run.lock", str(ruby.pid))
+            fleet.send(b, a)
+            blocked = f"a puppet agent run (pid {ruby.pid}) is using this node"
+            wait_until(lambda: blocked in a.run("nodes").out, lambda: a.run("nodes").out)
+            # The pid of the agent itself, in a lock that is younger than the agent.
+            lock.write_text(str(a.process.pid))
+            a.wait_log("run .* changed")
+            (row,) = a.run("nodes", "--json").json["nodes"]
+            assert row["blocked"] is None
+        finally:
+            ruby.kill()

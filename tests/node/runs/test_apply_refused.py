@@ -1,6 +1,7 @@
 """`localpuppet apply` is refused because of a hold, a disabled agent or another run."""
 
 import os
+import subprocess
 
 from tests.rigs.node import Node, make_node, shell
 
@@ -44,6 +45,24 @@ def test_the_refusal_names_a_run_of_another_root_with_the_same_puppet_directorie
         assert f"recorded in {node.state}/runs/{node.recorded()['id']})" in refused.err
     assert node.finish(run).code == 0
     assert other.run("apply").code == 0
+
+
+def test_check_names_the_process_whose_run_lock_blocks_runs(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    lock = node.root / "puppet/var/state/agent_catalog_run.lock"
+    command = ["ruby", "-e", "sleep", "puppet"]
+    with subprocess.Popen(command) as ruby, subprocess.Popen(["tail", "-f", command[-1]]) as tail:
+        try:
+            node.write(str(lock.relative_to(node.root)), str(ruby.pid))
+            blocked = f"{lock}: a puppet agent run (pid {ruby.pid}) is using this node"
+            assert blocked in node.run("apply").err
+            assert f"warning: {blocked}" in node.run("check").err
+            lock.write_text(str(tail.pid))
+            assert "using this node" not in node.run("check").err
+            assert node.run("apply").code == 0
+        finally:
+            ruby.kill()
+            tail.kill()
 
 
 def test_a_disabled_puppet_agent_prevents_runs(node: Node) -> None:

@@ -1,6 +1,8 @@
 """Holds: owners, deadlines, and the agreement with Puppet's agent."""
 
 import json
+import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from localpuppet.base.errors import BusyError, OnHoldError, StateError
 from localpuppet.base.formats.times import show_time
+from localpuppet.base.machine.ports import RunningProcess
 from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.runs.hold import Hold, HoldStatus, rollout_owner
 from localpuppet.node.runs.holds import Holds
@@ -133,32 +136,63 @@ def test_the_run_lock_is_not_taken_from_a_running_puppet_agent(tmp_path: Path) -
     assert path.read_text() == "4242"
 
 
-@pytest.mark.parametrize(
-    ("words", "record"),
-    [
-        (["/usr/bin/python3", "-m", "localpuppet", "apply"], ""),
-        (
-            [
-                *("/usr/bin/ruby", "/usr/bin/puppet", "apply"),
-                *("--route_file", "/usr/lib/localpuppet/share/routes.yaml"),
-                *("--lastrunreport", "/srv/b/var/runs/20261120T140312.482913Z-7f3a/report.json"),
-            ],
-            ", recorded in /srv/b/var/runs/20261120T140312.482913Z-7f3a",
-        ),
-    ],
-)
-def test_a_run_of_another_root_is_not_reported_as_a_run_of_a_puppet_agent(
-    tmp_path: Path, words: list[str], record: str
-) -> None:
+def test_a_run_of_another_root_is_not_reported_as_a_run_of_a_puppet_agent(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
     processes = FakeProcesses()
+    lock, other = (PuppetRunLock(path, processes) for _ in range(2))
+    processes.command_lines[os.getpid()] = ["/usr/bin/python3", "-m", "localpuppet", "apply"]
+    other.take()
+    with pytest.raises(BusyError) as refused:
+        lock.take()
+    what = "a run of another localpuppet root (pid {}{}) is using this node"
+    assert refused.value.what == what.format(os.getpid(), ""), "before it starts Puppet"
+    processes.command_lines[4242] = [
+        *("/usr/bin/ruby", "/usr/bin/puppet", "apply"),
+        *("--route_file", "/usr/lib/localpuppet/share/routes.yaml"),
+        *("--lastrunreport", "/srv/b/var/runs/20261120T140312.482913Z-7f3a/report.json"),
+    ]
+    other.hand_to(4242)
+    with pytest.raises(BusyError) as refused:
+        lock.take()
+    record = ", recorded in /srv/b/var/runs/20261120T140312.482913Z-7f3a"
+    assert refused.value.what == what.format(4242, record)
+    other.release()
+    lock.take()
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name], "no temporary file is left"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "holds"),
+    [
+        ("ruby", "ruby /usr/bin/puppet agent", True),
+        ("ruby3.1", "puppet agent: applying configuration", True),
+        ("puppet", "/usr/bin/ruby /usr/bin/puppet apply", True),
+        ("puppet-agent", "puppet-agent", True),
+        ("tail", "tail -f puppet.log", False),
+        ("ruby", "ruby /usr/bin/r10k deploy", False),
+        ("puppetserver", "puppetserver", False),
+        ("localpuppet", "/usr/bin/python3 /usr/bin/localpuppet agent", False),
+        ("python3", "python3 -m localpuppet agent", False),
+        ("puppet", "/usr/bin/ruby /usr/bin/puppet --version", False),  # the agent's fork server
+    ],
+)
+def test_a_lock_is_held_by_the_process_that_puppets_own_rule_accepts(
+    tmp_path: Path, name: str, words: str, holds: bool
+) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
     path.write_text("4242")
-    processes.command_lines[4242] = words
-    with pytest.raises(BusyError, match="is using this node") as refused:
-        PuppetRunLock(path, processes).take()
-    assert refused.value.what == (
-        f"a run of another localpuppet root (pid 4242{record}) is using this node"
-    )
+    processes = FakeProcesses()
+    lock = PuppetRunLock(path, processes)
+    at = path.stat().st_mtime
+    process = RunningProcess(name=name, words=words.split(), started_at=at - 9)
+    processes.running[4242] = process
+    if holds:
+        with pytest.raises(BusyError, match="pid 4242"):
+            lock.refuse_held()
+        processes.running[4242] = replace(process, started_at=at + 9)  # a reused pid
+    lock.refuse_held()
+    lock.take()
+    assert path.read_text() == str(os.getpid())
 
 
 @pytest.mark.parametrize("content", ["4242", "", "rubbish"])

@@ -84,7 +84,8 @@ loop { out.syswrite('x' * 65536) rescue nil }
 def running(name: str) -> bool:
     processes = SystemProcesses()
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return any(f"evaluated-{name}" in " ".join(processes.command_line(pid)) for pid in pids)
+    found = [process.words for process in map(processes.look_up, pids) if process]
+    return any(f"evaluated-{name}" in " ".join(words) for words in found)
 
 
 def test_ruby_that_prints_too_much_is_ended() -> None:
