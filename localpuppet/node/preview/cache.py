@@ -42,7 +42,7 @@ from localpuppet.node.puppet.catalog import CanonicalCatalog
 
 # Bytes of one file, unless the caller passes another limit.
 LIMIT = 2 * 1024**3
-# Entries of one node: the main branch, and changes that are under review.
+# Entries of one node: the main branch, and as many of untrusted revisions.
 MAX_ENTRIES = 16
 # Nodes whose entries are read at a time.
 _AT_A_TIME = 256
@@ -79,6 +79,7 @@ class CacheEntry:
         outcome: The result.
         body: The bytes of all this but its source.
         day: The day when it was last used.
+        scope: The only revision that it serves; empty for every one.
     """
 
     number: int
@@ -90,6 +91,7 @@ class CacheEntry:
     outcome: CompileOutcome
     body: bytes
     day: int
+    scope: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ class NodeCompile:
         catalog: The catalog; `None` if it did not compile.
         failure: Why it did not compile.
         impure: Why it is always repeated; empty for most.
+        scope: The only revision that it serves; empty for every one.
     """
 
     node: str
@@ -111,6 +114,7 @@ class NodeCompile:
     catalog: CanonicalCatalog | None
     failure: CompileFailure | None
     impure: tuple[str, ...] = ()
+    scope: str = ""
 
 
 class PreviewCache(TreeStates):
@@ -135,7 +139,7 @@ class PreviewCache(TreeStates):
     def entries(self, nodes: Sequence[str]) -> Iterator[Iterator[CacheEntry]]:
         """Yield the results of each node, the newest first; remove damaged ones."""
         query = (
-            "SELECT id, source, catalog, body, checksum, day FROM entries"
+            "SELECT id, source, catalog, body, checksum, day, scope FROM entries"
             " WHERE node = ? ORDER BY id DESC"
         )
         for start in range(0, len(nodes), _AT_A_TIME):
@@ -163,8 +167,8 @@ class PreviewCache(TreeStates):
         Raises:
             DamagedEntryError: Its checksum differs.
         """
-        number, source, catalog, body, expected, day = row
-        if checksum(node.encode(), source, catalog, body) != expected:
+        number, source, catalog, body, expected, day, scope = row
+        if checksum(node.encode(), scope.encode(), source, catalog, body) != expected:
             raise DamagedEntryError("an entry has another checksum")
         values, paths, parts, own, failure = loads_again(unpack(body))
         return CacheEntry(
@@ -179,6 +183,7 @@ class PreviewCache(TreeStates):
             ),
             body=body,
             day=day,
+            scope=scope,
         )
 
     def part(self, name: bytes) -> ReadPart:
@@ -313,18 +318,19 @@ def _insert(
         field_values(failure) if failure else None,
     ]
     body = pack(canonical(parts))
-    node = compiled.node
-    sum_ = checksum(node.encode(), compiled.source, catalog, body)
+    node, scope = compiled.node, compiled.scope
+    sum_ = checksum(node.encode(), scope.encode(), compiled.source, catalog, body)
     connection.execute("DELETE FROM entries WHERE node = ? AND checksum = ?", (node, sum_))
     connection.execute(
-        "INSERT INTO entries (node, source, catalog, body, day, checksum)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (node, compiled.source, catalog, body, today(), sum_),
+        "INSERT INTO entries (node, source, catalog, body, day, checksum, scope)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (node, compiled.source, catalog, body, today(), sum_, scope),
     )
+    # Untrusted revisions displace each other only.
     connection.execute(
-        "DELETE FROM entries WHERE node = ? AND id NOT IN"
-        " (SELECT id FROM entries WHERE node = ? ORDER BY id DESC LIMIT ?)",
-        (node, node, MAX_ENTRIES),
+        "DELETE FROM entries WHERE id IN (SELECT id FROM entries"
+        " WHERE node = ? AND (scope = '') = (? = '') ORDER BY id DESC LIMIT -1 OFFSET ?)",
+        (node, scope, MAX_ENTRIES),
     )
 
 
@@ -335,4 +341,5 @@ def _part_form(connection: sqlite3.Connection, part: ReadPart) -> dict[str, Json
 
 
 def _entry_checksum(node: str, source: bytes, entry: CacheEntry) -> bytes:
-    return checksum(node.encode(), source, entry.outcome.catalog or b"", entry.body)
+    catalog = entry.outcome.catalog or b""
+    return checksum(node.encode(), entry.scope.encode(), source, catalog, entry.body)

@@ -3,7 +3,8 @@
     blobs     digest -> bytes: parts of read-sets, heads of catalogs
     items     number -> a resource that several catalogs have
     catalogs  digest -> its shared items by number, and its own items, compressed
-    entries   node -> one result with its read-set; `checksum` covers the row and all digests in it
+    entries   node -> one result with its read-set; `checksum` covers the row and all digests in it;
+              `scope` is the only revision that it serves, or empty
     trees     a tree of the content store -> the states of its names
 
 - Every blob is verified by its digest, every catalog by the digests of its items, every entry by
@@ -45,14 +46,15 @@ CREATE TABLE IF NOT EXISTS catalogs (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY AUTOINCREMENT, node TEXT NOT NULL, source BLOB NOT NULL,
-    catalog BLOB NOT NULL, body BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
+    catalog BLOB NOT NULL, body BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL,
+    scope TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_of_node ON entries (node);
 CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-_FORMAT = Format(version=3, tables=_TABLES)
+_FORMAT = Format(version=4, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked.
 MAX_UNPACKED = 64 * 1024 * 1024

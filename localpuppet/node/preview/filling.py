@@ -98,4 +98,5 @@ def _compiled(
         catalog=result.catalog,
         failure=result.failure,
         impure=impure,
+        scope=side.scope,
     )

@@ -5,6 +5,7 @@ everything in its read-set has the same digest. There is no other mechanism.
 
 - A part of read-sets that nodes share is compared once for each release.
 - A capture is parsed only if its bytes are new for a result that holds otherwise.
+- Untrusted code can lie about what it read: its results hold for its own revision at most.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,8 @@ class PreviewSide:
         index: The states of its names.
         is_stable: Whether its files stay the same; results of another are not stored.
         warnings: What in it no catalog depends on, and its author may think so.
+        scope: The key of an untrusted revision, whose results serve it alone; empty for a trusted
+            one, whose results serve every revision for which their read-sets hold.
     """
 
     revision: PreviewRevision
@@ -45,6 +48,7 @@ class PreviewSide:
     index: ReleaseIndex
     is_stable: bool = True
     warnings: tuple[str, ...] = ()
+    scope: str = ""
 
     def source(self, node: CapturedNode) -> bytes:
         """Return the digest of a node's capture and the release's `enc.yaml`."""
@@ -111,7 +115,7 @@ class CacheSearch:
         for entry in entries:
             problems = self._problems(entry)
             for number, side in enumerate(self.sides):
-                if not isinstance(answers[number], str):
+                if not isinstance(answers[number], str) or entry.scope not in ("", side.scope):
                     continue
                 problem = problems[number]
                 if not problem and sources[number] != entry.source:

@@ -48,6 +48,7 @@ class PreviewOrder:
         nodes: The directory of captures.
         cache: The directory of the cache; `None` for the one in the state directory.
         shard: Number and count of a part of the nodes; `None` for all.
+        trusted: Whether the user trusts the code of the second revision, too.
     """
 
     work_tree: Path
@@ -55,6 +56,7 @@ class PreviewOrder:
     nodes: Path
     cache: Path | None = None
     shard: tuple[int, int] | None = None
+    trusted: bool = False
 
 
 class PreviewWiring:
@@ -184,7 +186,9 @@ class PreviewWiring:
             own=(self.cache_directory(order.cache), self._node.settings.state),
         )
         base, head = checkouts.trees(order.revisions)
-        return self.side(base, cache), self.side(head, cache)
+        trusted = order.trusted or head.key == base.key
+        scope = "" if trusted else head.key
+        return self.side(base, cache), self.side(head, cache, scope=scope)
 
     def _turn(self) -> Flock:
         """Return the lock with which previews of one root fetch modules one after the other."""
@@ -195,8 +199,13 @@ class PreviewWiring:
             seconds=_PATIENCE,
         )
 
-    def side(self, tree: "RevisionTree", cache: "PreviewCache") -> PreviewSide:
+    def side(self, tree: "RevisionTree", cache: "PreviewCache", *, scope: str = "") -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
+
+        Args:
+            tree: The files of the revision.
+            cache: The cache.
+            scope: See `PreviewSide`.
 
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
@@ -228,6 +237,7 @@ class PreviewWiring:
                 index=index,
                 warnings=tuple(warnings),
                 is_stable=all(root.digest for root in roots if root.prefix in release.trees),
+                scope=scope,
             )
 
     def nodes(

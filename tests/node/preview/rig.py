@@ -40,7 +40,9 @@ def release_in(directory: Path) -> Release:
     )
 
 
-def side(directory: Path, cache: PreviewCache, *, is_stable: bool = True) -> PreviewSide:
+def side(
+    directory: Path, cache: PreviewCache, *, is_stable: bool = True, scope: str = ""
+) -> PreviewSide:
     release = release_in(directory)
     roots = index_roots(release, directory / "no-site-manifest")
     return PreviewSide(
@@ -48,6 +50,7 @@ def side(directory: Path, cache: PreviewCache, *, is_stable: bool = True) -> Pre
         release=release,
         index=ReleaseIndex.of(roots, cache),
         is_stable=is_stable,
+        scope=scope,
     )
 
 
@@ -78,6 +81,7 @@ class PreviewRig:
         *,
         options: PreviewOptions | None = None,
         cache: PreviewCache | None = None,
+        scope: str = "",
     ) -> PreviewResult:
         own = cache or self.cache()
         self.engine.compiled.clear()
@@ -85,7 +89,7 @@ class PreviewRig:
             cache=own, engine=self.engine, clock=FakeClock(), progress=SilentObserver("")
         )
         try:
-            sides = side(base, own), side(head, own)
+            sides = side(base, own), side(head, own, scope=scope)
             return preview(sides, captured(self.nodes), ports, options or PreviewOptions())
         finally:
             if cache is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.values import Json
+from localpuppet.node.preview.cache import MAX_ENTRIES
 from localpuppet.node.preview.difference import CHANGED
 from localpuppet.node.preview.previewing import PreviewOptions, choose_shard
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE
@@ -74,6 +75,29 @@ def test_only_nodes_that_looked_up_a_changed_key_are_compiled_again(rig: Preview
     (change,) = group.difference.resources
     assert (change.reference, change.action) == ("Service[web]", CHANGED)
     assert [(item.before, item.after) for item in change.parameters] == [(80, 8080)]
+
+
+def test_results_of_an_untrusted_revision_serve_it_alone(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/web.yaml": "port: 8080\n"})
+    rig.preview(base, base)
+    webs = ["n1.example.com", "n3.example.com"]
+    compiled = []
+    for scope in ("a", "a", "b", "", "c"):
+        rig.preview(base, head, scope=scope)
+        compiled.append(rig.engine.compiled.copy())
+    assert compiled == [webs, [], webs, webs, []], "trusted results serve every revision"
+
+
+def test_untrusted_revisions_displace_no_trusted_result(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"data/web.yaml": "port: 8080\n"})
+    rig.preview(base, base)
+    for number in range(MAX_ENTRIES + 1):
+        rig.preview(base, head, scope=str(number))
+        assert rig.engine.compiled == ["n1.example.com", "n3.example.com"]
+    rig.preview(base, base)
+    assert rig.engine.compiled == []
+    rig.preview(base, head, scope="0")
+    assert rig.engine.compiled != [], "the oldest of the untrusted ones is gone"
 
 
 def test_a_changed_key_that_no_node_looked_up_compiles_nothing(rig: PreviewRig) -> None:

@@ -147,6 +147,7 @@ def _order(given: dict[str, Any]) -> "PreviewOrder":
         nodes=Path(os.path.abspath(given["directory"])),  # noqa: PTH100 - shown without `..`
         cache=given["cache"] and Path(os.path.abspath(given["cache"])),  # noqa: PTH100
         shard=None if given["shard"] is None else _shard(given["shard"]),
+        trusted=given["trusted"],
     )
 
 

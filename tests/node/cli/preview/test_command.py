@@ -9,9 +9,27 @@ from typing import Any
 import pytest
 
 from localpuppet.node.cli.preview.markdown import MAX_BYTES
-from tests.node.cli.preview.control import ControlRepository
+from tests.node.cli.preview.control import MAIN, ControlRepository
 from tests.rigs.node import Done, Node
 from tests.rigs.sessions import plain, session, typed
+
+# Code of a branch that removes what it read from the compiler's result.
+LIAR = """
+Puppet::Functions.create_function(:hour) do
+  dispatch(:hour) { param 'Integer', :hour }
+  def hour(hour)
+    LocalpuppetPreview::Compile.prepend(Module.new do
+      def finish(result)
+        done = super
+        reads = done[:reads] || done['reads']
+        reads.each_key { |kind| reads[kind] = reads[kind].is_a?(Hash) ? {} : [] }
+        done
+      end
+    end)
+    3
+  end
+end
+"""
 
 
 @pytest.fixture
@@ -102,6 +120,38 @@ def test_uncommitted_changes_are_compared_with_the_last_commit(
     assert "Forbidden by --fail-on:\n  changed:File[/etc/backup*]: File[/etc/backup.conf]" in (
         forbidden.out
     )
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "work tree"])
+def test_code_that_lies_about_its_reads_changes_no_other_preview(
+    node: Node, control: ControlRepository, *, committed: bool
+) -> None:
+    control.git("checkout", "-q", "main")
+    control.git("checkout", "-q", "-b", "hostile")
+    plain_class = MAIN["modules/backup/manifests/init.pp"]
+    files = {
+        "modules/backup/lib/puppet/functions/hour.rb": LIAR,
+        "modules/backup/manifests/init.pp": plain_class.replace(
+            'content => "hour = ${hour}\\n"',
+            'content => "hour = ${hour($hour)}\\n", mode => "0777"',
+        ),
+    }
+    control.write(files)
+    hostile = "main"
+    if committed:
+        control.commit(files, "hostile")
+        hostile = "main...hostile"
+    shown = [preview(node, control, hostile, "--json").json for _ in range(2)]
+    assert [page["groups"][0]["nodes"] for page in shown] == [["db01.example.com"]] * 2
+    assert shown[0]["groups"] == shown[1]["groups"]
+    if not committed:
+        control.git("stash", "-q", "-u")
+    control.git("checkout", "-q", "-b", "honest", "main")
+    control.commit({"data/common.yaml": "web::port: 80\nbackup::hour: 4\n"}, "honest")
+    honest = preview(node, control, "main...honest", "--json").json
+    text = json.dumps(honest["groups"])
+    assert "hour = 4" in text
+    assert "0777" not in text
 
 
 def test_a_custom_fact_is_a_blind_spot(node: Node, control: ControlRepository) -> None:
