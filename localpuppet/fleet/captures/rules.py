@@ -1,13 +1,12 @@
 """Decide what a capture contains: facts that may leave the node, and no value that may be secret.
 
-- Facts that `inventory.hide` matches, or whose names are those of secrets, are left out. All others
-  are in it, whatever `inventory.facts` selects: a catalog may depend on any.
+- Facts that `inventory.hide` matches are left out. All others are in it, whatever `inventory.facts`
+  selects: a catalog may depend on any.
 - Facts from the cloud's instance data become placeholders, except the role, the instance's id and
   what `capture.show` matches: user data often holds secrets.
-- Values of the input and of the site's ENC become placeholders if their name matches
-  `capture.withhold` or the default patterns, and not `capture.show`.
-- Answers of other nodes have only what those publish; in them, and in the arguments of queries,
-  values with a secret's name become placeholders, too.
+- Values become placeholders if their name matches `capture.withhold` or the default patterns, and
+  not `capture.show`. The same names count for facts, the input, the site's ENC, and the arguments
+  and answers of queries, at any depth. Names of nodes are no such names.
 
 The rules apply when the capture is stored, and again when it is sent: a stricter setting counts at
 once.
@@ -17,13 +16,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.facts import SECRET, FactSelection
+from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.instance.facts import INSTANCE_ID, withheld
 from localpuppet.node.preview.capture import NodeCapture
+from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import WithheldKeys, matches, withhold, withhold_all
 
-_ANSWERS = WithheldKeys(SECRET)
-_FACTS = WithheldKeys(())
+# Their answers have the names of nodes as keys.
+_BY_NODE = ("query_facts", "query_resources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CaptureRules:
 
     Attributes:
         selection: The site's patterns for facts.
-        keys: The names of parameters whose values are withheld.
+        keys: The names whose values are withheld.
     """
 
     selection: FactSelection
@@ -54,9 +54,12 @@ class CaptureRules:
         return replace(
             capture,
             facts={
-                name: withhold_all(value) if name in cloud else withhold(value, _FACTS)
-                for name, value in self.selection.without_hidden(capture.facts).items()
+                name: withhold_all(value) if name in cloud else value
+                for name, value in self._withhold(
+                    self.selection.without_hidden(capture.facts)
+                ).items()
             },
+            trusted=self._withhold(capture.trusted),
             data=replace(
                 data,
                 classes={name: self._withhold(body) for name, body in data.classes.items()},
@@ -65,15 +68,18 @@ class CaptureRules:
             queries=tuple(
                 replace(
                     query,
-                    arguments=tuple(withhold(value, _ANSWERS) for value in query.arguments),
-                    answer=withhold(query.answer, _ANSWERS),
+                    arguments=tuple(withhold(value, self.keys) for value in query.arguments),
+                    answer=self._answer(query),
                 )
                 for query in capture.queries
             ),
         )
 
     def _withhold(self, values: Mapping[str, Json]) -> dict[str, Json]:
-        return {
-            name: withhold_all(value) if self.keys.has(name) else withhold(value, self.keys)
-            for name, value in values.items()
-        }
+        kept = withhold({**values}, self.keys)
+        return kept if isinstance(kept, dict) else {}
+
+    def _answer(self, query: CapturedQuery) -> Json:
+        if query.function in _BY_NODE and isinstance(query.answer, dict):
+            return {node: withhold(item, self.keys) for node, item in query.answer.items()}
+        return withhold(query.answer, self.keys)

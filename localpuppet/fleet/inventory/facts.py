@@ -33,6 +33,7 @@ from localpuppet.fleet.inventory.entry import (
     InventoryEntry,
     parse_role,
 )
+from localpuppet.node.preview.withheld import SECRET, matches
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (
@@ -49,28 +50,8 @@ VOLATILE = (
     "mountpoints.*.capacity",
     "processors.speed",
 )
-# Keys of possible secrets, in lower case and without '_' and '-'.
-SECRET = (
-    "*userdata*",
-    "*customdata*",
-    "*startupscript*",
-    "*password*",
-    "*passwd*",
-    "*passphrase*",
-    "*secret*",
-    "*credential*",
-    "*token*",
-    "*accesskey*",
-    "*apikey*",
-    "*privatekey*",
-    "*sharedkey*",
-    "*sessionkey*",
-    "*sshkeys",
-    "*kubeconfig*",
-)
 # The facts with the node's name; Puppet uses all of these keys.
 _NAMES = ("certname", "clientcert", "fqdn")
-_SEPARATORS = str.maketrans("", "", "_-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,36 +80,49 @@ class FactSelection:
         return _selected(facts, "", wanted, hidden)
 
     def without_hidden(self, facts: Mapping[str, Json]) -> dict[str, Json]:
-        """Return the facts that no pattern hides and whose names are not those of secrets.
+        """Return the facts that no pattern hides, also those with the name of a secret.
 
         Args:
             facts: All facts of a run, structured.
         """
-        return _selected(facts, "", None, _pattern(self.hide or ("",)))
+        return _selected(facts, "", None, _pattern(self.hide or ("",)), secrets=True)
 
 
 def _selected(
-    tree: Mapping[str, Json], place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]
+    tree: Mapping[str, Json],
+    place: str,
+    wanted: re.Pattern[str] | None,
+    hidden: re.Pattern[str],
+    *,
+    secrets: bool = False,
 ) -> dict[str, Json]:
     selected: dict[str, Json] = {}
     for key, value in tree.items():
         path = f"{place}{key}"
-        if hidden.match(path) or is_secret(key):
+        if hidden.match(path) or (is_secret(key) and not secrets):
             continue
         # Everything below a selected fact is selected.
         left = None if wanted is None or wanted.match(path) else wanted
-        kept = _kept(value, f"{path}.", left, hidden)
+        kept = _kept(value, f"{path}.", left, hidden, secrets=secrets)
         if kept is not None or (value is None and left is None):
             selected[key] = kept
     return selected
 
 
-def _kept(value: Json, place: str, wanted: re.Pattern[str] | None, hidden: re.Pattern[str]) -> Json:
+def _kept(
+    value: Json,
+    place: str,
+    wanted: re.Pattern[str] | None,
+    hidden: re.Pattern[str],
+    *,
+    secrets: bool,
+) -> Json:
     """Return the published part of a value; `None` if it has none."""
     if isinstance(value, dict):
-        return _selected(value, place, wanted, hidden) or (None if value else _if(wanted, value))
+        part = _selected(value, place, wanted, hidden, secrets=secrets)
+        return part or (None if value else _if(wanted, value))
     if isinstance(value, list) and wanted is None:
-        return [_kept(item, place, None, hidden) for item in value]
+        return [_kept(item, place, None, hidden, secrets=secrets) for item in value]
     return _if(wanted, value)
 
 
@@ -141,13 +135,9 @@ def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, globs)))
 
 
-_SECRETS = re.compile("|".join(map(translate, SECRET)))
-
-
-@lru_cache(maxsize=4096)
 def is_secret(key: str) -> bool:
     """Return whether a key, in any spelling, is that of a possible secret."""
-    return _SECRETS.match(key.lower().translate(_SEPARATORS)) is not None
+    return matches(key, SECRET)
 
 
 def named_for(facts: Mapping[str, Json], node: NodeName) -> dict[str, Json]:

@@ -3,7 +3,8 @@
 - `{"__ptype": "Withheld", "type": "String"}` replaces a value that may be secret. Mappings and
   lists keep their form, because code branches on it; only the values in them are replaced.
 - A value is withheld if a key on its path matches a pattern, at any depth, or if its text shows
-  that it is a secret: a private key, or an address with a password.
+  that it is a secret: a private key, or an address with a password. A mapping with `name` or `path`
+  beside `value`, such as a row of facts, counts as a key with its value.
 - True, false, null and empty texts stay: code branches on them, and they are no secrets.
 - For Puppet, a placeholder becomes a value of its type. The value depends on the path only, so that
   two compilations of a node get the same one, and two secrets of a node different ones.
@@ -20,11 +21,17 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, at
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
+# Keys of possible secrets, in lower case and without '_' and '-'. No node publishes such facts.
+SECRET = (
+    *("*userdata*", "*customdata*", "*startupscript*", "*password*", "*passwd*", "*passphrase*"),
+    *("*secret*", "*credential*", "*token*", "*accesskey*", "*apikey*", "*privatekey*"),
+    *("*sharedkey*", "*sessionkey*", "*sshkeys", "*kubeconfig*"),
+)
+# A placeholder costs less than a fact that the inventory lacks: these match more.
 DEFAULT_PATTERNS = (
-    *("*password*", "*passwd*", "*passphrase*", "*pwd*", "pw", "pin", "*secret*", "*psk*"),
-    *("*credential*", "*token*", "*salt*", "*key", "*keys", "*keydata*", "*privatekey*"),
-    *("*cert*key*", "*auth", "*cookie*", "*community*", "*vault*", "*userdata*"),
-    *("*customdata*", "*startupscript*", "*kubeconfig*", "*htpasswd*", "*pass"),
+    *SECRET,
+    *("*pwd*", "pw", "pin", "*psk*", "*salt*", "*key", "*keys", "*keydata*", "*cert*key*"),
+    *("*auth", "*cookie*", "*community*", "*vault*", "*pass"),
 )
 _SEPARATORS = str.maketrans("", "", "_-")
 _SECRET_TEXT = re.compile(
@@ -56,8 +63,9 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
     if isinstance(value, dict):
         if value.get(TYPE_KEY) == WITHHELD:
             return value
+        named = ["__pvalue", *(["value"] if any(map(keys.has, _names(value))) else ())]
         return {
-            key: withhold_all(item) if keys.has(key) or key == "__pvalue" else withhold(item, keys)
+            key: withhold_all(item) if keys.has(key) or key in named else withhold(item, keys)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -65,6 +73,13 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
     if isinstance(value, str) and _SECRET_TEXT.search(value):
         return withhold_all(value)
     return value
+
+
+def _names(row: Mapping[str, Json]) -> list[str]:
+    """Return the names that a row gives to its value: `name`, and the steps of `path`."""
+    path = row.get("path")
+    names = [row.get("name"), *(path if isinstance(path, list) else [path])]
+    return [name for name in names if isinstance(name, str)]
 
 
 def withhold_all(value: Json) -> Json:

@@ -28,7 +28,7 @@ from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import REPLY_CHUNK
 from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
-from localpuppet.node.preview.withheld import WithheldKeys
+from localpuppet.node.preview.withheld import DEFAULT_PATTERNS, WithheldKeys
 from localpuppet.node.runs.records import RunDirectory
 from tests.doubles.answering_nodes import AnsweringNodes
 from tests.fleet.exports.offers import random_text
@@ -225,7 +225,13 @@ async def test_a_failed_write_leaves_the_earlier_capture(tmp_path: Path) -> None
 def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: Path) -> None:
     data = {"classes": {"app": {"password": "CANARY", "x": 1}}, "parameters": {"key": "CANARY"}}
     run = recorded(tmp_path, data=data, instance_facts=["role", "instance_id", "db", "zone"])
-    note_answer(run, "query_facts", ["", ["a"]], {"a": {"api_token": "CANARY", "key": "public"}})
+    facts_of_others = {"vault.example.com": {"api_token": "CANARY", "key": "CANARY", "x": 1}}
+    note_answer(run, "query_facts", ["", ["a"]], facts_of_others)
+    rows: list[dict[str, Json]] = [
+        {"certname": "a", "name": "db_pass", "value": "CANARY"},
+        {"path": ["a", "pin"]},
+    ]
+    note_answer(run, "puppetdb_query", ["facts {}"], [{**row, "value": "CANARY"} for row in rows])
     url = "https://app:CANARY@db.example.com"
     note_answer(run, "query_nodes", [{"api_token": "CANARY", "role": "web"}, url], [])
     facts: dict[str, Json] = {
@@ -247,12 +253,16 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
 
     capture = sent(keeper)
     assert capture.facts == {
-        **{"os": {"family": "Debian"}, "role": "web", "instance_id": "i-1"},
+        **{"os": {"family": "Debian", "token": WITHHELD}, "role": "web", "instance_id": "i-1"},
         **{"db": WITHHELD, "zone": "a"},
     }
     assert capture.data.classes == {"app": {"password": WITHHELD, "x": 1}}
     assert capture.data.parameters == {"key": WITHHELD}
-    assert capture.queries[0].answer == {"a": {"api_token": WITHHELD, "key": "public"}}
+    by_function = {query.function: query.answer for query in capture.queries}
+    assert by_function["query_facts"] == {
+        "vault.example.com": {"api_token": WITHHELD, "key": WITHHELD, "x": 1}
+    }
+    assert by_function["puppetdb_query"] == [{**row, "value": WITHHELD} for row in rows]
     stricter = replace(
         shown,
         selection=FactSelection(hide=("site*", "os.*")),
@@ -261,6 +271,31 @@ def test_the_rules_count_when_a_capture_is_stored_and_when_it_is_sent(tmp_path: 
     again = sent(CaptureKeeper(tmp_path / "state", stricter))
     assert again.facts == {"role": "web", "instance_id": "i-1", "db": WITHHELD, "zone": WITHHELD}
     assert again.data.classes["app"]["x"] == {"__ptype": "Withheld", "type": "Integer"}
+
+
+@pytest.mark.parametrize("name", ["db_pass", "psk", "tlsKey", "auth", "access-key-id", "LicenceNo"])
+def test_a_name_withholds_facts_parameters_and_answers_alike(tmp_path: Path, name: str) -> None:
+    deep: Json = {"a": [{"b": {name: ["CANARY", 7]}}]}
+    values: dict[str, Json] = {name: "CANARY", "deep": deep, "empty": {name: ""}}
+    run = recorded(tmp_path, data={"classes": {"app": {"x": values}}, "parameters": {"x": values}})
+    note_answer(run, "puppetdb_query", [values], [values])
+    rules = CaptureRules(
+        selection=FactSelection(), keys=WithheldKeys((*DEFAULT_PATTERNS, "*licence*"))
+    )
+    keeper = CaptureKeeper(tmp_path / "state", rules)
+    assert keeper.keep(run, published(values)) == ""
+    stored = json.loads((tmp_path / "state" / "captures" / "last.json").read_text())["capture"]
+    integer = {**WITHHELD, "type": "Integer"}
+    expected = {
+        **{name: WITHHELD, "empty": {name: ""}},
+        "deep": {"a": [{"b": {name: [WITHHELD, integer]}}]},
+    }
+    (query,) = stored["queries"]
+    for part in (
+        *(stored["facts"], stored["classes"]["app"]["x"], stored["parameters"]["x"]),
+        *(query["answer"][0], query["arguments"][0]),
+    ):
+        assert part == expected
 
 
 @pytest.mark.parametrize(

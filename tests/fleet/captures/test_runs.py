@@ -106,7 +106,8 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
     found = NodesDirectory(nodes).read(file)
     assert (found.node, found.release, found.layers) == (a.name, "app/trunk", ())
     assert found.facts["site_colour"] == "green"
-    assert found.facts["site"] == {"size": 3}
+    withheld = {"__ptype": "Withheld", "type": "String"}
+    assert found.facts["site"] == {"size": 3, "admin_password": withheld}
     assert "site_hidden" not in found.facts
     assert '"used"' in json.dumps(found.facts["memory"])  # no inventory entry has it
     assert found.data.parameters["role"] == "web"
