@@ -31,11 +31,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin
 
 from localpuppet import __version__
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.text import one_line, url_without_secrets
+from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
 from localpuppet.base.machine.anchors import tls_context
 
 DIRECT = ""
@@ -366,10 +366,10 @@ def _network_errors(deadline: Deadline) -> Iterator[None]:
 def _parse_url(url: str, *, plain: bool = False) -> _Target:
     """Return the parts of an absolute https (or, if `plain`, http) URL."""
     where = url_without_secrets(url)
+    parts = split_url(url, where=where)
     try:
-        parts = urlsplit(url)
         port, host = parts.port, (parts.hostname or "").encode("idna").decode()
-    except ValueError as error:
+    except UnicodeError as error:
         raise InvalidInputError(f"is not a URL: {error}", where=where) from error
     secure = parts.scheme == "https"
     if not secure and not (plain and parts.scheme == "http"):

@@ -33,11 +33,11 @@ class Authority:
         identity = self._issue("server", "127.0.0.1", "localhost")
         return Tls(ca=self.path, certificate=identity.certificate, key=identity.key)
 
-    def node(self, name: str) -> Identity:
-        """Issue a certificate whose CN is the node's name."""
-        return self._issue(name, name)
+    def node(self, name: str, *, at: str = "") -> Identity:
+        """Issue a certificate whose CN is the node's name, for 30 days, from `at` if given."""
+        return self._issue(name, name, at=at)
 
-    def _issue(self, name: str, *names: str) -> Identity:
+    def _issue(self, name: str, *names: str, at: str = "") -> Identity:
         identity = Identity(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         self._make(
             name,
@@ -48,6 +48,7 @@ class Authority:
             "extendedKeyUsage=serverAuth,clientAuth",
             "authorityKeyIdentifier=keyid",
             signed=("-CA", str(self.path), "-CAkey", str(self._key)),
+            at=at,
         )
         return identity
 
@@ -58,8 +59,10 @@ class Authority:
         key: Path,
         *extensions: str,
         signed: tuple[str, ...] = (),
+        at: str = "",
     ) -> None:
-        words = ["openssl", "req", "-x509", "-config", "/dev/stdin", "-subj", f"/CN={name}", *KEY]
+        words = ["faketime", at] if at else []
+        words += ["openssl", "req", "-x509", "-config", "/dev/stdin", "-subj", f"/CN={name}", *KEY]
         for extension in ("subjectKeyIdentifier=hash", *extensions):
             words += ["-addext", extension]
         words += [*signed, "-keyout", str(key), "-out", str(certificate)]

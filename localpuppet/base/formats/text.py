@@ -3,8 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 MAX_LINE_BYTES = 1024
 SHOWN_NAMES = 5
@@ -116,6 +120,29 @@ def parse_line(text: str, *, what: str) -> str:
             hint="write one plain line",
         )
     return text
+
+
+def split_url(url: str, *, where: str) -> "SplitResult":
+    """Return the parts of a URL whose port is valid.
+
+    Raises:
+        InvalidInputError: The text is not a URL, or has an IPv6 address without brackets.
+    """
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, _, last = parts.netloc.rpartition(":")
+        if ":" in host and not {"[", "@"} & {*parts.netloc}:
+            raise InvalidInputError(
+                "an IPv6 address in a URL needs brackets",
+                where=where,
+                hint=f"write {parts.scheme}://[{host}]:{last}",
+            )
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidInputError(f"is not a URL: {error}", where=where) from error
+    return parts
 
 
 def url_without_secrets(url: str) -> str:

@@ -7,5 +7,6 @@ decides: `layout`, `roster`, `servers`.
 acts: `backoff`, `outage`.
 ports: `key_value`.
 inner packages: `etcd`, `nats`, `proxy`, `sqlite`.
-private: `checked_store`, `client_sockets`, `deadline`, `grants`.
+private: `checked_store`, `client_sockets`, `deadline`, `grants`,
+    `tls_failure`.
 """

@@ -4,14 +4,13 @@ It has the rules for server URLs of all engines, and the defaults of the setting
 an engine is a field here, a line in the schema of the settings, and its use in the engine.
 """
 
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.text import one_line, url_without_secrets
+from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
 
 ENGINES = ("sqlite", "etcd", "nats")
 # Engine → the scheme with TLS, the one without, and the default port.
@@ -51,11 +50,8 @@ class Endpoint:
         """
         secure, plain, port = _SCHEMES[engine]
         where = one_line(url_without_secrets(url)).partition("?")[0]
-        try:
-            parts = urllib.parse.urlsplit(url)
-            port = parts.port or port
-        except ValueError as error:
-            raise InvalidInputError(f"is not a URL: {error}", where=where) from error
+        parts = split_url(url, where=where)
+        port = parts.port or port
         if "@" in parts.netloc:
             raise InvalidInputError(
                 "a URL must not hold credentials", where=where, hint="use user and password_file"

@@ -57,6 +57,14 @@ def test_an_invalid_server_is_refused_with_its_place(engine: str, url: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("address", ["::1", "fe80::1", "2001:db8::a"])
+def test_an_ipv6_address_without_brackets_is_refused_with_the_right_form(address: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Endpoint.parse(f"nats://{address}:4222", engine="nats")
+    assert "needs brackets" in str(caught.value)
+    assert f"write nats://[{address}]:4222" in str(caught.value)
+
+
 @pytest.mark.parametrize("half", ["certificate", "key", "user"])
 def test_half_of_a_pair_is_refused(half: str) -> None:
     with pytest.raises(InvalidInputError, match=f"{half} needs"):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
+from tests.rigs.tls import Authority
 
 
 @pytest.mark.parametrize("file", ["localpuppet.yaml", "localpuppet-agent.yaml"])
@@ -55,3 +56,14 @@ def test_check_reports_a_function_that_queries_the_bus_only_without_a_bus(
     assert "puppetdb_query queries the bus, but no bus is configured" in warning
     node.settings(**settings, bus="sqlite")
     assert queries() == []
+
+
+def test_check_names_a_certificate_that_the_bus_will_refuse(node: Node, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    old = authority.node("web01.example.com", at="2020-01-01")
+    node.app("notify { 'hello': }")
+    files = {"ca": str(authority.path), "certificate": str(old.certificate), "key": str(old.key)}
+    node.settings(bus="nats", buses={"nats": {"servers": ["tls://127.0.0.1:4222"], **files}})
+    done = node.run("check", "--json")
+    (warning,) = [text for text in done.json["warnings"] if "expired" in text]
+    assert warning.startswith(f"{old.certificate}: the certificate expired on 2020-01-31")

@@ -29,6 +29,7 @@ from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.tls_failure import lost_connection, tls_failure
 
 __all__ = [
     "BROKEN",
@@ -101,6 +102,7 @@ class EtcdConnection:
     """
 
     def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
+        self._servers = servers
         self._endpoints = list(servers.endpoints)
         self._tls: ssl.SSLContext | None = None
         if servers.tls:
@@ -139,7 +141,7 @@ class EtcdConnection:
             try:
                 await self._connect(channel, share)
             except (OSError, TimeoutError) as error:
-                problem = self._unreachable(_reason(error, share))
+                problem = self._unreachable(self._reason(error, share))
                 self._refuse_unfair(error, share, turns, problem)
                 self.drop(channel)
                 continue
@@ -153,7 +155,7 @@ class EtcdConnection:
                 if error.status is not Status.UNAVAILABLE:
                     raise problem from error
             except BROKEN as error:
-                problem = self._problem(f"does not answer: {_reason(error, rest)}")
+                problem = self._problem(f"does not answer: {self._reason(error, rest)}")
                 self._refuse_unfair(error, rest, turns if idempotent else 1, problem)
             self.drop(channel)
             if not idempotent:
@@ -197,7 +199,7 @@ class EtcdConnection:
             except GRPCError as error:
                 problem = self.refusal(error)
             except BROKEN as error:
-                problem = self._unreachable(_reason(error, share))
+                problem = self._unreachable(self._reason(error, share))
                 self._refuse_unfair(error, share, turns, problem)
             self.drop(channel)
         raise problem
@@ -283,6 +285,15 @@ class EtcdConnection:
             hint = "check 'user' and 'password_file' of the bus"
         return self._problem(text, hint)
 
+    def _reason(self, error: Exception, seconds: float) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {max(seconds, 0):.3g} s"
+        if text := tls_failure(error, self._servers):
+            return text
+        text = one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        lost = isinstance(error, StreamTerminatedError | ConnectionResetError)
+        return lost_connection(text, self._servers) if lost else text
+
     def _unreachable(self, reason: str) -> UnavailableError:
         hint = "check that etcd is running and 'buses.etcd.servers' is right"
         return self._problem(f"cannot be reached: {reason}", hint)
@@ -344,14 +355,3 @@ async def receive(stream: Bytes, *, where: str) -> bytes | None:
     # The library reads the length of a message, and then waits for that many bytes.
     raw.recv_data = bounded  # type: ignore[method-assign]
     return await stream.recv_message()
-
-
-def _reason(error: Exception, seconds: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"no answer within {max(seconds, 0):.3g} s"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return one_line(f"TLS: the server's certificate is refused: {error.verify_message}")
-    if isinstance(error, ssl.SSLError):
-        return one_line(f"TLS: {error.reason or error}")
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return one_line(text)

@@ -17,6 +17,7 @@ from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.nats.link import Msg, NatsError, NatsLink, NoResponderError, reason
 from localpuppet.fleet.bus.servers import Servers
+from localpuppet.fleet.bus.tls_failure import lost_connection, tls_failure
 
 # Errors of nats-py while connecting: it trusts the types in the server's first message.
 _RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)
@@ -122,7 +123,9 @@ class NatsConnection:
                     async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
                         await link.connect(endpoint.url, options, inbox=self._inbox)
                 except _RUBBISH as error:
-                    text = link.error_text or reason(error)
+                    text = tls_failure(error, self._servers) or link.error_text or reason(error)
+                    if self._must_be_tls and "onnection lost" in text:
+                        text = lost_connection(text, self._servers)
                     await link.close()
                     if "authorization" in text.lower():
                         hint = "check the credentials of the bus"

@@ -2,6 +2,7 @@
 
 import os
 
+from localpuppet.fleet.bus.tls_failure import certificate_problem
 from localpuppet.fleet.cli.record.collected import would_take
 from localpuppet.fleet.exports.collecting import read_collect_policy
 from localpuppet.fleet.exports.recording import CollectorRecord
@@ -33,8 +34,21 @@ def check_fleet(node: NodeWiring) -> CommandAddition:
     return CommandAddition(
         fields={"collectors": [collector.to_dict() for collector in collected]},
         paragraphs=[would_take(collected)] if collected else (),
-        warnings=[*_claims(settings, site), *_collects(site), *_reacts(settings, site)],
+        warnings=[
+            *_certificates(node, settings),
+            *_claims(settings, site),
+            *_collects(site),
+            *_reacts(settings, site),
+        ],
     )
+
+
+def _certificates(node: NodeWiring, settings: FleetSettings) -> list[str]:
+    """Return why the servers of the bus, or this node, must refuse a certificate in use."""
+    servers = settings.bus.servers.get(settings.bus.engine)
+    files = () if servers is None else filter(None, (servers.ca, servers.certificate))
+    problems = {file: certificate_problem(file, node.clock.now()) for file in files}
+    return [f"{file}: the certificate {why}: renew it" for file, why in problems.items() if why]
 
 
 def _claims(settings: FleetSettings, site: PeerSettings) -> list[str]:

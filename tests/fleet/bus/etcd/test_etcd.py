@@ -53,10 +53,16 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
         await follower.stop()
         assert revision > 0
         await store.close()
-        with pytest.raises(UnavailableError):  # no certificate
+        with pytest.raises(UnavailableError, match="a client without a certificate"):
             await open_etcd(servers_at(server.url, ca=authority.path), timeout=TIMEOUT)
+        old = authority.node("web02.example.com", at="2020-01-01")
+        with pytest.raises(UnavailableError, match=r"web02.example.com.pem, which expired on 2020"):
+            await open_etcd(
+                servers_at(server.url, ca=authority.path, certificate=old.certificate, key=old.key),
+                timeout=TIMEOUT,
+            )
         # The client does not trust the server, and the error says why.
-        with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed)"):
+        with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed).*sys"):
             await open_etcd(servers_at(server.url), timeout=TIMEOUT)
     finally:
         server.stop()

@@ -15,8 +15,10 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.nats.store import open_nats
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
+from tests.rigs.tls import Authority
 
 TIMEOUT = 60.0
+SHORT = 5.0  # the client tries until then
 PROGRAMS = pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 UNLIMITED = ("subs", "data", "payload", "conn", "leaf", "imports", "exports")
 JETSTREAM = ("mem_storage", "disk_storage", "streams", "consumer")
@@ -126,3 +128,22 @@ async def test_a_creds_file(
     with running(tmp_path, program, text) as server:
         await works(server, write("own.creds", creds(token(account, user, rights))))
         await refused(server, write("other.creds", creds(token(stranger, user, rights))))
+
+
+async def test_a_refused_certificate_is_named(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    known = authority.node("web01.example.com")
+    old = authority.node("web02.example.com", at="2020-01-01")
+    server = NatsServer(tmp_path / "nats", config=NatsConfig(tls=authority.server()))
+    server.start()
+    try:
+        for ca, node, reason in (
+            (authority, old, "web02.example.com.pem, which expired on 2020-01-31"),
+            (other, known, f"the server's certificate is refused: .*trusted: {other.path}"),
+        ):
+            reach = servers_at(server.url, ca=ca.path, certificate=node.certificate, key=node.key)
+            with pytest.raises(UnavailableError, match=reason):
+                await open_nats(reach, timeout=SHORT)
+    finally:
+        server.stop()
