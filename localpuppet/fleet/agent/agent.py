@@ -10,6 +10,7 @@
 """
 
 import asyncio
+import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
+from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome, of_run
 from localpuppet.fleet.triggers.steps import Steps
 from localpuppet.node.runs.hold import HoldStatus
 
@@ -45,6 +46,8 @@ SOON = 0.2
 LONGEST_SLEEP = 2.0
 MANY = 10  # above this number, dropped causes with the same reason share a log line
 IDS_A_LINE = 20
+NO_RUN = "no run could be started ('localpuppet status' on that node says why)"
+NOT_ACCEPTED = 8  # senders whose newest trigger that was not accepted is published
 REMEMBERED = 3600  # seconds for which the agent remembers a cause that this node made
 
 
@@ -95,6 +98,10 @@ class Agent:
         # This includes causes that an earlier agent settled: a run may have restarted the agent
         # while others wait for the result.
         self.outcomes: deque[TriggerOutcome] = deque(inbox.outcomes(), maxlen=MOST)
+        # The newest trigger of a sender that was not accepted, in memory only: its sender may wait
+        # for the reason. Senders may be forged, so these never displace an outcome.
+        self.not_accepted: dict[str, TriggerOutcome] = {}
+        self._published_at = -math.inf
         self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
             if cause.kind is CauseKind.ROLLOUT:
@@ -127,6 +134,8 @@ class Agent:
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
                 say(f"dropped a trigger{which}: {verdict.reason}", kind=LineKind.STRANGER)
                 self._admission.record_dropped(verdict)
+                if trigger is not None and not verdict.quiet:
+                    self._report_not_accepted(RunCause.of_trigger(trigger), verdict.reason)
             elif verdict.cause.id not in admitted:
                 problem = self._coalescer.problem(verdict.cause)
                 self._admission.record_accepted(verdict.cause, problem=problem or "")
@@ -134,9 +143,26 @@ class Agent:
                     self._log.warning(
                         f"dropped a {_shown(verdict.cause)}: {problem}", kind=LineKind.STRANGER
                     )
+                    self._report_not_accepted(verdict.cause, problem)
                 else:
                     admitted[verdict.cause.id] = verdict
         self._accept([(verdict.cause, verdict.remember_until) for verdict in admitted.values()])
+
+    def _report_not_accepted(self, cause: RunCause, reason: str) -> None:
+        """Publish why a trigger was not accepted, at once or with the next presence.
+
+        A trigger that was accepted before has its own outcome: it may only be listed again.
+        """
+        if self._inbox.seen(cause.id):
+            return
+        self.not_accepted.pop(cause.sender, None)
+        while len(self.not_accepted) >= NOT_ACCEPTED:
+            del self.not_accepted[next(iter(self.not_accepted))]
+        self.not_accepted[cause.sender] = TriggerOutcome.dropped(cause.id, reason)
+        now = self._clock.monotonic()
+        if now >= self._published_at + AGAIN:  # a flood of these costs one message a second
+            self._published_at = now
+            self._tell()
 
     def request_run(
         self,
@@ -315,7 +341,8 @@ class Agent:
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.result is RequestedRunResult.IMPOSSIBLE:
             self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
-            self._drop(self._coalescer.give_up(end.reason))
+            # The reason may name what only this node may see.
+            self._drop(self._coalescer.give_up(end.reason), published=NO_RUN)
         else:
             sent = batch.timestamps if batch else {}
             outcomes = of_run(sent, run=end.run, outcome=end.outcome)
@@ -339,7 +366,7 @@ class Agent:
         for cause_id in self._coalescer.ended():  # a rollout step waits with the other steps
             self._inbox.set_began(cause_id, began=False)
 
-    def _drop(self, dropped: Sequence[DroppedCause]) -> None:
+    def _drop(self, dropped: Sequence[DroppedCause], *, published: str = "") -> None:
         reasons = Counter(drop.reason for drop in dropped)
         for reason, count in reasons.items():
             if count > MANY:
@@ -348,10 +375,9 @@ class Agent:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
             say(f"dropped {drop.id}: {drop.reason}", kind=LineKind.CAUSE)
         if dropped:
-            ids = [drop.id for drop in dropped]
             outcomes = [
-                TriggerOutcome.of_cause(cause_id, 0, run=None, outcome=DROPPED)
-                for cause_id in ids[-MOST:]
+                TriggerOutcome.dropped(drop.id, published or drop.reason)
+                for drop in dropped[-MOST:]
             ]
             self._take_out(outcomes, {drop.id: drop.reason for drop in dropped})
             self._tell()

@@ -87,7 +87,8 @@ class Describer:
         last = self._last()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
-        outcomes: list[Json] = [outcome.to_dict() for outcome in agent.outcomes]
+        ends = (*agent.not_accepted.values(), *agent.outcomes)
+        outcomes: list[Json] = [outcome.to_dict() for outcome in ends]
         return {
             "schema": SCHEMA,
             "node": str(agent.me),

@@ -35,7 +35,8 @@ def shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[
 
 def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     if action == "runonce" and result["accepted"] is True:
-        return "accepted", ""
+        holds = result.get("holds") or []  # an earlier version does not send them
+        return "accepted, runs when the hold ends" if holds else "accepted", _left(holds)
     if action == "disable":
         return f"on hold: {_hold(result['hold'])}", ""
     if action == "enable":

@@ -195,7 +195,8 @@ def _end(node: str, end: dict[str, Any]) -> str:
 
     outcome = str(end["outcome"])
     if outcome == DROPPED:
-        return f"{node}  {render.word(outcome)}: the log of its agent says why"
+        reason = end["reason"] or "the log of its agent says why"
+        return f"{node}  {render.word(outcome)}: {render.user_text(reason)}"
     if outcome == NOT_ACCEPTED:
         return f"{node}  {render.word(outcome)}: its agent was offline, or its log says why"
     run = f"  [run {one_line(end['run'])}]" if end["run"] else ""

@@ -285,7 +285,10 @@ class RequestHandler:
         if args.rollout is not None:
             return self.actions.rollout.run(caller, args, args.rollout)
         problem = self.actions.run(caller, args.noop, args.tags)
-        return problem if problem else {"accepted": True}
+        if problem:
+            return problem
+        holds: list[Json] = [hold.to_dict() for hold in self.holds().active()]
+        return {"accepted": True, "holds": holds}
 
 
 def _subject(args: Arguments) -> str:

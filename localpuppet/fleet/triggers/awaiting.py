@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.outcome import TriggerOutcome
+from localpuppet.node.runs.hold import rollout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,9 +127,9 @@ class _Waiting:
             if end.answers(
                 sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
             ):
-                end_reported = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+                end_reported = _end(end.uuid, end.outcome, run=end.run, reason=end.reason)
         if end_reported is None and _is_free(status, since=self._over):
-            end_reported = self._not_accepted()
+            end_reported = _end(self._sent.uuid, NOT_ACCEPTED)
         if end_reported is not None:
             self._end(name, end_reported)
 
@@ -135,14 +137,15 @@ class _Waiting:
         """Give up on nodes that were offline for the trigger's whole ttl."""
         for name, end in self.ends.items():
             if end is None and name not in self._came and not self.missed:
-                self._end(name, self._not_accepted())
-
-    def _not_accepted(self) -> End:
-        return {"uuid": self._sent.uuid, "run": None, "outcome": NOT_ACCEPTED}
+                self._end(name, _end(self._sent.uuid, NOT_ACCEPTED))
 
     def _end(self, name: str, end: End) -> None:
         self.ends[name] = end
         self._on_end(name, end)
+
+
+def _end(uuid: str, outcome: str, *, run: str | None = None, reason: str = "") -> End:
+    return {"uuid": uuid, "run": run, "outcome": outcome, "reason": reason}
 
 
 def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
@@ -179,6 +182,19 @@ async def doubts(
             reasons.append(
                 f"the agent of {name} is offline; it has {show_duration(ttl)} to connect"
             )
-        elif believe(verifier, name, entry.value).get("state") == "not trusted":
+            continue
+        status = believe(verifier, name, entry.value)
+        if status.get("state") == "not trusted":
             reasons.append(f"{name} is not trusted here: its outcome will be rejected")
+        elif status.get("holds"):
+            reasons.append(f"{name} is on hold: {_hold_effect(status['holds'], ttl)}")
     return reasons
+
+
+def _hold_effect(holds: list[dict[str, Any]], ttl: int) -> str:
+    """Return the holds of a node, and what they mean for a trigger; see `HoldStatus.alone`."""
+    owners = {str(hold.get("owner")) for hold in holds}
+    shown = "; ".join(f"{hold.get('reason')} (held by {hold.get('owner')})" for hold in holds)
+    if len(owners) == 1 and all(rollout_of(owner) for owner in owners):
+        return f"{one_line(shown)}; it runs when the rollout is over"
+    return f"{one_line(shown)}; it runs if the hold ends within {show_duration(ttl)}"

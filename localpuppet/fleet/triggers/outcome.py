@@ -6,10 +6,13 @@ node publishes at most `MOST` outcomes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from localpuppet.base.formats.text import shortened
+
 MOST = 32
+MAX_REASON = 300  # characters
 DROPPED = "dropped"
 _GOOD = ("changed", "unchanged", "ended")  # the last is the outcome of a site's own command
 INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
@@ -25,6 +28,7 @@ class TriggerOutcome:
         timestamp: When it was sent, by its sender's clock: seconds since 1970.
         run: The run that it led to, if that has an id.
         outcome: The outcome of that run; `DROPPED` without a run.
+        reason: Why the node dropped it, one line; empty otherwise.
     """
 
     sender: str
@@ -32,6 +36,7 @@ class TriggerOutcome:
     timestamp: int
     run: str | None
     outcome: str
+    reason: str = ""
 
     @classmethod
     def of_cause(
@@ -40,6 +45,12 @@ class TriggerOutcome:
         """Return the outcome of the cause with an id (`RunCause.id`)."""
         sender, _, uuid = cause_id.rpartition("/")
         return cls(sender=sender, uuid=uuid, timestamp=timestamp, run=run, outcome=outcome)
+
+    @classmethod
+    def dropped(cls, cause_id: str, reason: str) -> "TriggerOutcome":
+        """Return the outcome of a cause that leads to no run."""
+        outcome = cls.of_cause(cause_id, 0, run=None, outcome=DROPPED)
+        return replace(outcome, reason=shortened(reason, MAX_REASON))
 
     @classmethod
     def from_dict(cls, raw: object) -> "TriggerOutcome | None":
@@ -51,7 +62,10 @@ class TriggerOutcome:
             return None
         if type(raw.get("run", ...)) not in (str, type(None)):
             return None
-        return cls(**{key: raw[key] for key in cls.__slots__})
+        reason = raw.get("reason", "")  # an earlier version has none
+        if not isinstance(reason, str):
+            return None
+        return cls(**{key: raw[key] for key in cls.__slots__ if key != "reason"}, reason=reason)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

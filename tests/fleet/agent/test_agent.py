@@ -1,6 +1,7 @@
 """The agent's decisions, with a fake run, hold and clock; the inbox is a real file."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.trigger import Trigger
-from localpuppet.fleet.trust.signing import MessageKind
+from localpuppet.fleet.trust.signing import MessageKind, claimed_payload
 from localpuppet.node.runs.hold import HoldStatus
 from tests.doubles.agent_ports import FakeRunner
 from tests.doubles.identities import Person, person, verifier
@@ -306,6 +307,48 @@ async def test_triggers_that_were_decided_are_recorded(directory: Path) -> None:
         ("choria=a.example.com", "trigger", number(2), "refused"),
         ("", "trigger", "", "refused"),
     ]
+
+
+async def test_the_reasons_of_triggers_that_were_not_accepted_are_published(
+    directory: Path,
+) -> None:
+    rig = Rig(directory)
+    changed = rig.agent.subscribe()
+    changed.clear()
+    rig.agent.receive_triggers([rig.token(1), rig.token(2, ttl=0), rig.token(3, hosts=(C,))])
+    assert changed.is_set()
+    (end,) = rig.agent.not_accepted.values()
+    assert (end.sender, end.uuid, end.outcome) == ("a.example.com", number(2), "dropped")
+    assert "its ttl is 0 s" in end.reason
+
+
+async def test_an_accepted_trigger_that_is_listed_again_is_not_reported_as_dropped(
+    directory: Path,
+) -> None:
+    rig = Rig(directory)
+    token = rig.token(1)
+    rig.agent.receive_triggers([token])
+    rig.clock.advance(600)
+    rig.agent.receive_triggers([token])
+    assert rig.agent.not_accepted == {}
+
+
+async def test_many_senders_of_refused_triggers_do_not_fill_the_presence(directory: Path) -> None:
+    rig = Rig(directory)
+    changed = rig.agent.subscribe()
+    tells = 0
+    for index in range(100):
+        changed.clear()
+        sender = NodeName(f"x{index}.example.com")
+        payload = json.loads(claimed_payload(rig.token(index)))
+        forged = {**payload, "hostname": sender, "path": [sender]}
+        rig.agent.receive_triggers(
+            [rig.sender.signer.sign(json.dumps(forged).encode(), MessageKind.TRIGGER)]
+        )
+        tells += changed.is_set()
+    assert len(rig.agent.not_accepted) == 8
+    assert "x99.example.com" in rig.agent.not_accepted
+    assert tells == 1
 
 
 async def test_no_message_makes_the_agent_fail(directory: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.fleet.agent.agent import NO_RUN
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
@@ -92,30 +93,45 @@ def test_trigger_without_a_result_in_time_is_unknown(two: Sequence[Member]) -> N
     assert done.err == "# the agent of absent.example.com is offline; it has 3m to connect\n"
 
 
-def test_trigger_that_is_dropped_names_the_log_with_the_reason(two: Sequence[Member]) -> None:
+def test_trigger_of_a_held_node_says_so_and_why_it_was_dropped(two: Sequence[Member]) -> None:
     a, b = two
     assert b.run("disable", "-m", "migration").code == 0
+    a.wait_nodes({a.name: "idle", b.name: "on hold"})
     for ttl in SHORT_TTLS:
         done = a.run("trigger", b.name, "--ttl", f"{ttl}s", "--wait")
         if "not accepted" not in done.out:
             break
-    assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
+    assert done.code == 1
+    assert done.out.startswith(f"{b.name}  dropped: expired while the node was on hold: migration")
+    assert done.err.startswith(f"# {b.name} is on hold: migration (held by root)")
+    asked = a.run("runonce", b.name)
+    assert (asked.code, asked.out.splitlines()[0]) == (
+        0,
+        f"{b.name}: accepted, runs when the hold ends",
+    )
+    assert "migration (held by root" in asked.out
 
 
-def test_trigger_that_no_node_accepts_is_not_waited_for(fleet: Fleet) -> None:
-    a, b = fleet.add("a", "b")
+def test_trigger_that_a_node_refuses_ends_at_once_with_the_reason(fleet: Fleet) -> None:
+    a, b, c = fleet.add("a", "b", "c")
+    (eve,) = fleet.add("eve", trusted=False)
     allow(b, "policy default deny\n")
     fleet.start()
-    for ttl in SHORT_TTLS:
-        done = a.run("trigger", "absent.example.com", b.name, "--ttl", f"{ttl}s", "--wait")
-        if "not allowed to trigger this node" in b.log:
-            break
-    assert "not allowed to trigger this node" in b.log
+    # The ttl is longer than any test may take.
+    done = a.run("trigger", b.name, "--ttl", "1h", "--wait", "--json")
     assert done.code == 1, done.err
-    assert sorted(done.out.splitlines()) == [
-        f"{name}  not accepted: its agent was offline, or its log says why"
-        for name in ("absent.example.com", b.name)
-    ]
+    assert "not allowed to trigger this node" in done.json["outcomes"][b.name]["reason"]
+    done = eve.run("trigger", c.name, "--ttl", "1h", "--wait")
+    assert done.code == 1, done.err
+    assert done.out.startswith(f"{c.name}  dropped: no valid signature: ")
+
+
+def test_trigger_that_no_node_receives_is_not_waited_for(two: Sequence[Member]) -> None:
+    done = two[0].run("trigger", "absent.example.com", "--ttl", "1s", "--wait")
+    assert (done.code, done.out) == (
+        1,
+        "absent.example.com  not accepted: its agent was offline, or its log says why\n",
+    )
 
 
 def test_trigger_of_an_untrusted_node_warns_that_its_outcome_will_be_rejected(fleet: Fleet) -> None:
@@ -368,7 +384,7 @@ def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
     )
     b.node.write("input.yaml", "app: nonsense\n")
     dropped = a.run("trigger", b.name, "--wait")
-    assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
+    assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped: {NO_RUN}\n")
     b.wait_log("no run could be started: ")
     fleet.settle()
 

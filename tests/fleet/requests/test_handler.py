@@ -197,7 +197,8 @@ async def test_a_request_about_a_run_names_it_or_means_the_newest(site: Site, ac
 
 
 async def test_a_run(site: Site) -> None:
-    assert await site.ask("runonce", RunOnce(noop=True, tags=("web",))) == {"accepted": True}
+    accepted = {"accepted": True, "holds": []}
+    assert await site.ask("runonce", RunOnce(noop=True, tags=("web",))) == accepted
     assert site.runs == [("choria=alice", True, ("web",))]
     site.problem = "20000 causes wait for a run already"
     assert await site.ask("runonce", RunOnce()) == site.problem
@@ -208,6 +209,7 @@ async def test_a_hold_and_its_end(site: Site) -> None:
     assert found["hold"]["owner"] == "choria=alice"
     assert found["hold"]["until"] == "2026-11-20T16:00:00.000000Z"
     assert [hold.reason for hold in site.holds.active()] == ["migration"]
+    assert (await site.ask("runonce", RunOnce()))["holds"] == [found["hold"]]
     again = await site.ask("disable", Disable(message="for ever"))
     assert again["hold"]["until"] is None
     assert [hold.reason for hold in site.holds.active()] == ["for ever"], (
