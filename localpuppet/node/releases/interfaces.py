@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.base.formats.json_file import read_json
@@ -24,12 +25,32 @@ from localpuppet.node.releases.staged import StagedRelease
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
 MAX_ANSWER = 64 * 1024 * 1024
+# Files of data for one process: its arguments stay far below the kernel's limit.
+_AT_ONCE = 1000
 # Last components of the classes of localpuppet's Puppet modules, which every run finds.
 OWN_CLASSES = ("agent", "etcd", "trigger")
 _CLASS = re.compile(r"\bclass\s+([a-z0-9_:]+)")
+_Answer = TypeVar("_Answer")
 # Returns the site manifest, and where Puppet's own global Hiera configuration may be.
 Elsewhere = Callable[[], tuple[Path, Sequence[Path]]]
 _NO_DATA = {"---", "version: 5", "hierarchy: []"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedData:
+    """A file of Hiera data, or the value of a key in it, that Puppet refuses.
+
+    Attributes:
+        file: The file.
+        type: The type that Puppet does not take, or Ruby's error.
+        line: The line of the first such value, if it is known.
+        key: The root key; `None` if Puppet refuses the whole file.
+    """
+
+    file: Path
+    type: str
+    line: int | None
+    key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +59,7 @@ class Parser:
 
     Attributes:
         ruby: Puppet's own interpreter.
-        script: `base/share/interface.rb`.
+        script: `base/share/interface.rb`; `hiera_data.rb` is beside it.
         own_modules: localpuppet's own modules, which every run has.
         env: The environment for it.
         version: The installed Puppet's version.
@@ -67,25 +88,44 @@ class Parser:
             PuppetMissingError: Puppet's library does not load, or reached the timeout.
             StateError: The interpreter cannot be started.
         """
+        return self._answer(
+            self.script,
+            [self.own_modules, *directories, "--", *own_code.values()],
+            lambda raw: Interface.from_dict(raw, modulepath=[*names, *own_code]),
+        )
+
+    def refused_data(self, files: Sequence[Path]) -> list[RefusedData]:
+        """Return what Puppet's interpreter refuses in files of Hiera data, as YAML.
+
+        Raises:
+            PuppetMissingError: The interpreter does not work, or reached the timeout.
+            StateError: The interpreter cannot be started.
+        """
+        script, refused = self.script.with_name("hiera_data.rb"), []
+        for start in range(0, len(files), _AT_ONCE):
+            part = [file.absolute() for file in files[start : start + _AT_ONCE]]
+            for item in self._answer(script, part, list):
+                file = files[start + item.pop("index")]
+                refused.append(RefusedData(file=file, **item))
+        return refused
+
+    def _answer(
+        self, script: Path, arguments: Sequence[object], read: Callable[[Any], _Answer]
+    ) -> _Answer:
         output = self.processes.capture(
-            [
-                *map(str, [self.ruby, self.script, self.own_modules, *directories]),
-                "--",
-                *map(str, own_code.values()),
-            ],
+            list(map(str, [self.ruby, script, *arguments])),
             env=self.env,
             timeout=DEADLINE,
             limit=MAX_ANSWER,
         )
-        where = f"{self.ruby} {self.script.name}"
+        where = f"{self.ruby} {script.name}"
         if output is None:
             raise PuppetMissingError(f"did not end within {DEADLINE:g} s", where=where)
         try:
             if output.ended.code != 0:
                 raise ValueError(f"exit code {output.ended.code}, signal {output.ended.signal}")
             # A library may print lines on standard output before the answer.
-            raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
-            return Interface.from_dict(raw, modulepath=[*names, *own_code])
+            return read(loads(output.stdout.rstrip().rpartition(b"\n")[2]))
         except (ValueError, AttributeError, StateError) as error:
             error_text = last_words(output.stderr, most=200) or str(error)
             raise PuppetMissingError(

@@ -5,7 +5,7 @@ dependencies.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
 from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
-from localpuppet.node.releases.making.data import check_data
+from localpuppet.node.releases.making.data import check_data, refuse_unloadable, yaml_files
 from localpuppet.node.releases.making.hierarchy import NAME as HIERA
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
@@ -117,6 +117,7 @@ class ReleaseChecker:
         interface = self._interface(directory, lock, own)
         interface.refuse_problems()
         data = check_data(directory, own.modules)
+        unloadable = self._unloadable(data.yaml, self._locked(lock))
         return ReleaseCheck(
             lock=lock,
             chains=chains,
@@ -138,6 +139,7 @@ class ReleaseChecker:
                         ),
                         *own.warnings(),
                         *data.warnings,
+                        *unloadable,
                         *self._unmet(lock, own),
                     )
                 )
@@ -221,14 +223,32 @@ class ReleaseChecker:
 
     def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
         """Return the unmet dependencies in the modules' `metadata.json`."""
-        modules = {
-            name: self.supply.store.path(pin.tree_sha256) for name, pin in lock.modules.items()
-        }
-        collections = [self.supply.store.path(pin.tree_sha256) for pin in lock.sources.values()]
-        others = [path for place in collections for path in sorted(place.iterdir())]
-        for path in [*own.modules, *(path for path in others if path.is_dir())]:
-            modules.setdefault(path.name, path)
+        modules = {**self._locked(lock), **{path.name: path for path in own.modules}}
         return unmet({name: read_file(path) for name, path in modules.items()})
+
+    def _locked(self, lock: Lock) -> dict[str, Path]:
+        """Return the locked modules, by name, with their trees in the store."""
+        path = self.supply.store.path
+        modules = {name: path(pin.tree_sha256) for name, pin in lock.modules.items()}
+        for pin in lock.sources.values():
+            for module in sorted(path(pin.tree_sha256).iterdir()):
+                if module.is_dir():
+                    modules.setdefault(module.name, module)
+        return modules
+
+    def _unloadable(self, own: Sequence[Path], locked: Mapping[str, Path]) -> list[str]:
+        """Refuse data of the release that Puppet cannot load; return a line for other modules'."""
+        names = {file: str(file) for file in own}
+        unreadable = []
+        for name, module in locked.items():
+            try:
+                files = yaml_files(module)
+            except InvalidInputError as error:
+                unreadable.append(f"{name}/{HIERA}: {error.what}")
+            else:
+                names |= {file: f"{name}/{file.relative_to(module)}" for file in files}
+        refused = self.parser.refused_data(list(names))
+        return unreadable + refuse_unloadable(refused, names, own=own)
 
     def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:
         """Read the interface of the modulepath that nodes will have; compose no release."""

@@ -4,7 +4,7 @@ The `hiera.yaml` of the release and of each own module decide which files are ch
 files are errors; unused files are warnings.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.interfaces import RefusedData
 from localpuppet.node.releases.making.hierarchy import NAME, Hierarchy, parse_hierarchy
 
 if TYPE_CHECKING:
@@ -34,10 +35,12 @@ class CheckedData:
     Attributes:
         files: How many files were parsed.
         warnings: Files that seem unused.
+        yaml: The files that Puppet's own reader of YAML reads, `hiera.yaml` included.
     """
 
     files: int
     warnings: tuple[str, ...]
+    yaml: tuple[Path, ...] = ()
 
 
 def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
@@ -52,6 +55,7 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
     """
     files = 0
     warnings: list[str] = []
+    yaml: list[Path] = []
     for place in (directory, *modules):
         hierarchy = None
         if (place / NAME).is_file():
@@ -59,8 +63,61 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
             checked = _check(place, directory, hierarchy)
             files += checked.files
             warnings += checked.warnings
+            yaml += yaml_files(place, hierarchy)
         warnings += unused_data(place, directory, hierarchy)
-    return CheckedData(files=files, warnings=tuple(warnings))
+    return CheckedData(files=files, warnings=tuple(warnings), yaml=tuple(yaml))
+
+
+def yaml_files(place: Path, hierarchy: Hierarchy | None = None) -> list[Path]:
+    """Return the files that Puppet's own reader of YAML reads, `hiera.yaml` included.
+
+    Args:
+        place: A release or a module.
+        hierarchy: Its hierarchy; `None` to read its `hiera.yaml`, if it has one.
+
+    Raises:
+        InvalidInputError: Its `hiera.yaml` cannot be parsed, or there are too many files.
+    """
+    if not (place / NAME).is_file():
+        return []
+    hierarchy = hierarchy or parse_hierarchy(_load_config(place / NAME))
+    levels = [level for level in hierarchy.levels if level.yaml]
+    read = [
+        file
+        for file in _files(place, hierarchy)
+        if any(level.reads(file.relative_to(place).as_posix()) for level in levels)
+    ]
+    return [place / NAME, *read]
+
+
+def refuse_unloadable(
+    refused: Iterable[RefusedData], names: Mapping[Path, str], own: Container[Path]
+) -> list[str]:
+    """Return a line for each value and file that Puppet refuses.
+
+    Args:
+        refused: What Puppet refuses.
+        names: The files' names in messages.
+        own: The files of the release itself; other modules' files belong to their authors.
+
+    Raises:
+        InvalidInputError: Puppet refuses a whole file of the release itself.
+    """
+    warnings = []
+    for found in refused:
+        where = names[found.file]
+        if found.key is not None:
+            if found.file.name != NAME:
+                key = one_line(found.key)
+                warnings.append(f"{where}: {key}: Puppet refuses to look up a {found.type}")
+            continue
+        where += f": line {found.line}" if found.line else ""
+        what = f"Puppet refuses the whole file because of this value: {found.type}"
+        if found.file in own:
+            hint = "quote the value, or remove its tag or alias"
+            raise InvalidInputError(what, where=where, hint=hint)
+        warnings.append(f"{where}: {what}")
+    return warnings
 
 
 def unused_data(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:

@@ -17,6 +17,7 @@ DATADIR = "data"
 NAME = "hiera.yaml"
 _INTERPOLATION = re.compile(r"%\{[^}]*\}")
 _BACKENDS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
+_YAML = ("yaml_data", "eyaml_lookup_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +28,13 @@ class Level:
         name: The level's name.
         datadir: The directory of its files, relative to the `hiera.yaml`.
         paths: Its files below `datadir`, as written.
+        yaml: Whether Puppet's own reader of YAML reads them, eyaml included.
     """
 
     name: str
     datadir: str
     paths: tuple[str, ...]
+    yaml: bool = True
 
     def reads(self, file: str) -> bool:
         """Return whether the level may read a file, by its path relative to the `hiera.yaml`."""
@@ -97,9 +100,11 @@ def parse_hierarchy(raw: object) -> Hierarchy:
         elif "%{" in datadir:
             notes_.append(f"{name}: datadir {datadir[:80]} differs from node to node")
         else:
-            levels.append(
-                Level(name=name, datadir=datadir.strip("/").removeprefix("./"), paths=paths)
-            )
+            places = (level, {} if own else defaults)
+            reader = [place[key] for place in places for key in _BACKENDS if key in place]
+            datadir = datadir.strip("/").removeprefix("./")
+            yaml = (reader or ["yaml_data"])[0] in _YAML
+            levels.append(Level(name=name, datadir=datadir, paths=paths, yaml=yaml))
     return Hierarchy(levels=tuple(levels), notes=tuple(notes_))
 
 
