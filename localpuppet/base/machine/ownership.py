@@ -16,6 +16,11 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 
 _ACL = "system.posix_acl_access"
+_NAMED = 10  # files that a message names
+
+
+class ForeignFileError(InvalidInputError):
+    """Other users could write a file that root would use."""
 
 
 def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int] = ()) -> None:
@@ -38,7 +43,7 @@ def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int]
     except OSError as error:
         raise InvalidInputError(f"cannot be read: {error.strerror}", where=where) from error
     if listed:
-        raise InvalidInputError(
+        raise ForeignFileError(
             "has an access control list, by which others may write it, and would be run as root",
             where=where,
             hint=f"setfacl -b {where}; chmod go-w {where}",
@@ -47,11 +52,33 @@ def refuse_foreign(file: Path | int, *, where: str = "", owners: Collection[int]
     by_group = status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, users)
     if status.st_uid not in users or status.st_mode & stat.S_IWOTH or by_group:
         mode = stat.S_IMODE(status.st_mode)
-        raise InvalidInputError(
+        raise ForeignFileError(
             f"is writable by others (mode {mode:04o}, owner uid {status.st_uid},"
             f" gid {status.st_gid}) and would be run as root",
             where=where,
             hint=f"chown root {where}; chmod go-w {where}",
+        )
+
+
+def refuse_foreign_directory(directory: Path) -> None:
+    """Reject, as root, a directory that other users could write: name all of its files at once.
+
+    Raises:
+        ForeignFileError: Other users could write the directory or what is in it.
+    """
+    foreign = []
+    for path in (directory, *sorted(directory.iterdir())):
+        try:
+            refuse_foreign(path)
+        except ForeignFileError:
+            foreign.append("the directory itself" if path == directory else path.name)
+    if foreign:
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        raise ForeignFileError(
+            f"others can write this directory, and root would run it: {', '.join(foreign[:_NAMED])}"
+            f"{more}",
+            where=str(directory),
+            hint=f"chown -R root {directory}; chmod -R go-w {directory}",
         )
 
 

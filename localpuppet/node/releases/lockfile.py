@@ -5,6 +5,7 @@ A lock pins exactly what its manifest names.
 
 import json
 from contextlib import suppress
+from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.documents import Documents
@@ -18,6 +19,15 @@ MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
 CREATE_MANIFEST = "create it with the line 'moduledir: modules'"
 EMPTY = Lock(modules={}, sources={})
+
+
+def require_manifest(directory: Path) -> None:
+    """Raise `InvalidInputError`, with the way to make one, if a directory has no manifest."""
+    if not (directory / MANIFEST).exists():
+        hint = CREATE_MANIFEST
+        if (directory / "Puppetfile").exists():
+            hint = "make it from the Puppetfile: 'localpuppet release import'"
+        raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)
 
 
 def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:

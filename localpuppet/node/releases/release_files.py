@@ -13,6 +13,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
+from localpuppet.base.machine.ownership import ForeignFileError, refuse_foreign_directory
 from localpuppet.node.releases.lock import Lock
 from localpuppet.node.releases.lockfile import (
     CREATE_MANIFEST,
@@ -71,7 +72,7 @@ class ReleaseFiles:
             InvalidInputError: The manifest is invalid.
         """
         file = directory / MANIFEST
-        manifest = self.parse_manifest(read_user_file(file), str(file))
+        manifest = self.parse_manifest(_read(file), str(file))
         with errors_at(str(file), LocalpuppetError):
             self._refuse(app, manifest, immutable=immutable)
         return manifest
@@ -85,7 +86,7 @@ class ReleaseFiles:
         file = directory / LOCK
         if not file.exists():
             return None
-        return self._parse_lock(read_user_file(file), str(file))
+        return self._parse_lock(_read(file), str(file))
 
     def locked(self, app: ReleasePath, read: Callable[[str], bytes | None]) -> Lock:
         """Return the lock of a release, checked against its manifest.
@@ -160,3 +161,12 @@ class ReleaseFiles:
         check_modulepath(app, manifest, tags_only=immutable)
         if self.tags_only:
             refuse_untagged(manifest, because=_SITE_SAYS)
+
+
+def _read(file: Path) -> bytes:
+    """Return the bytes of a file; if others could write it, name all such files beside it."""
+    try:
+        return read_user_file(file)
+    except ForeignFileError:
+        refuse_foreign_directory(file.parent)
+        raise

@@ -197,7 +197,8 @@ def _notes(puppetfile: "Puppetfile", result: "ImportResult") -> list[tuple[int, 
 def _from(choice: "EntryChoice") -> str:
     if choice.left:
         return "left"
-    source = "git" if "git" in choice.entry.options else "forge"
+    options = choice.entry.options
+    source = "git" if "git" in options or options.get("type") == "git" else "forge"
     return f"{source} {choice.pinned_by}" if choice.pinned_by else "-"
 
 

@@ -28,7 +28,9 @@ _ALWAYS = re.compile(
 # git names the repository in front of the reason.
 _ACCESS = re.compile(r"fatal: unable to access '[^']*': ")
 # Pattern, cure, and whether the cause concerns all repositories of the host.
+SHA256_OBJECTS = "its objects have SHA-256 names, and localpuppet pins SHA-1 names only"
 _CAUSES = (
+    (r"mismatched algorithms|unknown object format|object-format", SHA256_OBJECTS, False),
     (
         r"could not resolve (?:host|proxy)|name or service not known|temporary failure in name",
         "cannot resolve the name: check the URL, DNS and the network",

@@ -5,6 +5,7 @@ signing key, credentials, hooks. Only this module uses GitPython, whose import c
 90 ms (ADR 1).
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.git.tags import countersignature_name, countersignature_refs
+from localpuppet.node.releases.git.words import SHA256_OBJECTS
 
 REMOTE = "origin"
 
@@ -56,7 +58,16 @@ class GitWorkTree:
         if top is None or Path(top).resolve() != directory.resolve():
             raise InvalidInputError("has no work tree (it is a bare repository)", where=self._where)
         self._repo.git.update_environment(**self._env)
-        self._run("rev-parse", "--git-dir", failure=InvalidInputError)
+        self._run(
+            "rev-parse",
+            "--git-dir",
+            failure=InvalidInputError,
+            hint=f"if another user owns the clone: chown -R {os.geteuid()} {directory}",
+        )
+        if self._run("rev-parse", "--show-object-format").strip() != "sha1":
+            raise InvalidInputError(
+                SHA256_OBJECTS, where=self._where, hint="use a repository with SHA-1 names"
+            )
         if not self._repo.head.is_valid():
             raise InvalidInputError("has no commit yet", where=self._where, hint="commit first")
 
@@ -141,10 +152,16 @@ class GitWorkTree:
             commit,
             failure=InvalidInputError,
             what=f"cannot make the tag {tag}",
-            hint="git needs user.signingkey (and gpg.format for ssh keys)"
-            if sign
-            else "git needs user.name and user.email",
+            hint=self._tag_hint(sign=sign),
         )
+
+    def _tag_hint(self, *, sign: bool) -> str:
+        key = "user.signingkey (and gpg.format for ssh keys)"
+        if sign:
+            return f"git needs {key}"
+        if self._repo.config_reader().get_value("tag", "gpgSign", default=False):
+            return f"tag.gpgSign makes git sign: set {key}, or 'git config tag.gpgSign false'"
+        return "git needs user.name and user.email"
 
     def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
         """Sign the object of a tag; return the ref of the countersignature.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import TRAILER, Tag
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.making.checking import ReleaseCheck
 from localpuppet.node.releases.source import ReleaseSource
 
@@ -166,6 +166,8 @@ def parse_release_tag(text: str) -> Tag:
 
 
 def _refuse_uncommitted(tree: "GitWorkTree") -> None:
+    if not tree.tracked(MANIFEST):
+        require_manifest(tree.directory)
     for name in (MANIFEST, LOCK):
         if not tree.tracked(name):
             if tree.ignored(name):

@@ -11,11 +11,15 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.machine.ownership import (
+    ForeignFileError,
+    refuse_foreign,
+    refuse_foreign_directory,
+)
 from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lock import Lock
-from localpuppet.node.releases.lockfile import CREATE_MANIFEST, LOCK, MANIFEST
+from localpuppet.node.releases.lockfile import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
@@ -131,9 +135,9 @@ def _refuse(directory: Path) -> None:
             where=repr(str(directory)[:200]),
             hint="move the work tree: no space, quote, comma, colon, backslash or $",
         )
-    refuse_foreign(directory)
-    if not (directory / MANIFEST).exists():
-        hint = CREATE_MANIFEST
-        if (directory / "Puppetfile").exists():
-            hint = "make it from the Puppetfile: 'localpuppet release import'"
-        raise InvalidInputError(f"there is no {MANIFEST}", where=str(directory), hint=hint)
+    try:
+        refuse_foreign(directory)
+    except ForeignFileError:
+        refuse_foreign_directory(directory)
+        raise
+    require_manifest(directory)

@@ -134,6 +134,15 @@ def test_a_node_that_requires_signatures_stages_a_signed_tag(
             "echo 'class web {' > web/manifests/init.pp; git commit -qam x",
             "web/manifests/init.pp: Puppet cannot parse it",
         ),
+        ("git rm -q manifest.*; git commit -qm x", "there is no manifest.yaml (create it with"),
+        (
+            "git rm -q manifest.*; touch Puppetfile; git add .; git commit -qm x",
+            "there is no manifest.yaml (make it from the Puppetfile: 'localpuppet release import')",
+        ),
+        (
+            "git config tag.gpgSign true; git config gpg.format ssh",
+            "tag.gpgSign makes git sign: set user.signingkey",
+        ),
         ("git remote remove origin", "there is no remote 'origin' to push to"),
     ],
 )
@@ -192,6 +201,40 @@ def test_the_error_shows_why_git_does_not_read_a_work_tree_of_another_user(
     assert done.code == 2
     assert "detected dubious ownership" in done.err
     assert "git config --global --add safe.directory" in done.err
+
+
+def test_all_files_of_a_foreign_clone_are_named_at_once(
+    site: Node, forge: Forge, home: Path
+) -> None:
+    web = forge.repo("web").path
+    for name in ("manifest.yaml", "manifest.lock", "web"):
+        os.chown(web / name, 1, 1)
+    done = site.run("release", "check", str(web))
+    assert (done.code, done.out) == (2, "")
+    assert "and root would run it: manifest.lock, manifest.yaml, web (chown -R root" in done.err
+    os.chown(web, 1, 1)
+    done = site.run("try", "--noop", str(web))
+    assert "and root would run it: the directory itself, manifest.lock, " in done.err
+
+
+def test_a_repository_with_sha_256_names_is_refused_with_its_cause(
+    site: Node, forge: Forge, home: Path
+) -> None:
+    sha256 = forge.path / "sha256"
+    subprocess.run(["git", "init", "-q", "--object-format=sha256", sha256], check=True)
+    repo = Repo(sha256)
+    repo.write({"manifest.yaml": "moduledir: modules\n", "x/manifests/init.pp": "class x { }\n"})
+    repo.git("add", "-A")
+    repo.git("commit", "-qm", "x")
+    repo.git("tag", "v1")
+    done = site.run("release", "tag", str(sha256), "r1", HOME=str(home), **USER)
+    assert done.code == 2
+    assert "its objects have SHA-256 names" in done.err
+    other = forge.repo("other")
+    text = f"moduledir: modules\nmodules:\n  x: {{git: 'file://{sha256}', tag: v1}}\n"
+    other.write({"manifest.yaml": text})
+    done = site.run("release", "lock", str(other.path))
+    assert "its objects have SHA-256 names" in done.err
 
 
 def test_a_directory_below_the_top_of_a_work_tree_is_refused(
