@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localpuppet.web.access.rules import HEADERS, METHODS, AccessRefusal, AccessRule, Visitor
+from localpuppet.web.access.rules import (
+    HEADERS,
+    METHODS,
+    TWO_LENGTHS,
+    AccessRefusal,
+    AccessRule,
+    Visitor,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,13 @@ class AccessMiddleware:
                 message = {**message, "headers": _with(message["headers"])}
             await send(message)
 
-        refusal = self.door.refusal(scope["method"], scope["path"], Visitor.of(scope))
+        visitor = Visitor.of(scope)
+        if {"content-length", "transfer-encoding"} <= visitor.headers.keys():
+            answer = self.refused(TWO_LENGTHS)
+            answer.headers["connection"] = "close"
+            await answer(scope, receive, sending)
+            return
+        refusal = self.door.refusal(scope["method"], scope["path"], visitor)
         if refusal is None:
             await self.shown(scope, receive, sending)
             return

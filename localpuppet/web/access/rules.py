@@ -103,6 +103,12 @@ class AccessRule(Protocol):
 
 
 NO_METHOD = AccessRefusal(code=405, what="The dashboard is read-only here.", hint="Use GET.")
+# A proxy before us may take the other length for the end of the request (RFC 9112, section 6.1).
+TWO_LENGTHS = AccessRefusal(
+    code=400,
+    what="The request has a Content-Length and a Transfer-Encoding.",
+    hint="Send one of the two.",
+)
 NO_HOST = AccessRefusal(
     code=403,
     what="The request names another host than the dashboard's.",

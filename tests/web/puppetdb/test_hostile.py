@@ -55,6 +55,22 @@ def test_a_body_that_is_too_large_or_encoded_is_refused(tmp_path: Path) -> None:
             assert api.ask(f"{V4}/nodes", headers={"Accept": kind}).status == status
 
 
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(tmp_path: Path) -> None:
+    """What follows may be a second request that a proxy has not seen."""
+    smuggled = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with (
+        served(tmp_path) as api,
+        socket.create_connection(("127.0.0.1", api.port), PATIENCE) as client,
+    ):
+        head = f"POST {V4}/nodes HTTP/1.1\r\nHost: 127.0.0.1:{api.port}\r\n"
+        head += "Content-Type: application/json\r\nContent-Length: 5\r\n"
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode() + smuggled)
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answer.lower()
+
+
 def test_a_body_that_does_not_arrive_ends_the_request(tmp_path: Path) -> None:
     answer = b""
     for seconds in (0.1, 4.0, 60.0):  # enough for a busy client to send the head
