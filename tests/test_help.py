@@ -1,8 +1,11 @@
 """The help of every command: its form, on a narrow and on a wide terminal."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import click
 import pytest
@@ -13,6 +16,7 @@ from localpuppet.node.cli.command import EXITS, Command
 from localpuppet.node.cli.lazy_group import CommandGroup
 from tests.rigs.commands import COMMANDS, parse_words, problem_of, words_of
 
+ROOT = Path(__file__).parents[1]
 WIDTHS = (80, 100)
 SHORT = 60
 NAMES = [name for name, command in COMMANDS.items() if not command.hidden]
@@ -105,6 +109,18 @@ def test_every_option_has_a_sentence(name: str, option: click.Option) -> None:
     assert repeats == ("(repeatable)" in text), "'(repeatable)' if it may be given several times"
     if option.metavar == "TIME":
         assert "3d" in help_of(name)
+
+
+def test_man_pages_are_ascii_and_their_quotes_can_be_pasted(tmp_path: Path) -> None:
+    """Terminals without UTF-8 lose other characters; troff makes plain quotes typographic."""
+    script = ROOT / "scripts" / "deb" / "man_pages.py"
+    subprocess.run([sys.executable, script, tmp_path, "2026-11-27"], check=True)
+    pages = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    assert "localpuppet-apply.8" in pages
+    for name, text in pages.items():
+        assert text.isascii(), name
+        body = [line for line in text.splitlines() if not line.startswith(".TH")]
+        assert not {"'", "`", "^", "~"} & {*"".join(body)}, name
 
 
 def test_every_command_of_the_overview_is_in_a_section() -> None:

@@ -17,12 +17,21 @@ from localpuppet.node.cli.command import Command
 from localpuppet.node.cli.lazy_group import CommandGroup
 
 SECTION = 8
+# troff's names of characters: without them a quote becomes typographic, and cannot be pasted.
+_CHARACTERS = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}
+# What a terminal without UTF-8 would lose.
+_CHARACTERS |= {"…": "...", "→": "\\->", "–": "\\-", "≤": "<=", "≥": ">=", "×": "x"}
+_TABLE = str.maketrans(_CHARACTERS)
 
 
 def escaped(text: str) -> str:
-    """Return text with troff's special characters escaped."""
-    lines = text.replace("\\", "\\e").replace("-", "\\-").splitlines()
-    return "\n".join(f"\\&{line}" if line.startswith((".", "'")) else line for line in lines)
+    """Return text with troff's special characters escaped, in ASCII.
+
+    Raises:
+        UnicodeEncodeError: A character has no form in ASCII yet: add it to the table.
+    """
+    lines = text.translate(_TABLE).encode("ascii").decode().splitlines()
+    return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in lines)
 
 
 def paragraphs(text: str) -> Iterator[str]:
