@@ -13,7 +13,7 @@ from typing import Any
 from localpuppet import __version__
 from localpuppet.base.errors import PuppetMissingError, StateError
 from localpuppet.base.formats.json_file import read_json
-from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.node.puppet.installation import (
     ASKED,
@@ -137,6 +137,11 @@ class PuppetProbe:
             raise PuppetMissingError("cannot be executed", where=str(command)) from error
         except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
             error_text = getattr(error, "stderr", b"") or str(error).encode()
-            text = one_line(error_text.decode("utf-8", "replace").strip())[-200:]
-            raise PuppetMissingError(f"does not work: {text}", where=str(command)) from error
+            text = last_words(error_text, most=200)
+            hint = f"check puppet.conf with '{command} {' '.join(arguments[:2])}'"
+            if "must be lower case" in text:
+                hint = "write 'certname' in puppet.conf in lower case"
+            raise PuppetMissingError(
+                f"does not work: {text}", where=str(command), hint=hint
+            ) from error
         return bytes(done.stdout), bytes(done.stderr)

@@ -71,6 +71,14 @@ def test_entries_that_are_left_are_reported_and_others_are_imported(
     assert shown.out.splitlines()[-1] == f"wrote {output}: 1 of 5 modules taken, 4 left"
 
 
+def test_a_module_of_type_git_is_labelled_git(shop: Node, forge: Forge) -> None:
+    url = forge.repo("ntp").url
+    file = puppetfile(shop, f"mod 'ntp', type: 'git', source: '{url}', version: 'v1.0.0'")
+    done = make(shop, "import", str(file), "-o", str(file.parent / "manifest.yaml"))
+    assert "git tag v1.0.0" in done.out
+    assert "forge tag" not in done.out
+
+
 def test_a_dry_run_asks_no_repository_and_writes_no_file(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,

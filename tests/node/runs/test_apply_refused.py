@@ -87,3 +87,11 @@ def test_a_noop_run_with_despite_hold_runs_during_a_hold(node: Node) -> None:
     assert "on hold, and this run changes nothing: db migration" in despite.err
     assert node.run("apply", "--despite-hold").code == 2
     assert not (node.root / "made").exists()
+
+
+def test_a_setting_that_puppet_refuses_is_named_with_its_file(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.write("puppet/conf/puppet.conf", "[main]\ncertname = Web01.Example.COM\n")
+    refused = node.run("apply")
+    assert "Certificate names must be lower case" in refused.err
+    assert "(write 'certname' in puppet.conf in lower case)" in refused.err
