@@ -21,6 +21,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.share.files import shared_file
+from localpuppet.node.enc.instance.fact_names import legacy_facts
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
 from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.layout import LAYOUT, release_roots
@@ -179,6 +180,7 @@ class ReleaseCompiler:
                 "id": self._number,
                 **field_values(request),
                 "queries": [field_values(query) for query in request.queries],
+                "legacy": legacy_facts(request.facts),
                 "more": more,
             }
         )

@@ -136,3 +136,102 @@ def test_a_collector_without_an_answer_collects_no_resource(tmp_path: Path) -> N
     assert result.catalog is not None
     (notify,) = [item for item in result.catalog.resources if item.type == "Notify"]
     assert notify.exported
+
+
+# What Ruby code asks Facter → the answer. The machine of the tests is no Rocky.
+ASKED = {
+    "Facter.value(:os)['family']": "RedHat",
+    "Facter.value('OS.release.major')": "9",
+    "Facter.value(:osfamily)": "RedHat",
+    "Facter.value('operatingsystemmajrelease')": "9",
+    "Facter.fact('osfamily').value": "RedHat",
+    "Facter[:os].value['name']": "Rocky",
+    "Facter.core_value('os.name')": "Rocky",
+    "Facter.value('processors.models.1')": "B",
+    "Facter.value(:processor1)": "B",
+    "Facter.value(:ipaddress_eth0_1)": "192.0.2.7",
+    "Facter.value(:memorysize_mb)": 1.5,
+    "Facter.to_hash['os']['name']": "Rocky",
+    "Facter.list": ["clientcert", "clientnoop", "clientversion", "memory", "networking"],
+    "Facter.each { |name, value| (@all ||= {})[name] = value } && @all['os']['name']": "Rocky",
+    "Facter.resolve('os')['os']['name']": "Rocky",
+    "Puppet.runtime[:facter].value(:osfamily)": "RedHat",
+    "Puppet::Node::Facts.indirection.find('x').values['os']['name']": "Rocky",
+    "Puppet[:certname]": "n17",
+    "Facter.value(:kernel)": None,
+    "Facter[:kernel]": None,
+    "Facter.value('os.nothing.x')": None,
+    "Facter.add(:mine) { setcode { 'machine' } }; Facter.value(:mine)": None,
+    "Facter.define_fact(:mine) { add { setcode { 'machine' } } }.value": None,
+    "Facter.add(:osfamily) { setcode { 'x' } }; Facter.value(:osfamily)": "RedHat",
+    "Facter::Core::Execution.execute('echo x', on_fail: 'failed')": "failed",
+    "Facter::Core::Execution.execute('echo x') rescue $!.class.name": (
+        "Facter::Core::Execution::ExecutionFailure"
+    ),
+    "Facter::Core::Execution.exec('echo x')": None,
+    "Facter::Core::Execution.execute_command('echo x')": None,
+    "Facter::Core::Execution.which('sh')": None,
+    "Facter::Util::Resolution.exec('echo x')": None,
+    "Facter.value(:os)['name'].upcase!; closure_scope['facts']['os']['name']": "Rocky",
+}
+ROCKY: dict[str, Json] = {
+    "os": {"family": "RedHat", "name": "Rocky", "release": {"full": "9.3", "major": "9"}},
+    "processors": {"models": ["A", "B"]},
+    "networking": {"interfaces": {"eth0.1": {"ip": "192.0.2.7"}}},
+    "memory": {"system": {"total_bytes": 1_572_864}},
+}
+
+
+def test_ruby_code_that_asks_facter_sees_the_facts_of_the_capture(tmp_path: Path) -> None:
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "\n".join(
+                f"node 'n{number}' {{ notify {{ 'x': message => m::f{number}() }} }}"
+                for number in range(len(ASKED))
+            ),
+            **{
+                f"modules/m/lib/puppet/functions/m/f{number}.rb": (
+                    f"Puppet::Functions.create_function(:'m::f{number}') do\n  def f{number}\n"
+                    f"    {code}\n  end\nend\n"
+                )
+                for number, code in enumerate(ASKED)
+            },
+        },
+    )
+    engine = make_engine(tmp_path / "e", processes=2)
+    requests = [request(f"n{number}", facts=ROCKY) for number in range(len(ASKED))]
+    results = compile_all(engine, release, requests)
+    for number, (code, expected) in enumerate(ASKED.items()):
+        result = results[f"n{number}"]
+        answer = parameter(result, ("Notify", "x"), "message")
+        assert (answer[:5] if isinstance(answer, list) else answer) == expected, code
+        assert result.reads.impure == (), code
+    assert ("os", "release", "major") in results["n1"].reads.facts
+    assert {("osfamily",), ("os", "family")} <= {*results["n2"].reads.facts}
+    assert () in results["n11"].reads.facts
+
+
+def test_types_and_providers_load_with_the_facts_of_the_capture(tmp_path: Path) -> None:
+    system = "Facter.value(:os)['name'].downcase + Facter.value('os.release.major')"
+    release = write(
+        tmp_path / "r",
+        {
+            "site.pp": "thing { 'a': source => 'x' } package { 'p': }",
+            "modules/m/lib/puppet/type/thing.rb": "Puppet::Type.newtype(:thing) do\n"
+            f"  newparam(:name)\n  newparam(:source)\n  newparam(({system}).to_sym)\nend\n",
+            "modules/m/lib/puppet/provider/package/own.rb": (
+                f"Puppet::Type.type(:package).provide(:own) {{ NAME = {system} }}\n"
+            ),
+        },
+    )
+    requests = [request("a", facts=ROCKY), request("b", facts={"networking": {}, "virtual": "x"})]
+    results = compile_all(make_engine(tmp_path / "e"), release, requests)
+    assert results["a"].catalog is not None, results["a"].failure
+    assert {("os",), ("os.release.major",)} <= {*results["a"].reads.facts}
+    assert results["a"].reads.impure == ()
+    failure = results["b"].failure
+    assert failure is not None
+    assert failure.message.endswith(
+        "(the capture lacks what code asked Facter for: os; capture the node again if it has it)"
+    )

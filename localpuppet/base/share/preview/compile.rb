@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require 'json'
+require_relative 'facter_hooks'
 require_relative 'puppet_hooks'
 
 module LocalpuppetPreview
@@ -52,6 +53,8 @@ module LocalpuppetPreview
     def node(name, environment)
       local = { 'clientversion' => Puppet.version, 'clientnoop' => false, 'puppetversion' => Puppet.version }
       facts = Puppet::Node::Facts.new(name, { **local, **@request['facts'], 'clientcert' => name })
+      FacterHooks.start(facts.values, @request['legacy'])
+      Puppet[:certname] = name
       node = Puppet::Node.new(name, classes: @request['classes'], parameters: @request['parameters'].dup)
       node.environment = environment
       node.fact_merge(facts)
@@ -70,7 +73,7 @@ module LocalpuppetPreview
       place = PLACE.match(text)
       file = error.respond_to?(:file) && error.file ? Reads.named(error.file.to_s) : place && place[:file]
       line = error.respond_to?(:line) && error.line.is_a?(Integer) ? error.line : place && place[:line]&.to_i
-      { message: text.split("\n").map(&:strip).reject(&:empty?).join(' ')[0, MESSAGE], file: file, line: line }
+      { message: text.split("\n").map(&:strip).reject(&:empty?).join(' ')[0, MESSAGE] + FacterHooks.lacking, file: file, line: line }
     end
   end
 end

@@ -219,6 +219,7 @@ module LocalpuppetPreview
         PuppetX::Localpuppet::Inventory.singleton_class.prepend(PuppetHooks::Queries)
         PuppetX::Localpuppet::Agent.singleton_class.prepend(PuppetHooks::NoAgent)
       end
+      FacterHooks.install
       PuppetHooks.install unless setup['unknown']
       4.times { GC.start } # objects are now old: the children's collector skips them
     end

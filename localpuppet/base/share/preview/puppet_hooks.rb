@@ -58,7 +58,6 @@ module LocalpuppetPreview
       Puppet::Parser::TemplateWrapper.prepend(Templates)
       Puppet::Pops::Time::Timestamp.singleton_class.prepend(Now)
       Puppet::Pops::Evaluator::Collectors::ExportedCollector.prepend(Collector)
-      Facter.singleton_class.prepend(MachineFacts)
       install_singletons
     end
 
@@ -200,16 +199,6 @@ module LocalpuppetPreview
 
         Reads.query('collect', arguments, nil)
         false
-      end
-    end
-
-    # The facts of this machine, not of the node.
-    module MachineFacts
-      %i[value fact [] to_hash to_user_output list each].each do |name|
-        define_method(name) do |*arguments, &block|
-          Reads.impure("reads this machine's facts") if Reads.from_release?
-          super(*arguments, &block)
-        end
       end
     end
 

@@ -7,10 +7,12 @@ that Facter supports, with its legacy facts (`Facter::Config::FACT_GROUPS` and `
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from fnmatch import translate
 from functools import cache
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
+from localpuppet.base.formats.values import Json, mapping_of
 
 _STRUCTURED = """
 aio_agent_build aio_agent_version augeas az_metadata cloud disks dmi ec2_* facterversion filesystems
@@ -28,6 +30,37 @@ osfamily physicalprocessorcount processor processor[0-9]* processorcount product
 rubyplatform rubysitedir rubyversion scope6 scope6_* selinux selinux_* serialnumber sp_* ssh*key
 sshfp_* swap* system32 uptime uptime_* uuid windows_* xendomains zone_* zonename zones
 """
+# Legacy name → path of the structured fact with its value.
+_PATHS = """
+architecture=os.architecture augeasversion=augeas.version bios_release_date=dmi.bios.release_date
+bios_vendor=dmi.bios.vendor bios_version=dmi.bios.version boardmanufacturer=dmi.board.manufacturer
+boardproductname=dmi.board.product boardserialnumber=dmi.board.serial_number
+chassistype=dmi.chassis.type domain=networking.domain fqdn=networking.fqdn gid=identity.group
+hardwareisa=processors.isa hardwaremodel=os.hardware hostname=networking.hostname id=identity.user
+ipaddress=networking.ip ipaddress6=networking.ip6 lsbdistcodename=os.distro.codename
+lsbdistdescription=os.distro.description lsbdistid=os.distro.id
+lsbdistrelease=os.distro.release.full lsbmajdistrelease=os.distro.release.major
+lsbminordistrelease=os.distro.release.minor macaddress=networking.mac
+manufacturer=dmi.manufacturer memoryfree=memory.system.available
+memoryfree_mb=memory.system.available_bytes memorysize=memory.system.total
+memorysize_mb=memory.system.total_bytes netmask=networking.netmask netmask6=networking.netmask6
+network=networking.network network6=networking.network6 operatingsystem=os.name
+operatingsystemmajrelease=os.release.major operatingsystemrelease=os.release.full
+osfamily=os.family physicalprocessorcount=processors.physicalcount
+processorcount=processors.count productname=dmi.product.name rubyplatform=ruby.platform
+rubysitedir=ruby.sitedir rubyversion=ruby.version scope6=networking.scope6
+selinux=os.selinux.enabled selinux_config_mode=os.selinux.config_mode
+selinux_config_policy=os.selinux.config_policy selinux_current_mode=os.selinux.current_mode
+selinux_enforced=os.selinux.enforced selinux_policyversion=os.selinux.policy_version
+serialnumber=dmi.product.serial_number sshdsakey=ssh.dsa.key sshecdsakey=ssh.ecdsa.key
+sshed25519key=ssh.ed25519.key sshrsakey=ssh.rsa.key swapfree=memory.swap.available
+swapfree_mb=memory.swap.available_bytes swapsize=memory.swap.total
+swapsize_mb=memory.swap.total_bytes uptime=system_uptime.uptime uptime_days=system_uptime.days
+uptime_hours=system_uptime.hours uptime_seconds=system_uptime.seconds uuid=dmi.product.uuid
+"""
+_OF_INTERFACES = {"ip": "ipaddress", "ip6": "ipaddress6", "mac": "macaddress"}
+_OF_DISKS = {"model": "model", "size_bytes": "size", "vendor": "vendor"}
+_BYTES = 1024 * 1024
 _PUPPET = (*RESERVED_PARAMETERS, "certname", "pe_*", "puppetversion")
 
 
@@ -39,6 +72,40 @@ def is_own_fact(name: str) -> bool:
 def is_legacy_fact(name: str) -> bool:
     """Return whether a fact's name is one that Facter hides unless it is asked for legacy facts."""
     return _legacy().match(name) is not None
+
+
+def legacy_facts(facts: Mapping[str, Json]) -> dict[str, tuple[list[str], Json]]:
+    """Return the legacy facts that structured ones have: name → the path, and the value there."""
+    return {name: (path, value) for name, path, value in _found(facts) if value is not None}
+
+
+def _found(facts: Mapping[str, Json]) -> Iterator[tuple[str, list[str], Json]]:
+    for pair in _PATHS.split():
+        name, _, dotted = pair.partition("=")
+        value: Json = {**facts}
+        for step in dotted.split("."):
+            value = mapping_of(value).get(step)
+        if name.endswith("_mb") and isinstance(value, int):
+            value = value / _BYTES
+        yield name, dotted.split("."), value
+    interfaces = mapping_of(mapping_of(facts.get("networking")).get("interfaces"))
+    disks = mapping_of(facts.get("disks"))
+    for names, path, places in (
+        ("interfaces", ["networking", "interfaces"], interfaces),
+        ("blockdevices", ["disks"], disks),
+    ):
+        labels = {label: re.sub(r"\W", "_", label) for label in places}
+        yield names, path, ",".join(labels.values()) or None
+        for label, about in places.items():
+            for key, value in mapping_of(about).items():
+                if places is interfaces:
+                    older = f"{_OF_INTERFACES.get(key, key)}_{labels[label].lower()}"
+                else:
+                    older = f"blockdevice_{labels[label].lower()}_{_OF_DISKS.get(key, key)}"
+                yield older, [*path, label, key], value
+    models = mapping_of(facts.get("processors")).get("models")
+    for number, model in enumerate(models if isinstance(models, list) else ()):
+        yield f"processor{number}", ["processors", "models"], model
 
 
 @cache

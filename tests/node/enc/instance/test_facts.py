@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.base.formats.names import RESERVED_PARAMETERS
 from localpuppet.node.enc.instance.data import InstanceData
-from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact
+from localpuppet.node.enc.instance.fact_names import is_legacy_fact, is_own_fact, legacy_facts
 from localpuppet.node.enc.instance.facts import MAX_FACTS, MAX_VALUE, facts_of, withheld
 from tests.rigs.waiting import PATIENCE
 
@@ -105,6 +105,21 @@ def test_facts_that_facter_hides_by_default_are_legacy() -> None:
     hidden = with_hidden - usual
     assert "osfamily" in hidden
     assert [name for name in hidden if not is_legacy_fact(name)] == []
+
+
+@pytest.mark.puppet
+def test_legacy_facts_have_the_values_that_facter_gives_them() -> None:
+    shown = json.loads(_facter("--json", "--show-legacy"))
+    usual = {name: value for name, value in shown.items() if not is_legacy_fact(name)}
+    made = legacy_facts(usual)
+    wrong = {
+        name: (value, shown[name])
+        for name, (_, value) in made.items()
+        if name in shown and value != shown[name]
+    }
+    assert wrong == {}
+    unknown = shown.keys() - usual.keys() - made.keys()
+    assert unknown <= {"dhcp_servers", *(name for name in shown if name.startswith("sshfp_"))}
 
 
 def _facter(*arguments: str) -> str:
