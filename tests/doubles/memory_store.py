@@ -25,11 +25,13 @@ class MemoryStore:
         now: Returns the time, by which values expire.
         away: The store is unreachable: every call raises, every watch ends with an error.
         warnings: The warnings of a client about the server after it has connected.
+        born: When it began, in seconds since 1970.
     """
 
     now: Callable[[], float] = time.monotonic
     away: bool = False
     warnings: tuple[str, ...] = ()
+    born: float = 0.0
     revision: int = 0
     kept: dict[str, _Kept] = field(default_factory=dict)
     log: list[tuple[int, str]] = field(default_factory=list)
@@ -99,6 +101,10 @@ class MemoryKeyValue(CheckedStore):
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.store.warnings
+
+    async def _born(self, prefix: str) -> float:
+        await self._reach()
+        return self.store.born
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         await self._reach()

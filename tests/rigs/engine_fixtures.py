@@ -67,6 +67,14 @@ def engine(
     yield from MAKERS[request.param](tmp_path_factory)
 
 
+@pytest.fixture(params=[name for name in MAKERS if name != "memory"])
+def lossy(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """Each engine, for one test, which makes it lose its data."""
+    yield from MAKERS[request.param](tmp_path_factory)
+
+
 @pytest.fixture(scope="session", params=SERVED)
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

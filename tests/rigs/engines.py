@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,6 +40,10 @@ class Engine:
         finally:
             await store.close()
 
+    def lose_data(self) -> None:
+        """Replace the store by an empty one."""
+        raise NotImplementedError
+
     def prefix(self) -> str:
         """Return a prefix that no other test uses."""
         return f"/test/{os.urandom(6).hex()}/"
@@ -52,6 +57,11 @@ class ServerEngine(Engine):
     def compact(self) -> None:
         """Make the server forget what it can of its history."""
         raise NotImplementedError
+
+    def lose_data(self) -> None:
+        self.server.kill()
+        shutil.rmtree(self.server.directory / "data")
+        self.server.start()
 
 
 class EtcdEngine(ServerEngine):
@@ -95,6 +105,10 @@ class SqliteEngine(Engine):
     async def connect(self, timeout: float) -> KeyValue:
         return await open_sqlite(self.path, timeout=timeout)
 
+    def lose_data(self) -> None:
+        for file in self.path.parent.iterdir():
+            file.unlink()
+
 
 class RelayEngine(Engine):
     """The bus as a run side has it: lent by another process, here over SQLite."""
@@ -104,6 +118,9 @@ class RelayEngine(Engine):
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.below = SqliteEngine(directory)
+
+    def lose_data(self) -> None:
+        self.below.lose_data()
 
     async def connect(self, timeout: float) -> KeyValue:
         store = await self.below.connect(timeout)

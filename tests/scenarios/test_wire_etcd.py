@@ -54,6 +54,8 @@ def connection(wire: EtcdWire, name: str) -> EtcdConnection:
         "auth disable",
         f"put --prev-kv {OTHERS} forged",
         f"del {OTHERS}",
+        f"put {layout.STORE} 0",
+        f"del {layout.STORE}",
         "del --prefix /localpuppet/presence/",
         "get --prefix /",
         "get --from-key /",
@@ -65,6 +67,21 @@ def test_a_node_may_not(wire: EtcdWire, line: str) -> None:
     done = wire.ctl(WEB01, *line.split())
     assert done.returncode != 0
     assert "permission denied" in done.stderr
+
+
+async def test_a_node_learns_when_the_store_began_from_what_an_administrator_wrote(
+    wire: EtcdWire,
+) -> None:
+    node = await wire.connect(WEB01)
+    born = await node.born(layout.LEASES)
+    assert born > 0
+    wire.permit()
+    assert await node.born(layout.LEASES) == born, "the script keeps it"
+    wire.ctl(wire.admin, "del", layout.STORE)
+    assert await node.born(layout.LEASES) == 0, "unknown"
+    wire.permit()
+    assert await node.born(layout.LEASES) >= born
+    await node.close()
 
 
 async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> None:

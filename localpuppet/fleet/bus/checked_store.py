@@ -49,6 +49,11 @@ class CheckedStore(ABC):
         return ()
 
     @in_time
+    async def born(self, prefix: str) -> float:
+        """See `KeyValue.born`."""
+        return await self._born(check_prefix(prefix))
+
+    @in_time
     async def get(self, key: str) -> KeyValueEntry | None:
         """See `KeyValue.get`."""
         return await self._get(check_key(key))
@@ -103,6 +108,10 @@ class CheckedStore(ABC):
     @abstractmethod
     async def close(self) -> None:
         """See `KeyValue.close`."""
+
+    @abstractmethod
+    async def _born(self, prefix: str) -> float:
+        """Return when the store of a prefix began; 0 if this is unknown."""
 
     @abstractmethod
     async def _get(self, key: str) -> KeyValueEntry | None:

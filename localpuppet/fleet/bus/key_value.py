@@ -112,6 +112,12 @@ class KeyValue(Protocol):
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about this server for the operator (such as a weak version)."""
 
+    async def born(self, prefix: str) -> float:
+        """Return when the store of a prefix began, in seconds since 1970, UTC.
+
+        A store that has lost its data is another one: it began later. 0 means unknown.
+        """
+
     async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key; `None` if the key does not exist."""
 
@@ -175,8 +181,8 @@ class KeyValue(Protocol):
                 expiry is reported as `KeyRemoval`, or not at all.
 
         Raises:
-            UnavailableError: The connection is lost, detected within the deadline. Call again with
-                the last revision.
+            UnavailableError: The connection is lost, detected within the deadline; or another store
+                took the place of this one. Call again with the last revision.
         """
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ The code that reads and writes them is in `triggers`, `requests`, `inventory`, `
 `leases`.
 
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
+    /localpuppet/store                            when the store began, on etcd
     /localpuppet/presence/NODE                    presence and status of a node
     /localpuppet/inventory/NODE                   its inventory entry after its last good run
     /localpuppet/exports/NODE/SLOT/N              its exported resources, in chunks
@@ -27,6 +28,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 
 KEYPREFIX = "/puppet_trigger/events"
 BASE = "/localpuppet"
+STORE = f"{BASE}/store"
 PRESENCE = f"{BASE}/presence/"
 INVENTORY = f"{BASE}/inventory/"
 EXPORTS = f"{BASE}/exports/"

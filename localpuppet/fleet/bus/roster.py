@@ -119,7 +119,7 @@ class Roster:
         return [member for member in asking if member.name in beside]
 
     def _grants(self, entry: RosterEntry) -> list[Grant]:
-        reads = [layout.PRESENCE, layout.LEASES]
+        reads = [layout.STORE, layout.PRESENCE, layout.LEASES]
         writes = [layout.LEASES + name for name in entry.leases]
         writes += [
             layout.triggers_for(node, self.keyprefix) + entry.name for node in entry.triggers

@@ -129,6 +129,7 @@ class HistoryFollower:
     log: Log
     pauses: HistoryPauses = HistoryPauses()
     _after: int | None = field(default=None, init=False)
+    _born: float = field(default=0.0, init=False)
     _backlog: HistoryBacklog = field(default_factory=HistoryBacklog, init=False)
     _listed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _rejections: dict[str, str] = field(default_factory=dict, init=False)
@@ -173,6 +174,9 @@ class HistoryFollower:
             await asyncio.sleep(REST * (now() - begun))
 
     async def _watch(self, kv: KeyValue) -> None:
+        born = await kv.born(HISTORY)
+        if born != self._born:  # its revisions say nothing about those of the store before
+            self._born, self._after = born, None
         following = kv.watch(HISTORY, after=self._after, largest=MAX_HISTORY, parts=True)
         async with aclosing(following) as changes:
             async for change in changes:

@@ -16,6 +16,7 @@ from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.bus.outage import is_outage, ours
 from localpuppet.fleet.history.day import SLOTS, day_of, history_key
 from localpuppet.fleet.history.day_log import DIRECTORY, DayLog
@@ -42,18 +43,29 @@ class PublishedDays:
         known = self._read()
         return all(known.get(key) == _digest(payload) for key, payload in payloads.items())
 
+    def begin(self, born: float) -> bool:
+        """Forget the days of another store than the one that began then; return whether it was."""
+        if self._raw().get("born") == born:
+            return False
+        write_json(self._path, {"schema": SCHEMA, "born": born, "digests": {}})
+        return True
+
     def note(self, key: str, payload: bytes) -> None:
         """Record that a payload was written to a key."""
         digests = {**self._read(), key: _digest(payload)}
-        write_json(self._path, {"schema": SCHEMA, "digests": digests})
+        born = self._raw().get("born")
+        write_json(self._path, {"schema": SCHEMA, "born": born, "digests": digests})
 
     def _read(self) -> dict[str, Any]:
+        return dict(mapping_of(self._raw().get("digests")))
+
+    def _raw(self) -> Mapping[str, Any]:
         try:
             raw = read_json(self._path)
             check_schema(raw, SCHEMA)
         except (FileNotFoundError, StateError):
             return {}  # then all days are written once more
-        return dict(mapping_of(raw.get("digests")))
+        return raw
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +91,7 @@ class HistoryPublisher:
     _stamps: dict[str, int] = field(default_factory=dict, init=False)
     _retry_at: float = field(default=0.0, init=False)
     _reported: str = field(default="", init=False)
+    _kv: KeyValue | None = field(default=None, init=False)
 
     async def step(self) -> None:
         """Publish the days that changed; log a refusal once, and try again later."""
@@ -104,6 +117,11 @@ class HistoryPublisher:
         Raises:
             UnavailableError: The bus is unreachable, or denies the write.
         """
+        kv = await ours(self.store())
+        if kv is not self._kv:
+            if self.published.begin(await ours(kv.born(HISTORY))):
+                self._stamps.clear()
+            self._kv = kv
         for log, day in _last_days(self.logs, self.clock):
             key, stamp = history_key(self.node, log.form.kind, day), log.stamp(day)
             # Days share keys, so the stamp of another day is another number.
@@ -111,7 +129,6 @@ class HistoryPublisher:
                 continue
             payload = log.payload(day)
             if payload is not None and not self.published.has({key: payload}):
-                kv = await ours(self.store())
                 await ours(kv.put(key, self.signer.sign(payload, log.form.message)))
                 self.published.note(key, payload)
             self._stamps[key] = stamp

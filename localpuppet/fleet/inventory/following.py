@@ -120,6 +120,7 @@ class ViewFollower:
     pauses: Pauses = PAUSES
     _listed: set[str] = field(default_factory=set, init=False)
     _after: dict[str, int | None] = field(default_factory=dict, init=False)
+    _born: float = field(default=0.0, init=False)
     _logged: str = field(default="", init=False)
     _again: float = field(init=False)
 
@@ -196,6 +197,10 @@ class ViewFollower:
 
     async def _session(self) -> None:
         kv = await self.sources.store()
+        born = await kv.born(INVENTORY)
+        if born != self._born:  # its revisions say nothing about those of the store before
+            self._born = born
+            self._after.clear()
         self._listed.clear()
         await self._check_trust()
         await self.sources.companion.update(kv)

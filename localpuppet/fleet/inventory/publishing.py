@@ -7,6 +7,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from random import SystemRandom
 
@@ -31,6 +32,9 @@ from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 LOOK = 2.0
 # Seconds until the next check, at most, that the bus still has the entry.
 RECHECK = 3600.0
+# Seconds over which the nodes of a fleet spread this check after they have connected: the bus may
+# have lost its data.
+SPREAD = 10.0
 _CHANCE = SystemRandom().random
 
 
@@ -69,6 +73,7 @@ class Publisher:
     log: Log
     then: Callable[[bool], Awaitable[None]]
     _logged: str = field(default="", init=False)
+    _kv: KeyValue | None = field(default=None, init=False)
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """Publish until `leave` is set.
@@ -81,6 +86,8 @@ class Publisher:
         published, due = 0, 0.0
         while not leave.is_set():
             stamp = self.outbox.stamp()
+            if await self._is_connected_again():
+                due = min(due, loop.time() + SPREAD * _CHANCE())
             wanted = stamp and (stamp != published or loop.time() >= due)
             if wanted and await self._publish():
                 # Spread over the fleet.
@@ -88,6 +95,12 @@ class Publisher:
             await self.then(stamp == published)
             await wait_first(changed, leave, seconds=LOOK)
             changed.clear()
+
+    async def _is_connected_again(self) -> bool:
+        before = self._kv
+        with suppress(UnavailableError):
+            self._kv = await self.store()
+        return self._kv is not before
 
     async def _publish(self) -> bool:
         """Publish the entry; return whether the bus has it now."""

@@ -371,3 +371,22 @@ class TestKeyValue:
             ):
                 with pytest.raises(UnavailableError):
                     await refused
+
+    async def test_a_store_that_lost_its_data_is_another_one(self, lossy: Engine) -> None:
+        begun = time.time()
+        async with lossy.open() as store:
+            prefix = lossy.prefix()
+            await store.put(prefix + "a", b"1")
+            first = await store.born(prefix)
+            assert begun - 1 < first < time.time() + 1
+            async with lossy.open() as other:
+                assert await other.born(prefix) == first
+            async with following(store, prefix) as follower:
+                await follower.listed()
+                lossy.lose_data()
+                async with lossy.open() as other:
+                    assert await other.get(prefix + "a") is None
+                    assert await other.born(prefix) > first
+                    later = await other.born(prefix)
+                assert isinstance(await follower.failed(), UnavailableError), "so it connects again"
+            assert await store.born(prefix) == later

@@ -62,6 +62,7 @@ def test_the_documentation_names_the_calls_of_nats() -> None:
 def test_a_node_without_rights_has_only_its_own_keys() -> None:
     roster = read(b"nodes: {a.b: {}}")
     assert rights(roster, "a.b") == {
+        "/localpuppet/store": False,
         "/localpuppet/presence/": False,
         "/localpuppet/leases/": False,
         "/puppet_trigger/events/hosts/a.b/": False,

@@ -115,6 +115,17 @@ async def test_days_are_written_again_if_the_record_of_published_days_is_damaged
     assert (site.is_published(), site.store.revision) == (True, 2)
 
 
+async def test_days_are_written_again_to_a_bus_that_lost_its_data(site: _Site) -> None:
+    site.runs.append(NODE, a_summary(site.now))
+    for publisher in (site.publisher(), None):  # a running agent, and one that was down meanwhile
+        publisher = publisher or site.publisher()
+        await publisher.step()
+        site.store = MemoryStore(born=site.store.born + 1)
+        await publisher.step()
+        await publisher.step()
+        assert (site.is_published(), site.store.revision) == (True, 1)
+
+
 async def test_after_an_outage_the_next_step_publishes(site: _Site) -> None:
     publisher = site.publisher()
     site.runs.append(NODE, a_summary(site.now))

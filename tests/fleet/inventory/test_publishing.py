@@ -10,7 +10,13 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import STEP, Outbox
-from localpuppet.fleet.inventory.publishing import LOOK, Publisher, PublisherIdentity, publish
+from localpuppet.fleet.inventory.publishing import (
+    LOOK,
+    SPREAD,
+    Publisher,
+    PublisherIdentity,
+    publish,
+)
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -156,3 +162,33 @@ async def _tells_at_once_and_again_after_an_outage(
     assert time() < news + LOOK / 10  # it has not waited for its next look
     assert [level for level, _ in log.lines] == ["warning", "info", "info"]
     assert (looks[0], looks[-1]) == (False, True)  # whether the bus has the entry
+
+
+def test_an_agent_publishes_again_when_it_has_connected_to_a_bus_that_lost_its_data(
+    outbox: Outbox, voice: PublisherIdentity
+) -> None:
+    run_simulated(_publishes_again(outbox, voice))
+
+
+async def _publishes_again(outbox: Outbox, voice: PublisherIdentity) -> None:
+    buses, time = [MemoryKeyValue(MemoryStore())], asyncio.get_running_loop().time
+    _offer(outbox, NOW)
+
+    async def connected() -> KeyValue:
+        return buses[-1]
+
+    async def then(_: bool) -> None:
+        pass
+
+    changed, leave = asyncio.Event(), asyncio.Event()
+    publisher = Publisher(outbox, voice, store=connected, log=FakeLog(), then=then)
+    task = asyncio.create_task(publisher.run(changed, leave))
+    while buses[0].store.revision < 1:
+        await asyncio.sleep(0.01)
+    buses.append(MemoryKeyValue(MemoryStore()))
+    lost = time()
+    while buses[1].store.revision < 1:
+        await asyncio.sleep(0.01)
+    assert time() <= lost + SPREAD + 2 * LOOK, "and not an hour later"
+    leave.set()
+    await task

@@ -57,12 +57,14 @@ class WatchMessage:
     """A message of a watch.
 
     Attributes:
+        revision: The store's revision; 0 if unknown.
         cancelled: Whether the server ends the watch; with `compacted` or a `reason`.
         compacted: The oldest revision that the watch could start at; 0 for another cause.
         reason: Why the watch ends.
         events: The events.
     """
 
+    revision: int
     cancelled: bool
     compacted: int
     reason: str
@@ -170,6 +172,7 @@ def read_watched(data: bytes) -> WatchMessage:
     if len(events) > MAX_EVENTS:
         raise ValueError(f"{len(events)} events in one message")
     return WatchMessage(
+        revision=parse_revision(number(decode(blob(fields, 1)), 3)),
         cancelled=bool(number(fields, 4)),
         compacted=number(fields, 5),
         reason=blob(fields, 6).decode("utf-8", "replace"),

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Sequence
 
 from localpuppet.fleet.bus.grants import Grant, Member
+from localpuppet.fleet.bus.layout import STORE
 
 _HEAD = """\
 set -eu
@@ -52,6 +53,9 @@ given() {
     among "$role" "$has" || quietly etcdctl user grant-role "$user" "$role"
 }
 
+# When the store began: a member must not change that.
+among STORE "$(etcdctl get STORE --keys-only | words)" || quietly etcdctl put STORE "$(date +%s)"
+
 users=$(etcdctl user list | words)
 roles=$(etcdctl role list | words)
 members=''
@@ -86,7 +90,7 @@ def script(members: Sequence[Member]) -> str:
     Args:
         members: The nodes and people.
     """
-    return _HEAD + "".join(_member(member) for member in members) + _TAIL
+    return _HEAD.replace("STORE", STORE) + "".join(_member(member) for member in members) + _TAIL
 
 
 def _member(member: Member) -> str:

@@ -14,6 +14,7 @@ state of its key is skipped.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -44,9 +45,11 @@ from localpuppet.fleet.bus.key_value import (
     RefusedError,
     is_ours,
 )
+from localpuppet.fleet.bus.layout import STORE
 from localpuppet.fleet.bus.servers import Servers
 
 _Answer = TypeVar("_Answer")
+_TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 # Target size of one answer, far below the limit: values on the next page may be larger.
 PAGE_BYTES = PART
@@ -136,6 +139,19 @@ class EtcdKeyValue(CheckedStore):
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about this server for the operator."""
         return self._warnings
+
+    async def _born(self, prefix: str) -> float:
+        # etcd has no times, and a cluster that lost its data has the same id: a key has the time.
+        try:
+            entry = await self._get(STORE)
+            if entry is None:
+                await self._write(STORE, f"{time.time():.6f}".encode(), None, 0)
+                entry = await self._get(STORE)
+        except RefusedError:
+            return 0.0  # an administrator has not yet run the new script of the roster
+        if entry is None or not (entry.value.isascii() and _TIME.fullmatch(entry.value.decode())):
+            raise UnavailableError("is not a time", where=STORE, hint="remove this key")
+        return float(entry.value)
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         page = await self._page(messages.range_request(key), limit=1)

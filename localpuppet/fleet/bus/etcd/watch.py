@@ -70,6 +70,7 @@ class EtcdWatch:
     ) -> None:
         self._connection = connection
         self._request = messages.watch_request(prefix, start=start)
+        self._seen = start - 1
         self._largest = largest
         self._waiting = 0
         self._room = asyncio.Event()
@@ -97,6 +98,8 @@ class EtcdWatch:
         """
         while True:
             message = await self._next()
+            if 0 < message.revision < self._seen:  # else it waits for revisions of another store
+                raise self._problem("lost its data")
             for event in message.events:
                 yield event
             if message.compacted:

@@ -55,6 +55,11 @@ class NatsFeed:
         self._link.listeners.discard(self.look_now)
         await self._link.unsubscribe(self._subscription)
 
+    @property
+    def idle(self) -> bool:
+        """Return whether no message waits."""
+        return self._queue.empty()
+
     def check(self) -> None:
         """Check the subscription; conclusive after the server has answered a later request."""
         self._link.check(self._subscription)

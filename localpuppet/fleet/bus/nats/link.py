@@ -114,7 +114,8 @@ class NatsLink:
         self.error_text = ""
         self._where = where
         self._timeout = timeout
-        # Called when the connection is lost, and when the server denies a subscription.
+        # Called when the connection is lost, when the server denies a subscription, and when a
+        # stream may have been replaced.
         self.listeners: set[Callable[[], None]] = set()
         self._inbox = ""
         self._number = 0
@@ -337,13 +338,14 @@ class NatsLink:
             self._refused[refused[2].lower()] = self.error_text
             if refused[2].lower() == f"{self._inbox}.*".lower():
                 self._fail(self._refusal(self.error_text))
-            self._tell()
+            self.tell()
 
     async def _on_closed(self) -> None:
         self._fail(self.problem("the connection was lost"))
-        self._tell()
+        self.tell()
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Make each listener look at the state of what it follows."""
         for listener in list(self.listeners):
             listener()
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from localpuppet.fleet.bus.grants import Grant, Member
+from localpuppet.fleet.bus.nats.stream_config import advisories
 from localpuppet.fleet.bus.nats.subjects import (
     PLACES,
     inbox_of,
@@ -41,6 +42,7 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
             f'{{service: "{place.kept}.>"}}',
             *(f'{{service: "{_OWN}.{call}"{more}}}' for call, more in calls.items()),
             f'{{stream: "{place.live}.>"}}',
+            f'{{stream: "{advisories(stream + place.suffix)}"}}',
         ]
         imports += [
             f'{{service: {{account: BUS, subject: "{place.kept}.>"}}}}',
@@ -49,6 +51,7 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
                 for call in calls
             ),
             f'{{stream: {{account: BUS, subject: "{place.live}.>"}}}}',
+            f'{{stream: {{account: BUS, subject: "{advisories(stream + place.suffix)}"}}}}',
         ]
     lines = [
         "accounts {",
@@ -82,6 +85,7 @@ def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
             f"{API}.CONSUMER.DELETE.{name}.*",
             f"{API}.CONSUMER.MSG.NEXT.{name}.*",
         ]
+        subscribe.append(advisories(name))
         for grant in grants:
             subject = _subject(place.kept, grant)
             if grant.write:

@@ -32,7 +32,8 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import NatsFeed
-from localpuppet.fleet.bus.nats.message import NatsMessage, server_version
+from localpuppet.fleet.bus.nats.message import NatsMessage, seconds, server_version
+from localpuppet.fleet.bus.nats.sequence_history import StreamState
 from localpuppet.fleet.bus.nats.stream import NatsStream
 from localpuppet.fleet.bus.nats.subjects import PASSING, PLACES, SubjectRange, place_of
 from localpuppet.fleet.bus.servers import Servers
@@ -100,6 +101,9 @@ class NatsKeyValue(CheckedStore):
         """Close the connection; see `KeyValue.close`."""
         await self._connection.close()
 
+    async def _born(self, prefix: str) -> float:
+        return await self._of(prefix).born()
+
     async def _get(self, key: str) -> KeyValueEntry | None:
         return await self._of(key).get(key)
 
@@ -133,6 +137,14 @@ class _StreamKeys:
     def __init__(self, stream: NatsStream) -> None:
         self.timeout = stream.timeout
         self._stream = stream
+
+    async def born(self) -> float:
+        """Return when the stream was created."""
+        created = (await self._stream.state()).created
+        try:
+            return seconds(created)
+        except ValueError as error:
+            raise self._stream.connection.problem("does not answer as JetStream does") from error
 
     async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key."""
@@ -184,8 +196,9 @@ class _StreamKeys:
         after = how.after
         seen = checked = after or 0
         async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
-            state = None if after is None else await self._stream.state()
-            if after is None or state is None or not self._stream.remembers(after, state):
+            state = await self._stream.state()
+            created = state.created
+            if after is None or not self._stream.remembers(after, state):
                 async for change in self._listed(prefix, how):
                     yield change
                     seen = checked = _reached(change, seen)
@@ -195,9 +208,10 @@ class _StreamKeys:
             feed.check()
             reported: set[int] = set()
             while True:
-                received = None if behind else await feed.next()
+                received = None if behind else await _next(feed, checked)
                 behind = False
-                upto = checked if received is not None else (await self._stream.state()).last
+                stored = None if received else await self._state_of(created, checked)
+                upto = checked if stored is None else stored.last
                 async for message in self._news(prefix, received, how, checked, upto):
                     at = message.entry.revision
                     if at <= checked or at in reported:
@@ -219,6 +233,13 @@ class _StreamKeys:
                     checked = upto
                     seen = max(seen, upto)
                     reported = {at for at in reported if at > checked}
+
+    async def _state_of(self, created: str, reached: int) -> StreamState:
+        """Return the state of the stream, if it is still the one that had reached a sequence."""
+        state = await self._stream.state()
+        if state.created != created or state.last < reached:
+            raise self._stream.connection.problem("its stream was replaced")
+        return state
 
     async def _news(
         self, prefix: str, received: NatsMessage | None, how: WatchOptions, checked: int, upto: int
@@ -285,6 +306,16 @@ class _StreamKeys:
         )
         last = max((entry.revision for entry in listed.entries), default=0)
         return KeyListing(entries=tuple(entries), revision=max(state.last, last))
+
+
+async def _next(feed: NatsFeed, checked: int) -> NatsMessage | None:
+    """Return the next message; `None` if the watch must read the stored state.
+
+    It must for a sequence that is not new, too: it may be that of another stream.
+    """
+    received = await feed.next()
+    known = received is not None and received.entry.revision <= checked
+    return None if known and feed.idle else received
 
 
 def _reached(change: Change, seen: int) -> int:

@@ -18,7 +18,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.deadline import end_of_step, in_time
-from localpuppet.fleet.bus.key_value import is_key, is_ours, parse_revision
+from localpuppet.fleet.bus.key_value import RefusedError, is_key, is_ours, parse_revision
 from localpuppet.fleet.bus.nats import stream_config
 from localpuppet.fleet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.fleet.bus.nats.connection import NatsConnection
@@ -61,6 +61,7 @@ class NatsStream:
         self._place = place
         self._servers = servers
         self._prepared: NatsLink | None = None
+        self._heard: NatsLink | None = None
         self._server_ttl = False
         self._replicated = False
         self._clock = ServerClock()
@@ -87,13 +88,33 @@ class NatsStream:
             await self._prepare(link)
         return link
 
+    async def _hear(self, link: NatsLink) -> None:
+        """Look again when the server reports that a stream was created or deleted.
+
+        A server that does not permit this leaves it to the periodic looks of watches.
+        """
+
+        def changed(_: Msg) -> None:
+            self._prepared = None
+            link.tell()
+
+        await link.subscribe(stream_config.advisories(self._name), changed)
+        self._heard = link
+
     @in_time
     async def _prepare(self, link: NatsLink) -> None:
+        if self._heard is not link:
+            await self._hear(link)
         answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
         version = server_version(self.connection.version)
         wanted = stream_config.wanted_stream(self._servers, self._place, version=version)
         if answer is None:
-            answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
+            try:
+                answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
+            except RefusedError as error:  # it is not known whether it refuses anything else
+                raise self.connection.problem(
+                    f"has no stream {self._name}", "connect once as a user that may create it"
+                ) from error
         config = (answer or {}).get("config", {})
         changed = stream_config.mended_stream(config, wanted)
         if changed is not None:

@@ -20,6 +20,11 @@ def stream_name(servers: Servers, place: SubjectRange) -> str:
     return servers.stream + place.suffix
 
 
+def advisories(stream: str) -> str:
+    """Return the subject on which the server reports that a stream was created or deleted."""
+    return f"$JS.EVENT.ADVISORY.STREAM.*.{stream}"
+
+
 def wanted_stream(
     servers: Servers, place: SubjectRange, *, version: tuple[int, int]
 ) -> dict[str, Any]:

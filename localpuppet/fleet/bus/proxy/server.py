@@ -77,6 +77,8 @@ async def _change_lines(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str
         listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
         for line in change_lines(listing):
             yield line
+    elif fields.text("verb") == "born":
+        yield {"ok": True, "born": await kv.born(fields.text("prefix")) or None}
     else:
         yield await _do(kv, fields)
 

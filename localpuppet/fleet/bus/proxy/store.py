@@ -66,6 +66,11 @@ class ProxyKeyValue(CheckedStore):
         """Reject later calls; see `KeyValue.close`."""
         self._closed = True
 
+    async def _born(self, prefix: str) -> float:
+        answer = await self._first_answer("born", prefix=prefix)
+        with self._understood():
+            return answer.seconds_or_none("born") or 0.0
+
     async def _get(self, key: str) -> KeyValueEntry | None:
         answer = await self._first_answer("get", key=key)
         with self._understood():

@@ -8,8 +8,9 @@ Expiry uses the kernel's time since boot, so that a jump of the time of day expi
 reboot, the time while the machine was off is unknown, so every ttl restarts: "gone no earlier than"
 holds.
 
-The revisions of a new file start at the time of day in milliseconds. A watcher with a revision of
-an older file at this path is therefore below `compacted`, and gets a listing.
+The revisions of a new file, or of a copy that was put back, start at the time of day in
+milliseconds. A watcher with a revision of an older file at this path is therefore below
+`compacted`, and gets a listing.
 """
 
 import sqlite3
@@ -23,7 +24,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import boot_id, seconds_since_boot
 from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
-from localpuppet.fleet.bus.sqlite.place import make_file
+from localpuppet.fleet.bus.sqlite.place import file_identity, make_file
 from localpuppet.fleet.bus.sqlite.position import Position, WatchSnapshot
 
 SCHEMA = 1
@@ -50,6 +51,12 @@ CREATE TABLE entries (
 );
 CREATE INDEX entries_expires ON entries (expires) WHERE expires IS NOT NULL;
 CREATE TABLE removals (revision INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
+"""
+# Names its own file: a copy that was put back from a backup is another store.
+_STORE = """
+CREATE TABLE IF NOT EXISTS store (
+    id INTEGER PRIMARY KEY CHECK (id = 1), identity TEXT NOT NULL, born REAL NOT NULL
+)
 """
 _ALIVE = "(expires IS NULL OR expires > :now)"
 # SQLite stores the length in the row's header, so it does not read the larger values.
@@ -110,6 +117,12 @@ class SqliteFile:
             return _identity(self.path) != self._file
         except OSError:
             return True
+
+    def born(self) -> float:
+        """Return when this file began, in seconds since 1970."""
+        with self._problems():
+            ((born,),) = self._connection.execute("SELECT born FROM store").fetchall()
+            return float(born)
 
     def get(self, key: str) -> KeyValueEntry | None:
         """Return the value of a key."""
@@ -216,6 +229,7 @@ class SqliteFile:
         execute(f"PRAGMA journal_size_limit = {8 * 1024 * 1024}")
         # Detects a read-only disk now, not at the first write.
         with self._transaction("IMMEDIATE"):
+            self._begin()
             boot = boot_id()
             if execute("SELECT boot FROM counter").fetchone() != (boot,):
                 execute(
@@ -223,6 +237,16 @@ class SqliteFile:
                     (seconds_since_boot(),),
                 )
                 execute("UPDATE counter SET boot = ?", (boot,))
+
+    def _begin(self) -> None:
+        """Begin a new store, if this file is new or a copy."""
+        execute = self._connection.execute
+        execute(_STORE)
+        identity, now = file_identity(self.path), time.time()
+        if execute("SELECT identity FROM store").fetchone() != (identity,):
+            execute("INSERT OR REPLACE INTO store VALUES (1, ?, ?)", (identity, now))
+            execute("UPDATE counter SET revision = max(revision + 1, ?)", (int(now * 1000),))
+            execute("UPDATE counter SET compacted = revision")
 
     def _version(self) -> int:
         execute = self._connection.execute
@@ -248,10 +272,8 @@ class SqliteFile:
     def _make_tables(self) -> None:
         for statement in _TABLES.split(";"):
             self._connection.execute(statement)
-        start = time.time_ns() // 1_000_000
         self._connection.execute(
-            "INSERT INTO counter (id, revision, compacted, boot) VALUES (1, ?, ?, ?)",
-            (start, start, boot_id()),
+            "INSERT INTO counter (id, revision, compacted, boot) VALUES (1, 0, 0, ?)", (boot_id(),)
         )
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA}")

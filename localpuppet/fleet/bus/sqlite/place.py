@@ -5,8 +5,10 @@ Root opens no database at a path that another user could replace. A SQLite file 
 the opening.
 """
 
+import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,8 @@ from localpuppet.base.errors import InvalidInputError, StateError, UnavailableEr
 from localpuppet.base.machine.files import make_private, sync_directory
 from localpuppet.base.machine.ownership import users_of_root
 
+_LIBC = ctypes.CDLL(None)
+_STATX_BTIME, _BTIME_OFFSET = 0x800, 80  # statx(2)
 # The kernel's limit of links in one path.
 MAX_LINKS = 40
 
@@ -70,6 +74,18 @@ def make_file(path: Path) -> None:
         os.close(fd)
         sync_directory(path.parent)
     _refuse_left(path)
+
+
+def file_identity(path: Path) -> str:
+    """Return what no copy of a file has: its inode, and when that was created.
+
+    Python has no call for the second, without which a copy may get the inode of a removed file.
+    """
+    status = ctypes.create_string_buffer(256)
+    born = (0, 0)
+    if _LIBC.statx(-100, os.fsencode(path), 0, _STATX_BTIME, status) == 0:
+        born = struct.unpack_from("=qI", status, _BTIME_OFFSET)
+    return ".".join(map(str, (path.stat().st_ino, *born)))
 
 
 def _refuse_writable(path: Path, status: os.stat_result) -> None:

@@ -70,6 +70,9 @@ class SqliteKeyValue(CheckedStore):
         self._path = file.path
         self._bell = bell
 
+    async def _born(self, prefix: str) -> float:
+        return await self._ask(lambda file: file.born())
+
     async def _get(self, key: str) -> KeyValueEntry | None:
         return await self._ask(lambda file: file.get(key))
 
@@ -96,10 +99,14 @@ class SqliteKeyValue(CheckedStore):
             largest=how.largest,
             parts=how.parts,
         )
+        await self._ask(lambda file: file.born())  # opens another file
+        watched = self._file
         while True:
             rings = self._bell.rings
             at = position
             look = await self._ask(lambda file: file.look(prefix, at))  # noqa: B023 - awaited here
+            if self._file is not watched:
+                raise UnavailableError("was replaced by another file", where=str(self._path))
             for change in look.changes:
                 yield change
             position = look.position

@@ -9,12 +9,15 @@ from nats.js.api import RePublish
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry, KeyWrite
+from localpuppet.fleet.bus.layout import INVENTORY
+from localpuppet.fleet.bus.nats import feed
+from localpuppet.fleet.bus.nats.api import JetStream
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import BEHIND
 from localpuppet.fleet.bus.nats.message import ServerClock, seconds
 from localpuppet.fleet.bus.nats.store import NatsKeyValue, open_nats, weakness
 from localpuppet.fleet.bus.nats.stream import FEW
-from localpuppet.fleet.bus.nats.subjects import key_of, subject_of, subjects_below
+from localpuppet.fleet.bus.nats.subjects import key_of, place_of, subject_of, subjects_below
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer, version_of
@@ -192,6 +195,26 @@ async def test_a_lost_stream_is_created_again(server: NatsServer) -> None:
     await again.stop()
     await store.close()
     await other.close()
+
+
+@pytest.mark.parametrize("prefix", ["/a/", INVENTORY])
+async def test_a_stream_that_is_replaced_under_a_live_connection_ends_a_watch(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    monkeypatch.setattr(feed, "LOOK", 86400.0)  # the server reports it
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
+    await store.put(f"{prefix}1", b"")
+    born = await store.born(prefix)
+    follower = Follower(store, prefix)
+    await follower.listed()
+    operator = connection(server)
+    stream = "localpuppet" + place_of(prefix).suffix
+    await JetStream(operator).call(f"STREAM.DELETE.{stream}", {})
+    await operator.close()
+    assert "its stream was replaced" in str(await follower.failed())
+    assert await store.born(prefix) > born
+    assert not (await store.list(prefix)).entries
+    await store.close()
 
 
 async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsServer) -> None:

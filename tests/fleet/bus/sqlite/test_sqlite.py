@@ -237,9 +237,32 @@ async def test_a_file_that_was_replaced(path: Path) -> None:
         file.unlink()
     await store.put("/a/new", b"")
     assert [entry.key for entry in (await store.list("/a/")).entries] == ["/a/new"]
-    await follower.until_state({"/a/new": b""})
-    assert isinstance(follower.changes[-1], KeyListing)
-    assert follower.revision > seen
+    assert "was replaced by another file" in str(await follower.failed())
+    again = Follower(store, "/a/", seen)
+    await again.until_state({"/a/new": b""})
+    assert isinstance(again.changes[0], KeyListing)
+    assert again.revision > seen
+    await again.stop()
+    await store.close()
+
+
+async def test_a_copy_that_was_put_back_is_another_store(path: Path, tmp_path: Path) -> None:
+    store = await open_sqlite(path, timeout=60.0)
+    await store.put("/a/old", b"")
+    first = await store.born("/a/")
+    await store.close()
+    shutil.copy2(path, tmp_path / "backup")
+    store = await open_sqlite(path, timeout=60.0)
+    assert await store.born("/a/") == first, "a restart changes nothing"
+    seen = await store.put("/a/new", b"")
+    await store.close()
+    path.unlink()
+    shutil.copy2(tmp_path / "backup", path)
+    store = await open_sqlite(path, timeout=60.0)
+    assert await store.born("/a/") > first
+    assert await store.put("/a/other", b"") > seen
+    follower = Follower(store, "/a/", seen)
+    assert [entry.key for entry in (await follower.listed()).entries] == ["/a/old", "/a/other"]
     await follower.stop()
     await store.close()
 
