@@ -1,7 +1,7 @@
 """Use this machine: files, locks, small databases, time, processes, sockets.
 
-acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `reloaded_files`,
-    `waiting`.
+acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `isolation`,
+    `reloaded_files`, `waiting`.
 touches the world: `anchors`, `bounded_program`, `child`, `clock`, `extras`, `files`, `fork_server`,
     `heap`, `kept_process`, `ownership`, `process_table`, `processes`, `server_selector`,
     `service_manager`, `system_log`, `unix_socket`.

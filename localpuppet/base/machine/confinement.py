@@ -1,4 +1,4 @@
-"""Wrap a command so that it dies with localpuppet, has limits, or runs confined as another user.
+"""Wrap a command so that it dies with localpuppet, or has limits.
 
 The wrappers are util-linux's, which every Debian has. A missing program raises `StateError`.
 """
@@ -49,24 +49,3 @@ def limited(argv: Sequence[str], *, limits: Mapping[str, int], path: str) -> lis
     """
     (prlimit,) = find_programs("prlimit", path=path, package="util-linux")
     return [prlimit, *(f"--{name}={limit}" for name, limit in limits.items()), "--", *argv]
-
-
-def confined(
-    argv: Sequence[str], *, user: str, group: str, limits: Mapping[str, int], path: str
-) -> list[str]:
-    """Return a command that runs `argv` as another user; only root can run it.
-
-    The program dies with the process that started it, gets no new privileges, and has `group` as
-    its only group.
-
-    Args:
-        argv: Absolute program and arguments.
-        user: Name or number of the user.
-        group: Name or number of the user's group.
-        limits: Resource name, as in prlimit(1) → limit.
-        path: The PATH to find setpriv and prlimit in.
-    """
-    (setpriv,) = find_programs("setpriv", path=path, package="util-linux")
-    somebody = [f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs"]
-    command = limited(argv, limits=limits, path=path)
-    return [setpriv, *somebody, "--pdeathsig=KILL", "--", *command]

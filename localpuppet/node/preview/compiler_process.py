@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,16 @@ class CompilerProcess:
 
     @classmethod
     def start(
-        cls, argv: Sequence[str], *, env: Mapping[str, str], setup: Mapping[str, Any]
+        cls,
+        isolated: AbstractContextManager[Sequence[str]],
+        *,
+        env: Mapping[str, str],
+        setup: Mapping[str, Any],
     ) -> "CompilerProcess":
         """Start the process, and wait until it has loaded Puppet.
 
         Args:
-            argv: The command.
+            isolated: Yields the command.
             env: Its whole environment.
             setup: What `main.rb` reads first.
 
@@ -67,6 +71,7 @@ class CompilerProcess:
         ours.setblocking(False)
         with ExitStack() as stack:
             stack.callback(ours.close)
+            argv = stack.enter_context(isolated)
             errors = os.memfd_create("errors", os.MFD_CLOEXEC)
             stack.callback(os.close, errors)
             try:

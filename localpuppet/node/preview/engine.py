@@ -10,7 +10,7 @@
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import Any
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.enc.instance.fact_names import legacy_facts
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
-from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.layout import LAYOUT, release_roots
 from localpuppet.node.preview.ports import (
     CapturedQuery,
@@ -37,7 +37,8 @@ from localpuppet.node.puppet.command import Compilation
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.release import Release
 
-# Each compile: seconds, bytes of memory, of a file that it writes, of its result; and counts.
+# Each compile with all that it starts: seconds, bytes of memory, of a file that it writes, of its
+# result; descriptors of a process; processes and threads.
 LIMITS: Mapping[str, int] = MappingProxyType(
     {
         "seconds": 120,
@@ -45,7 +46,7 @@ LIMITS: Mapping[str, int] = MappingProxyType(
         "file": 16 * 1024**2,
         "result": 64 * 1024**2,
         "descriptors": 256,
-        "programs": 256,
+        "programs": 64,
     }
 )
 # Deaths of the process after which the rest of the catalogs fail.
@@ -62,6 +63,7 @@ class PuppetCompileEngine:
         scratch: A directory for files that exist while it compiles.
         compilation: Returns the compilation of a release in an environment below a directory.
         command: Returns the command that starts Ruby with Puppet's library.
+        ruby: Returns the directories of Ruby and its libraries.
         env: Its environment.
         own_modules: The directory of localpuppet's own modules.
         site_manifest: The site manifest for a release that has none.
@@ -78,10 +80,11 @@ class PuppetCompileEngine:
     env: Callable[[], Mapping[str, str]]
     own_modules: Path
     site_manifest: Path
-    isolation: CompilerIsolation
+    isolation: CodeIsolation
     processes: int = 2
     mark_key: str = ""
     asks: bool = False
+    ruby: Callable[[], Sequence[Path]] = tuple
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
 
     def compile(
@@ -198,7 +201,7 @@ class ReleaseCompiler:
             visible = [*self._trees(), engine.own_modules, compilation.environments]
             engine.isolation.check(root)
             self._process = CompilerProcess.start(
-                engine.isolation.command(engine.command(), visible, root),
+                engine.isolation.command(engine.command(), visible, root, ruby=engine.ruby()),
                 env=engine.env(),
                 setup=self._setup(compilation),
             )
@@ -243,6 +246,7 @@ class ReleaseCompiler:
             "key": engine.mark_key or None,
             "asks": engine.asks,
             "limits": {**engine.limits, "processes": engine.processes},
+            "isolated": not engine.isolation.trusted,
         }
 
 

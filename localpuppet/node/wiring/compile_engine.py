@@ -1,7 +1,9 @@
 """Builds the engine that compiles the catalogs of a preview."""
 
 import os
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.share.files import shared_file
@@ -24,6 +26,7 @@ def compile_engine(
     processes: int | None = None,
     mark_key: str = "",
     asks: bool = False,
+    hidden: Sequence[Path] = (),
 ) -> "PuppetCompileEngine":
     """Return the engine.
 
@@ -33,11 +36,13 @@ def compile_engine(
         processes: Catalogs that are compiled at a time; `None` for one a processor.
         mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
         asks: Whether query functions ask the agent of this node, which requires trusted code.
+        hidden: Directories that isolated code does not see: the work tree, the cache.
     """
-    from localpuppet.node.preview.engine import PuppetCompileEngine
-    from localpuppet.node.preview.isolation import CompilerIsolation
+    from localpuppet.base.machine.isolation import CodeIsolation
+    from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
 
     path = program_environment()["PATH"]
+    processes = processes or len(os.sched_getaffinity(0))
     return PuppetCompileEngine(
         scratch=node.settings.state / "compiles",
         compilation=partial(compilation, node),
@@ -45,8 +50,15 @@ def compile_engine(
         env=partial(_environment, node, asks=asks),
         own_modules=OWN_MODULES,
         site_manifest=node.settings.site_manifest,
-        isolation=CompilerIsolation(path=path, trusted=trusted),
-        processes=processes or len(os.sched_getaffinity(0)),
+        isolation=CodeIsolation(
+            path=path,
+            memory=LIMITS["memory"] * (processes + 1),  # the process from which they are forked
+            programs=LIMITS["programs"] * (processes + 1),
+            otherwise="pass '--trusted' for code that you trust",
+            hidden=(node.settings.root, node.settings.state, *hidden),
+            trusted=trusted,
+        ),
+        processes=processes,
         mark_key=mark_key,
         asks=asks,
     )

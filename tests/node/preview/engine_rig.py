@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
-from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.ports import CompileRequest, CompileResult
 from localpuppet.node.puppet.command import Compilation
 from localpuppet.node.releases.release import Release
@@ -82,7 +82,13 @@ def make_engine(
         },
         own_modules=OWN_MODULES,
         site_manifest=empty,
-        isolation=CompilerIsolation(path=PATH, trusted=trusted),
+        isolation=CodeIsolation(
+            path=PATH,
+            memory=4 * limits["memory"],
+            programs=1024,
+            otherwise="pass '--trusted'",
+            trusted=trusted,
+        ),
         processes=processes,
         limits=limits,
     )

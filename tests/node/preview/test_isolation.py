@@ -1,9 +1,11 @@
 """Hostile code in a release has no access, and does not affect other compiles."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,14 +14,18 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import StateError
+from localpuppet.base.machine import isolation
+from localpuppet.base.machine.bounded_program import Bounds, run
+from localpuppet.base.machine.cgroup import Cgroup
+from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.engine import LIMITS
-from localpuppet.node.preview.isolation import CompilerIsolation
 from localpuppet.node.preview.ports import CompileResult
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
 from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.puppet
+GIB = 1024**3
 
 
 def _function(body: str) -> str:
@@ -42,7 +48,34 @@ ATTACKS = {
     "crashes": "Process.kill(:SEGV, Process.pid); sleep",
     "changes the system": "File.write('/usr/bin/x', 'x').to_s",
     "prints a long result": "('x' * (100 * 1024**2))",
+    "makes a user namespace": "system('unshare -Ur true') ? 'made' : nil.to_str",
+    "takes memory in several programs": (
+        "3.times.map { fork { y = 'x' * 250_000_000; sleep 2; exit!(y.size & 0) } }"
+        ".map { |pid| Process.wait2(pid)[1].success? }.all? ? 'together' : nil.to_str"
+    ),
+    "leaves a program that takes memory": (
+        "r, w = IO.pipe; fork { fork { Process.setsid; sleep 2; w.write('x') }; exit!(0) }"
+        "; w.close; r.read.empty? ? nil.to_str : 'left'"
+    ),
+    "starts many threads": "80.times.map { Thread.new { sleep 2 } }.each(&:join).size.to_s",
+    "takes memory of no program": (
+        "C.call('memfd_create', Fiddle::Pointer['x'].to_i, 0).negative? ? nil.to_str : 'taken'"
+    ),
+    "shares memory": "C.call('mmap', 0, 4096, 3, 0x21, -1, 0) == -1 ? nil.to_str : 'shared'",
+    "fills its directory": "99.times { |i| File.write(\"/tmp/x#{i}\", 'x' * 10**6) }; 'filled'",
+    "opens a socket to itself": "UNIXSocket.pair.to_s",
+    "opens the memory of its parent": "File.open(\"/proc/#{Process.ppid}/mem\", 'r+').to_s",
+    "reads keys": "C.call('syscall', KEYCTL, 0, -3, 1).negative? ? nil.to_str : 'read'",
 }
+# Calls a function of the C library.
+CALLS = """
+require 'fiddle'
+KEYCTL = { 'x86_64' => 250, 'aarch64' => 219 }.fetch(RbConfig::CONFIG['host_cpu'])
+C = lambda do |name, *given|
+  words = [Fiddle::TYPE_LONG_LONG] * given.size
+  Fiddle::Function.new(Fiddle::Handle::DEFAULT[name], words, Fiddle::TYPE_LONG_LONG).call(*given)
+end
+"""
 # Attacks on the process that all compiles share.
 PARENT = {
     "kills its parent": "Process.kill(:KILL, Process.ppid); Process.kill(:TERM, Process.ppid); 'x'",
@@ -79,8 +112,7 @@ def hostile(
 
 
 def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Other tests compile as the same user: they need the rest of the programs.
-    limits = {**LIMITS, "programs": LIMITS["programs"] // 2, "seconds": 20}
+    limits = {**LIMITS, "seconds": 20}
     limits |= {"memory": 512 * 1024**2, "result": 32 * 1024**2}
     monkeypatch.setenv("JOB_SECRET", "canary")
     secret = tmp_path / "secret"
@@ -89,7 +121,7 @@ def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         accepted: list[object] = []
         thread = threading.Thread(target=_accept, args=(server, accepted))
         thread.start()
-        constants = f"SECRET = '{secret}'\nPORT = {server.getsockname()[1]}"
+        constants = f"{CALLS}\nSECRET = '{secret}'\nPORT = {server.getsockname()[1]}"
         results = hostile(tmp_path, ATTACKS, constants, limits)
         socket.create_connection(server.getsockname()).close()
         thread.join()
@@ -98,6 +130,64 @@ def test_hostile_code_has_no_access(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert result.catalog is None, attack
         assert result.failure is not None, attack
         assert "canary" not in result.failure.message, attack
+
+
+def test_limits_count_for_all_programs_of_a_compile(tmp_path: Path) -> None:
+    limits = {**LIMITS, "memory": 512 * 1024**2, "seconds": 60}
+    several = {
+        name: ATTACKS[name]
+        for name in ATTACKS
+        if name.startswith(("takes memory in several", "starts"))
+    }
+    failed = [result.failure for result in hostile(tmp_path, several, limits=limits).values()]
+    messages = sorted(failure.message for failure in failed if failure)
+    assert messages == ["has more than 536870912 bytes of memory", "has more than 64 programs"]
+
+
+PROGRAM = """c = %d.times.map { fork { x = 'x' * 60_000_000; sleep 2; exit!(x.size & 0) } }
+    p c.map { |pid| Process.wait2(pid)[1].success? }.count(true)"""
+
+
+@pytest.mark.parametrize(("count", "all_of_them"), [(1, True), (4, False)])
+def test_a_cgroup_limits_memory_in_total(tmp_path: Path, count: int, *, all_of_them: bool) -> None:
+    if not (made := Cgroup.limited({"memory": GIB})):
+        pytest.skip("this machine lets no process create a cgroup that limits memory")
+    made[0].remove()
+    ruby = [shutil.which("ruby", path=PATH) or "ruby", "--disable=gems", "-e", PROGRAM % count]
+    limited = CodeIsolation(path=PATH, memory=160 * 1024**2, programs=64, otherwise="")
+    bounds = Bounds(seconds=120, output=4096, errors=4096, memory=GIB)
+    with limited.command(ruby, (), tmp_path) as command:
+        done = run(command, env={"PATH": PATH}, cwd=Path("/"), bounds=bounds)
+        groups = isolation_groups()
+    assert groups
+    assert not isolation_groups() & groups
+    assert (done.out == f"{count}\n".encode()) is all_of_them
+
+
+def isolation_groups() -> set[Path]:
+    """Return the cgroups of this process's isolated programs."""
+    return set(Path("/sys/fs/cgroup").rglob(f"localpuppet-isolated-{os.getpid()}-*"))
+
+
+def test_directories_of_the_job_are_hidden_also_below_those_of_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job/root/release").mkdir(parents=True)
+    for name in ("job/secret", "job/root/key", "job/root/release/site.pp", "program"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.setattr(isolation, "SYSTEM", (*isolation.SYSTEM, str(tmp_path)))
+    hiding = CodeIsolation(
+        path=PATH, memory=GIB, programs=64, otherwise="", hidden=(tmp_path / "job/root",)
+    )
+    find = ["/usr/bin/find", str(tmp_path), "/usr/src", "/usr/local", "-type", "f"]
+    bounds = Bounds(seconds=60, output=65536, errors=4096, memory=GIB)
+    tmp_path.chmod(0o755)
+    root = Path(tempfile.mkdtemp())
+    with hiding.command(find, [tmp_path / "job/root/release"], root) as command:
+        done = run(command, env={"PATH": PATH}, cwd=Path("/"), bounds=bounds)
+    root.rmdir()
+    names = {Path(line).relative_to(tmp_path) for line in done.out.decode().splitlines()}
+    assert {str(name) for name in names} == {"job/root/release/site.pp", "program"}
 
 
 def _accept(server: socket.socket, accepted: list[object]) -> None:
@@ -138,14 +228,21 @@ def test_without_isolation_localpuppet_refuses_to_compile(tmp_path: Path) -> Non
         (programs / name).symlink_to(f"/usr/bin/{name}")
     (programs / "unshare").write_text("#!/bin/sh\necho 'unshare: not permitted' >&2\nexit 1\n")
     (programs / "unshare").chmod(0o755)
-    refused = replace(engine, isolation=CompilerIsolation(path=str(programs)))
+    refused = replace(
+        engine,
+        isolation=CodeIsolation(
+            path=str(programs), memory=GIB, programs=64, otherwise="pass '--trusted'"
+        ),
+    )
     with pytest.raises(StateError, match=r"not permitted.*--trusted"):
         list(refused.compile(release, [request()]))
 
 
 def test_a_path_without_the_programs_of_root_is_enough(tmp_path: Path) -> None:
     """An unprivileged user's PATH has no /usr/sbin, where pivot_root is."""
-    CompilerIsolation(path="/usr/bin:/bin").check(tmp_path)
+    CodeIsolation(
+        path="/usr/bin:/bin", memory=GIB, programs=64, otherwise="pass '--trusted'"
+    ).check(tmp_path)
 
 
 def test_the_shared_process_reads_only_files_of_the_release(tmp_path: Path) -> None:

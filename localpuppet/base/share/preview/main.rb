@@ -18,6 +18,9 @@ module LocalpuppetPreview
     # Seconds that a child has to exit after its result, and between two looks.
     PATIENCE = 1.0
     PAUSE = 0.002
+    # Seconds between two looks at what compiles use, and looks that may find what no compile started.
+    TICK = 0.05
+    SWEEPS = 2500
     # Pages of Ruby's heap, 16 KiB each, that a compile takes before Ruby collects garbage.
     PAGES = 1200
 
@@ -29,9 +32,11 @@ module LocalpuppetPreview
       @children = {}
       @input = +''
       @open = true
+      @lock = Mutex.new
     end
 
     def serve
+      Thread.new { watch } if @setup['isolated']
       while @open || !@waiting.empty? || !@children.empty?
         start(@waiting.shift) while !@waiting.empty? && @children.size < @limits['processes']
         turn
@@ -68,19 +73,25 @@ module LocalpuppetPreview
 
     def start(request)
       reader, writer = IO.pipe(binmode: true)
-      pid = fork { child(request, writer) }
+      @lock.synchronize do
+        pid = fork { child(request, writer) }
+        @children[reader] = { id: request['id'], pid: pid, data: +'', deadline: now + @limits['seconds'], learn: request['more'] }
+      end
       writer.close
-      @children[reader] = { id: request['id'], pid: pid, data: +'', deadline: now + @limits['seconds'], learn: request['more'] }
     end
 
     def child(request, writer)
       Process.setsid
       @channel.close
       @children.each_key(&:close)
-      { DATA: 'memory', FSIZE: 'file', CPU: 'seconds', NOFILE: 'descriptors', NPROC: 'programs' }.each do |name, limit|
+      { DATA: 'memory', FSIZE: 'file', CPU: 'seconds', NOFILE: 'descriptors' }.each do |name, limit|
         Process.setrlimit(name, @limits[limit])
       end
+      # Tables of pages need memory, too. The kernel counts the programs of all compiles.
+      Process.setrlimit(:AS, 4 * @limits['memory'])
+      Process.setrlimit(:NPROC, @limits['programs'] * (@limits['processes'] + 1)) if @setup['isolated']
       Process.setrlimit(:CORE, 0)
+      Process.setpriority(Process::PRIO_PROCESS, 0, 10) # this process's own thread has to count
       [$stdin, $stdout, $stderr].each { |stream| stream.reopen(File::NULL, 'r+') }
       collect_late
       result = JSON.generate(Compile.new(request, @setup).result)
@@ -112,11 +123,13 @@ module LocalpuppetPreview
 
     # `reason`: why the child must be ended
     def finish(pipe, reason)
-      child = @children.delete(pipe)
+      child = @children.fetch(pipe)
       pipe.close
       status = reap(child[:pid], reason ? 0 : PATIENCE)
+      @lock.synchronize { @children.delete(pipe) }
+      sweep if @setup['isolated']
       learn, result, rest = child[:data].split("\n", 3)
-      reason ||= ended(status) unless rest
+      reason ||= child[:over] || ended(status) unless rest
       return reply(child[:id], reason) if reason
 
       @channel.write("#{JSON.generate(id: child[:id], bytes: result.bytesize)}\n", result)
@@ -157,26 +170,104 @@ module LocalpuppetPreview
       rescue Errno::ESRCH
         nil # there is nothing left
       end
-      sweep if Process.pid == 1
       status
     end
 
-    def sweep
-      running = @children.values.map { |child| child[:pid] }
-      (Dir.children('/proc').grep(/\A\d+\z/).map { |name| Integer(name, 10) } - running - [1]).each do |pid|
-        next unless orphan?(pid)
+    # End compiles that are over a limit, whatever this process is waiting for.
+    def watch
+      loop do
+        sleep(TICK)
+        @lock.synchronize { look unless @children.empty? }
+      end
+    end
 
+    def look
+      table = Programs.table
+      strays = table.keys - Programs.own
+      @children.each_value do |child|
+        family = Programs.family(child[:pid], table)
+        child[:over] ||= over(table.values_at(*family))
+        Programs.kill(family) if child[:over]
+        strays -= family
+      end
+      Programs.kill(strays)
+      Programs.reap(strays)
+      strays
+    end
+
+    def over(programs)
+      return "has more than #{@limits['memory']} bytes of memory" if programs.sum { |one| one[:memory] } > @limits['memory']
+
+      "has more than #{@limits['programs']} programs" if programs.sum { |one| one[:threads] } > @limits['programs']
+    end
+
+    # End what a compile left. Programs that are faster than this end with this process.
+    def sweep
+      SWEEPS.times do
+        return if @lock.synchronize { look }.empty?
+
+        sleep(PAUSE)
+      end
+      exit!(1)
+    end
+  end
+
+  # The programs in this namespace.
+  module Programs
+    FIELDS = /^(PPid|Threads|RssAnon|RssShmem|VmPTE|VmSwap):\s*(\d+)/.freeze
+
+    # Return pid => parent, threads, bytes of memory. An ended program that this one does not wait for
+    # is left out.
+    def self.table
+      Dir.children('/proc').grep(/\A\d+\z/).to_h do |name|
+        fields = fields("/proc/#{name}")
+        # The first thread has ended, and others have the memory.
+        Dir["/proc/#{name}/task/*"].each { |thread| fields = fields(thread).merge(fields) } unless fields['VmPTE']
+        next [0, nil] unless fields['VmPTE'] || fields['PPid'] == Process.pid
+
+        memory = fields.values_at('RssAnon', 'RssShmem', 'VmPTE', 'VmSwap').compact.sum * 1024
+        [name.to_i, { parent: fields['PPid'], threads: fields['Threads'], memory: memory }]
+      rescue SystemCallError
+        [0, nil]
+      end.compact
+    end
+
+    def self.fields(place)
+      File.read("#{place}/status").scan(FIELDS).to_h.transform_values(&:to_i)
+    end
+
+    # Return this process, and what started it.
+    def self.own
+      [1, Process.ppid, Process.pid]
+    end
+
+    # Return a program of the table and all that it started; what lost its parent is not in it.
+    def self.family(pid, table)
+      family = table.key?(pid) ? [pid] : []
+      family.each { |parent| family.concat(table.keys.select { |one| table[one][:parent] == parent }) }
+    end
+
+    def self.kill(pids)
+      pids.each do |pid|
         Process.kill(:KILL, pid)
-        Process.wait(pid)
-      rescue Errno::ESRCH, Errno::ECHILD
+      rescue Errno::ESRCH
         nil
       end
     end
 
-    def orphan?(pid)
-      File.read("/proc/#{pid}/stat")[/\) \S (\d+)/, 1] == '1'
-    rescue SystemCallError
-      false
+    def self.reap(pids)
+      pids.each do |pid|
+        Process.wait(pid, Process::WNOHANG)
+      rescue Errno::ECHILD
+        nil
+      end
+    end
+
+    # No compile reads or writes the memory of this process, or that of another compile.
+    def self.lock
+      require 'fiddle'
+      control = Fiddle::Function.new(Fiddle::Handle::DEFAULT['prctl'], [Fiddle::TYPE_INT, Fiddle::TYPE_LONG], Fiddle::TYPE_INT)
+      control.call(4, 0) # PR_SET_DUMPABLE
     end
   end
 
@@ -189,6 +280,7 @@ module LocalpuppetPreview
       $stdin.reopen(File::NULL)
       setup = JSON.parse(channel.gets("\n", 4 * 1024 * 1024))
       %w[INT TERM HUP QUIT USR1 USR2 ALRM PIPE].each { |name| trap(name, 'IGNORE') } if Process.pid == 1
+      Programs.lock if setup['isolated']
       load_puppet(setup)
       channel.write("#{JSON.generate(ready: Puppet.version, ruby: RUBY_VERSION, unknown: setup['unknown'])}\n")
       Server.new(channel, setup).serve

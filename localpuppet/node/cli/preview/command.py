@@ -122,9 +122,12 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
         _refuse_homeless(name)
     order, wanted = _order(given), _options(given)
     trusted, workers = given["trusted"], given["workers"]
+    hidden = [path for path in (order.work_tree, order.nodes, order.cache) if path is not None]
     wiring = PreviewWiring(
         node,
-        lambda own, key: compile_engine(own, trusted=trusted, processes=workers, mark_key=key),
+        lambda own, key: compile_engine(
+            own, trusted=trusted, processes=workers, mark_key=key, hidden=hidden
+        ),
     )
     result = wiring.preview(order, wanted)
     _show(result, as_json=given["as_json"], markdown=given["markdown"], html=given["html"])

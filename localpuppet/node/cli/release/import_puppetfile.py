@@ -45,7 +45,7 @@ def import_command(
     """Convert an r10k or g10k Puppetfile to a manifest.
 
     Each module keeps the pin of the Puppetfile, or is left out with a reason. localpuppet runs the
-    file's Ruby code only with --evaluate, as another user and without network. Other keys of an
+    file's Ruby code only with --evaluate, isolated and without network. Other keys of an
     existing manifest stay.
 
     Examples:

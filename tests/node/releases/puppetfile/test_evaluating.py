@@ -1,5 +1,6 @@
 """A Puppetfile that Ruby evaluates cannot reach other processes of the user that runs it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.machine.isolation import USER
 from localpuppet.base.machine.processes import SystemProcesses
-from localpuppet.node.releases.puppetfile.evaluating import USER, evaluate
+from localpuppet.node.releases.puppetfile.evaluating import evaluate
 from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.puppet
@@ -60,11 +62,11 @@ def test_ruby_cannot_reach_the_memory_of_another_process_of_its_user(
 
 
 def test_ruby_sees_and_signals_only_its_own_processes(other: "subprocess.Popen[str]") -> None:
-    ruby = r"mod Dir.children('/proc').grep(/\A\d+\z/).join(' ')"
+    ruby = r"mod (Dir.children('/proc').grep(/\A\d+\z/) - ['1', Process.pid.to_s]).join(' ')"
     kill = (
         f"begin; Process.kill(9, {other.pid}); rescue SystemCallError => e; mod e.class.to_s; end"
     )
-    assert evaluated_names(f"{ruby}\n{kill}\n") == ["1 2", "Errno::ESRCH"]
+    assert evaluated_names(f"{ruby}\n{kill}\n") == ["", "Errno::ESRCH"]
     assert other.poll() is None
 
 
@@ -110,14 +112,43 @@ def test_ruby_cannot_end_the_first_process_of_its_namespace() -> None:
     assert evaluated_names(kill) == ["Errno::EPERM"]
 
 
-def test_a_user_other_than_root_is_refused_instead_of_less_isolated() -> None:
+ATTACKS = r"""
+require 'rbconfig'
+mod system('unshare -Ur true 2>&1').to_s
+mod File.read('/proc/self/status')[/CapPrm:\s*(\h+)/, 1]
+mod [Process.uid, File.read('/proc/self/uid_map').split[0].to_i].uniq.size.to_s
+%w[/dev/shm/x /run/x /x /var/tmp/x].each do |place|
+  File.write(place, 'x')
+  mod place
+rescue SystemCallError
+  next
+end
+"""
+MANY = """
+started = 'i=0; while [ $i -lt 20 ]; do sleep 1 & i=$((i+1)); done; echo started'
+mod `sh -c '#{started}' 2>&1`.include?('started').to_s
+"""
+
+
+@pytest.mark.parametrize("user", ["root", "daemon"])
+def test_ruby_has_no_rights_whoever_runs_it(user: str) -> None:
     command = [sys.executable, "-m", "localpuppet", "release", "import", "--dry-run", "--evaluate"]
     with tempfile.TemporaryDirectory() as name:  # readable for other users
         Path(name).chmod(0o755)
         file = Path(name) / "Puppetfile"
-        file.write_text("mod 'a', git: 'https://git.example.net/a'\n")
+        file.write_text(ATTACKS)
         file.chmod(0o644)
         done = subprocess.run(
-            [*command, file], user="daemon", group="daemon", extra_groups=[], capture_output=True
+            [*command, "--json", file],
+            user=user,
+            group=user,
+            extra_groups=[],
+            capture_output=True,
+            check=False,
         )
-    assert (done.returncode, b"which only root may do" in done.stderr) == (2, True), done.stderr
+    names = [entry["module"] for entry in json.loads(done.stdout)["entries"]]
+    assert names == ["false", "0000000000000000", "1"], done.stderr
+
+
+def test_programs_of_ruby_are_few() -> None:
+    assert evaluated_names(MANY) == ["false"]

@@ -1,0 +1,184 @@
+"""Isolates a program that runs code of strangers: it must not reach more than the code itself.
+
+- The program has no network, sees only its own processes, and only the files of Ruby, Puppet and
+  the code, read-only. It gets no variables of the job, no new privileges and no capabilities.
+- As root it is another user. It is always in a user namespace that allows no further one.
+- System calls that reach around namespaces and limits are denied (`share/isolated_start.py`).
+- A cgroup limits memory and processes in total, if this process may create one. The program's
+  resource limits apply in any case, and a compiler counts what its compiles use.
+- If the kernel does not allow this, nothing is run.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.base.errors import StateError
+from localpuppet.base.machine.bounded_program import Bounds, run
+from localpuppet.base.machine.cgroup import Cgroup
+from localpuppet.base.machine.confinement import find_programs, limited, mortal
+from localpuppet.base.share.files import shared_file
+
+USER = GROUP = "65534"  # of the user without rights
+# What Ruby and the shell need. Secrets are in other files of /etc.
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt/puppetlabs", "/var/lib/gems"),
+    *(
+        "/etc/alternatives",
+        "/etc/group",
+        "/etc/ld.so.cache",
+        "/etc/localtime",
+        "/etc/nsswitch.conf",
+    ),
+    *("/etc/os-release", "/etc/passwd"),
+    *("/dev/null", "/dev/full", "/dev/random", "/dev/urandom"),
+)
+# Places of programs that an administrator built: shown only if they contain Ruby.
+LOCAL = (Path("/usr/local"), Path("/usr/src"))
+# A path that the other user may be unable to read, and one that is covered.
+_READABLE, _HIDDEN = "+", "-"
+_NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child")
+# Ends its namespace of processes with the program; the program can neither end nor change it.
+_FIRST = ("/bin/sh", "-c", '"$@"; exit "$?"', "sh")
+# The namespace lasts as long as the program, which has no right to change its limits.
+_ONLY_USERS = 'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"'
+_CURES = {
+    True: "give the container CAP_SYS_ADMIN and no seccomp filter",
+    False: "allow user namespaces ('sysctl user.max_user_namespaces' above 0, and no chroot),"
+    " run it as root",
+}
+_PROBE = Bounds(seconds=30, output=4096, errors=4096, memory=1024**3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeIsolation:
+    """Isolates a program.
+
+    Attributes:
+        path: The PATH for programs.
+        memory: Bytes of memory of everything that it starts, where a cgroup can be created.
+        programs: The number of processes and threads, likewise.
+        otherwise: What to do if the kernel does not allow it.
+        hidden: Directories that it must not see, even if they are inside of one that it sees.
+        trusted: Whether the code is trusted: then it is not isolated.
+    """
+
+    path: str
+    memory: int
+    programs: int
+    otherwise: str
+    hidden: tuple[Path, ...] = ()
+    trusted: bool = False
+
+    @contextmanager
+    def command(
+        self,
+        argv: Sequence[str],
+        visible: Iterable[Path],
+        root: Path,
+        *,
+        ruby: Iterable[Path] = (),
+        limits: Mapping[str, int] | None = None,
+        watched: bool = False,
+    ) -> Iterator[list[str]]:
+        """Yield the command that runs `argv` isolated; it has ended when the block ends.
+
+        Args:
+            argv: Absolute program and arguments.
+            visible: Directories and files that it may read.
+            root: An empty directory, over which its files are mounted.
+            ruby: Directories of Ruby and its libraries, which it may read, too.
+            limits: Its resource limits, as in prlimit(1).
+            watched: Whether a first process ends what is left when the program ends; otherwise the
+                program itself is the first process.
+
+        Raises:
+            StateError: A program for it is missing.
+        """
+        if self.trusted:
+            yield mortal(argv, path=self.path)
+            return
+        wanted = {"memory": self.memory, "pids": self.programs}
+        groups = Cgroup.limited(wanted)
+        try:
+            procs = [str(group.processes) for group in groups]
+            start = [sys.executable, "-I", "-S", str(shared_file("isolated_start.py")), *procs]
+            first = list(_FIRST) if watched else []
+            code = [*first, *self._unprivileged(limited(argv, limits=limits or {}, path=self.path))]
+            rooted = [*self._rooted([Path(argv[0]), *ruby], list(visible), root), *code]
+            yield mortal([*start, "--", *rooted], path=self.path)
+        finally:
+            for group in groups:
+                group.kill()
+                group.remove()
+
+    def _rooted(self, ruby: Sequence[Path], visible: Sequence[Path], root: Path) -> list[str]:
+        """Return the start of a command that runs in namespaces, with the named files only."""
+        (unshare,) = find_programs("unshare", path=self.path, package="util-linux")
+        find_programs("mount", "umount", "findmnt", path=self.path, package="mount")
+        is_root = os.geteuid() == 0
+        mark = _READABLE if is_root else ""
+        code = {f"{mark}{text}" for each in visible for text in _ways(each)}
+        programs = {text for each in ruby for text in _ways(each)}
+        hidden = {f"{_HIDDEN}{path}" for path in self._hidden(ruby, visible)}
+        # A directory comes before what is in it.
+        paths = [*SYSTEM, *sorted(hidden), *sorted(programs), *sorted(code)]
+        users = () if is_root else ("--map-root-user",)
+        script = str(shared_file("isolate.sh"))
+        return [unshare, *_NAMESPACES, *users, "--", "/bin/sh", script, str(root), *paths, "--"]
+
+    def _hidden(self, ruby: Sequence[Path], visible: Sequence[Path]) -> set[Path]:
+        """Return what is covered: the highest directories around hidden ones, without Ruby's."""
+        needed, seen = [each.resolve() for each in ruby], [each.resolve() for each in visible]
+        system = {Path(each).resolve() for each in SYSTEM}
+        covered = set()
+        for path in (*LOCAL, *(each.resolve() for each in self.hidden)):
+            ways = [way for way in (path, *path.parents) if not system.isdisjoint(way.parents)]
+            free = [way for way in ways if not any(each.is_relative_to(way) for each in needed)]
+            covered.update(free[-1:])
+        return {way for way in covered if not any(way.is_relative_to(each) for each in seen)}
+
+    def _unprivileged(self, argv: Sequence[str]) -> list[str]:
+        """Return a command that runs `argv` without rights, in its own user namespace."""
+        setpriv, unshare = find_programs("setpriv", "unshare", path=self.path, package="util-linux")
+        user = [f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups"]
+        # Some kernels let only CAP_SYS_ADMIN create a user namespace.
+        creator = [*user, "--inh-caps=+sys_admin", "--ambient-caps=+sys_admin"]
+        drop = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+        return [
+            *((setpriv, *creator, "--") if os.geteuid() == 0 else ()),
+            *(unshare, "--user", "--map-current-user", "--keep-caps", "--"),
+            *("/bin/sh", "-c", _ONLY_USERS, "sh"),
+            *(setpriv, *drop, "--securebits=+noroot,+noroot_locked", "--", *argv),
+        ]
+
+    def check(self, root: Path) -> None:
+        """Check that a command can be isolated.
+
+        Args:
+            root: An empty directory.
+
+        Raises:
+            StateError: It cannot; the message has the cure.
+        """
+        if self.trusted:
+            return
+        true = shutil.which("true", path=self.path) or "/bin/true"
+        with self.command([true], (), root) as command:
+            done = run(command, env={"PATH": self.path}, cwd=Path("/"), bounds=_PROBE)
+        if done.code != 0:
+            lines = done.err.decode("utf-8", "replace").strip().splitlines()
+            reason = lines[0] if lines else f"it exited {done.code}"
+            cure = f"{_CURES[os.geteuid() == 0]}, or {self.otherwise}"
+            raise StateError(f"cannot isolate Ruby: {reason}", hint=cure)
+
+
+def _ways(path: Path) -> list[str]:
+    """Return a path, the links on the way to it, and what they lead to."""
+    real = path.resolve()
+    links = [str(each) for each in (*reversed(path.parents), path) if each.is_symlink()]
+    return [*links, str(real)] if links else [str(path)]
