@@ -15,6 +15,7 @@ from localpuppet.base.formats.values import check_field_types
 _ROLLOUT = "/rollout/"
 # How far this node's clock may be behind the one of the process that made a hold.
 CLOCK_TOLERANCE = timedelta(minutes=1)
+SHORT = timedelta(minutes=10)  # times of a shorter hold are shown with seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Hold:
         owner: The owner, who has at most one hold on a node. A rollout owns its hold as
             `CALLER/rollout/ID`.
         reason: One printable line.
-        since: ISO 8601, UTC.
+        since: ISO 8601, UTC; empty if unknown, as with `puppet agent --disable`.
         until: When the hold expires; `None` for never.
     """
 
@@ -45,7 +46,7 @@ class Hold:
             hold = cls(**raw)
             check_field_types(hold)
             parse_line(hold.reason, what="reason")
-            for text in (hold.since, hold.until):
+            for text in (hold.since or None, hold.until):
                 if text is not None:
                     parse_time(text)
         return hold
@@ -71,8 +72,11 @@ class Hold:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        since = f" since {_minutes(self.since)}" if self.since else ""
-        deadline = f" until {_minutes(self.until)}" if self.until else ""
+        begin, end = (parse_time(text) if text else None for text in (self.since, self.until))
+        short = begin is not None and end is not None and end - begin < SHORT
+        form = "%Y-%m-%d %H:%M:%S UTC" if short else "%Y-%m-%d %H:%M UTC"
+        since = f" since {begin.strftime(form)}" if begin else ""
+        deadline = f" until {end.strftime(form)}" if end else ""
         return f"{self.reason} (held by {self.owner}{since}{deadline})"
 
 
@@ -125,10 +129,6 @@ def rollout_of(owner: str) -> tuple[str, RolloutId] | None:
         return SignerName.parse_caller(caller).caller, RolloutId.parse(rollout)
     except InvalidInputError:
         return None
-
-
-def _minutes(text: str) -> str:
-    return parse_time(text).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def active(holds: Iterable[Hold], now: datetime) -> list[Hold]:

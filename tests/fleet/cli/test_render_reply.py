@@ -51,6 +51,23 @@ def test_the_status_of_a_rolled_back_node_shows_the_release_of_its_input() -> No
     assert "not applied yet" not in shown_reply("status", applied, NOW)[1]
 
 
+def test_a_hold_of_the_puppet_agent_has_no_time_and_is_shown_in_short() -> None:
+    hold = {"owner": "puppet agent --disable", "reason": "work", "since": "", "until": None}
+    line = "On hold  work (held by puppet agent --disable)"
+    word, lines = map(
+        click.unstyle, shown_reply("status", {**STATE, "state": "on hold", "holds": [hold]}, NOW)
+    )
+    assert (word, lines.splitlines()[-1].strip()) == ("on hold", line)
+    word, lines = map(click.unstyle, shown_reply("enable", {"ended": [], "holds": [hold]}, NOW))
+    assert (word, lines.strip()) == ("you had no hold here", line)
+
+
+def test_a_short_hold_is_shown_with_seconds() -> None:
+    hold = {**HOLD, "until": "2026-11-20T20:00:30Z"}
+    (line,) = shown_reply("disable", {"hold": hold}, NOW)[:1]
+    assert "since 2026-11-20 20:00:00 UTC until 2026-11-20 20:00:30 UTC" in line
+
+
 def test_the_status_shows_the_member_that_assigned_the_release() -> None:
     given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
     said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
