@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
-from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    FullError,
+    KeyListing,
+    KeyRemoval,
+    KeyValueEntry,
+    KeyWrite,
+)
 
 
 @dataclass
@@ -26,12 +33,14 @@ class MemoryStore:
         away: The store is unreachable: every call raises, every watch ends with an error.
         warnings: The warnings of a client about the server after it has connected.
         born: When it began, in seconds since 1970.
+        full: The store has no room: writes raise, reads work.
     """
 
     now: Callable[[], float] = time.monotonic
     away: bool = False
     warnings: tuple[str, ...] = ()
     born: float = 0.0
+    full: bool = False
     revision: int = 0
     kept: dict[str, _Kept] = field(default_factory=dict)
     log: list[tuple[int, str]] = field(default_factory=list)
@@ -106,6 +115,9 @@ class MemoryKeyValue(CheckedStore):
         await self._reach()
         return self.store.born
 
+    async def fullness(self) -> str:
+        return "the memory is full" if self.store.full else ""
+
     async def _get(self, key: str) -> KeyValueEntry | None:
         await self._reach()
         return self.store.get(key)
@@ -123,6 +135,8 @@ class MemoryKeyValue(CheckedStore):
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
         await self._reach()
+        if self.store.full:
+            raise FullError("is full", where="bus memory")
         if expected not in (None, self._revision(key)):
             return None
         return self.store.write(key, value, ttl)

@@ -7,6 +7,7 @@
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from random import SystemRandom
@@ -17,7 +18,7 @@ from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.backoff import Backoff
-from localpuppet.fleet.bus.key_value import KeyListing, KeyValue, KeyValueEntry
+from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValue, KeyValueEntry
 from localpuppet.fleet.bus.outage import close, ours, unending
 from localpuppet.fleet.inventory import presence
 from localpuppet.fleet.requests import exchange
@@ -25,9 +26,12 @@ from localpuppet.fleet.requests import exchange
 STEADY = 2.0  # seconds after which a connection counts as stable and resets the back-off
 RECONCILE = 300.0  # longest time in seconds between two listings
 SPREAD = 2.0  # seconds over which the nodes of a fleet spread their presence after an outage
+FULL = 10.0  # longest pause in seconds between writes to a full bus
 # Messages of up to 128 KiB that wait between the connection and the disk; when the queue is full,
 # the reader waits.
 BACKLOG = 64
+SERVED = 256  # requests of which a second delivery is ignored
+_NO_ROOM = "the bus has no room for this node's state and replies, periodic runs continue"
 
 _CHANCE = SystemRandom().random
 
@@ -63,6 +67,7 @@ class BusSession:
         self._kv: KeyValue | None = None
         self._away = ""
         self._warned: set[str] = set()
+        self._served: deque[tuple[str, int]] = deque(maxlen=SERVED)
 
     async def store(self) -> KeyValue:
         """Return the connected store."""
@@ -122,7 +127,8 @@ class BusSession:
 
     def _back(self) -> None:
         if self._away:
-            self._log.info("the bus is reachable again", kind=LineKind.BUS)
+            again = "accepts values again" if self._away == _NO_ROOM else "is reachable again"
+            self._log.info(f"the bus {again}", kind=LineKind.BUS)
         self._away = ""
 
     def _warn(self, kv: KeyValue) -> None:
@@ -137,6 +143,8 @@ class BusSession:
         what = "the bus is unreachable, periodic runs continue"
         if isinstance(error, RunSideAwayError):
             what = "the run side is unreachable, the bus keeps the messages"
+        elif isinstance(error, FullError):
+            what = _NO_ROOM
         if self._away != what:
             self._log.warning(f"{what}: {error}", kind=LineKind.BUS)
         self._away = what
@@ -174,7 +182,10 @@ class BusSession:
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[KeyValueEntry]) -> None:
         while True:
             entry = await asked.get()
+            if (entry.key, entry.revision) in self._served:
+                continue  # a new watch delivers it again
             answer = await self._side.serve(entry.value)
+            self._served.append((entry.key, entry.revision))
             if answer is not None:
                 await self._reply(kv, *answer)
                 self._changed.set()
@@ -182,7 +193,7 @@ class BusSession:
     async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
         try:
             await exchange.reply(kv, token, caller=caller, node=self._side.me, request=request)
-        except InvalidInputError as error:  # two long names exceed the size limit of keys
+        except (FullError, InvalidInputError) as error:  # two long names exceed the limit of keys
             self._log.warning(f"{caller} gets no reply: {error}", kind=LineKind.REQUEST)
 
     async def _tell(self, kv: KeyValue) -> None:
@@ -190,11 +201,19 @@ class BusSession:
         # After an outage, all nodes reconnect at once. Reading is urgent; unchanged presence is
         # not, so the nodes spread it.
         seconds = SPREAD * _CHANCE() if self._away else 0.0
+        backoff = Backoff(longest=FULL)
         while True:
             await wait_first(self._changed, seconds=seconds)
             self._changed.clear()
-            await presence.announce(kv, self._side.me, await self._side.describe())
+            try:
+                await presence.announce(kv, self._side.me, await self._side.describe())
+            except FullError as error:  # a new connection would not make room
+                self._lost(error)
+                await asyncio.sleep(backoff.pause())
+                seconds = 0.0
+                continue
             self._back()
+            backoff.reset()
             seconds = presence.PRESENCE_TTL / 3
 
 

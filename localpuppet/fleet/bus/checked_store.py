@@ -48,6 +48,10 @@ class CheckedStore(ABC):
         """See `KeyValue.warnings`; an engine without a server has no warnings."""
         return ()
 
+    async def fullness(self) -> str:
+        """See `KeyValue.fullness`; most engines only know it after a write."""
+        return ""
+
     @in_time
     async def born(self, prefix: str) -> float:
         """See `KeyValue.born`."""

@@ -29,6 +29,8 @@ MAX_VALUE_TTL = 10 * 365 * 86400.0
 # Maximum bytes (keys and values) of a whole listing, and of one part of a listing in parts.
 MAX_LISTING = 64 * 1024 * 1024
 PART = 1024 * 1024
+# Bytes that a store must have left for the presence of a node.
+ROOM = 4096
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
@@ -46,6 +48,10 @@ def parse_revision(number: int | str) -> int:
 
 class RefusedError(UnavailableError):
     """The server denies this client the operation until an operator changes the permissions."""
+
+
+class FullError(UnavailableError):
+    """The server answers and can be read, but has no room for a value: nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,9 @@ class KeyValue(Protocol):
 
         A store that has lost its data is another one: it began later. 0 means unknown.
         """
+
+    async def fullness(self) -> str:
+        """Return why the server has no room for values, one line; empty if it may have."""
 
     async def get(self, key: str) -> KeyValueEntry | None:
         """Return the newest value of a key; `None` if the key does not exist."""

@@ -11,7 +11,14 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
-from localpuppet.fleet.inventory.node_row import LATE, NODE_ORDERS, UNRESPONSIVE, NodeRow, sort_rows
+from localpuppet.fleet.inventory.node_row import (
+    LATE,
+    NODE_ORDERS,
+    UNKNOWN,
+    UNRESPONSIVE,
+    NodeRow,
+    sort_rows,
+)
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
@@ -146,9 +153,12 @@ async def _gathered(
     fleet = FleetWiring(node)
     async with fleet.connected() as kv:
         entries = await presence.nodes(kv)
+        full = await kv.fullness()
     published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
     inventory = InventoryWiring(node, fleet=fleet)
     note = render.QuietObserver().note
+    if full:
+        note(f"nodes cannot publish their state, so that of some is unknown: {full}")
     try:
         async with inventory.reader(note) as view:
             answer = inventory.ask(view, _listing(expression, published.keys()))
@@ -157,7 +167,11 @@ async def _gathered(
             raise
         note(f"nodes without a running agent are not listed: {error}")
         return published, InventoryListing(nodes={})
-    return published, replace(answer.answer, revision=answer.revision, age=answer.age)
+    listing = answer.answer
+    if full:
+        unknown = {name: replace(row, state=UNKNOWN) for name, row in listing.nodes.items()}
+        listing = replace(listing, nodes=unknown)
+    return published, replace(listing, revision=answer.revision, age=answer.age)
 
 
 def _listing(

@@ -69,13 +69,13 @@ class Board:
         self._widths = list(LEAST)
         self._widen(HEAD)
         self._begun = False
-        self._away = False
+        self._away = ""  # what the bus does again after an outage
 
     def take(self, change: Change) -> None:
         """Show a change."""
         if self._away:
-            render.say("# the bus is reachable again", err=True)
-        self._away = False
+            render.say(f"# the bus {self._away} again", err=True)
+        self._away = ""
         if isinstance(change, KeyListing):
             self._begin(change)
         for entry in key_value.entries(change):
@@ -95,13 +95,19 @@ class Board:
                 self._gone(name)
         sys.stdout.flush()
 
+    def full(self, reason: str) -> None:
+        """Note once that nodes cannot publish; see `PresenceBoard`."""
+        if not self._away:
+            render.say(f"# nodes cannot publish their state: {reason}", err=True)
+        self._away = "accepts values"
+
     def lost(self, error: BaseException) -> None:
         """Note an outage once; raise its error if it precedes the first listing."""
         if not self._begun:
             raise error
         if not self._away:
             render.say(f"# the bus is unreachable, still trying: {error}", err=True)
-        self._away = True
+        self._away = "is reachable"
 
     def _begin(self, listing: "KeyListing") -> None:
         if not self._begun and not self._as_json:

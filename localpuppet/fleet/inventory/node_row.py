@@ -34,6 +34,7 @@ _NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be ahead of this machine's.
 AHEAD = 300.0
 UNRESPONSIVE, NOT_TRUSTED, ON_HOLD = "unresponsive", "not trusted", "on hold"
+UNKNOWN = "unknown"  # of a node without presence while the bus is full
 LATE, ROLLED_BACK, WRONG_RELEASE = "late", "rolled back", "wrong release"
 STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, UNRESPONSIVE)
 
@@ -67,7 +68,7 @@ class NodeRow:
 
     Attributes:
         node: Its name.
-        state: One of `STATES`.
+        state: One of `STATES`, or `UNKNOWN`.
         outcome: The result of its last run.
         error: The first error without parts that differ between nodes; empty without one.
         resource: Type and title of the first failed resource, or empty.

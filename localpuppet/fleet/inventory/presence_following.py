@@ -23,6 +23,9 @@ class PresenceBoard(Protocol):
     def take(self, change: Change) -> None:
         """Process a change."""
 
+    def full(self, reason: str) -> None:
+        """Note that the bus has no room: entries that expire are no sign of their nodes."""
+
     def miss(self, names: AbstractSet[str], revision: int) -> None:
         """Remove nodes that a listing lacks, unless their entry is newer.
 
@@ -58,7 +61,10 @@ async def _watch(kv: KeyValue, board: PresenceBoard) -> None:
 async def _look(kv: KeyValue, board: PresenceBoard) -> None:
     while True:
         await asyncio.sleep(LOOK_AGAIN)
-        board.miss(*await _present(kv))
+        if full := await kv.fullness():
+            board.full(full)
+        else:
+            board.miss(*await _present(kv))
 
 
 async def _present(kv: KeyValue) -> tuple[AbstractSet[str], int]:

@@ -33,10 +33,13 @@ class RequestRefusal:
         request: The request if its caller gets a reply: the caller signed it for this node, and it
             was not accepted before. A repeated message has its reply already, and a second one
             could overtake it.
+        is_repeated: Whether the node accepted it before: the bus delivers what it still has when an
+            agent starts, so this is no sign of an attack.
     """
 
     reason: str
     request: Request | None
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,4 +87,5 @@ class RequestAdmission:
                 return request
         except LocalpuppetError as error:
             return RequestRefusal(reason=one_line(str(error)), request=request)
-        return RequestRefusal(reason=f"replay: {request.jti} was admitted already", request=None)
+        reason = f"replay: {request.jti} was admitted already"
+        return RequestRefusal(reason=reason, request=None, is_repeated=True)

@@ -151,6 +151,8 @@ class RequestClient:
                         continue
                     answer = NodeAnswer(reply=reply)
                     break
+        if answer.problem == NO_ANSWER and (full := await self.kv.fullness()):
+            answer = NodeAnswer(reply=None, problem=f"cannot answer: {full}")
         if self._heed is not None and answer.reply is not None and not answer.ok:
             await self._heed(node, args)
         return answer

@@ -133,7 +133,8 @@ class RequestHandler:
         """
         received = await asyncio.to_thread(self.reception.receive, token)
         if isinstance(received, RequestRefusal):
-            self.log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
+            say = self.log.info if received.is_repeated else self.log.warning
+            say(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
             if received.request is None:
                 self.audit.record("", "", "", reason=received.reason, request="", repeats=True)
                 return None

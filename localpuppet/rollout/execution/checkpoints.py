@@ -16,8 +16,15 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import Change, KeyValue, KeyValueEntry, RefusedError
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    FullError,
+    KeyValue,
+    KeyValueEntry,
+    RefusedError,
+)
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 
@@ -26,6 +33,7 @@ TTL = 30 * 86400.0
 # Seconds for which other machines can read the end, and a controller learns it was overtaken.
 OVER_TTL = 7 * 86400.0
 PACE = 1.0  # seconds between two writes, at least
+LOOK = 10.0  # seconds between two looks whether the bus has room
 AGAIN = 5.0  # seconds until the next write to an unreachable bus
 
 
@@ -80,6 +88,10 @@ class RolloutCheckpoints:
         """Return the verified checkpoint in an entry of the bus; see `read`."""
         rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
         return self._verified(entry, rollout)
+
+    async def fullness(self) -> str:
+        """Return why the bus has no room, one line; empty if it may have."""
+        return await self._kv.fullness()
 
     def key(self, rollout: RolloutId) -> str:
         """Return the key of a rollout's checkpoint."""
@@ -199,15 +211,24 @@ class CheckpointKeeper:
         Raises:
             BusyError: The rollout was resumed elsewhere; this process must end.
         """
+        full = ""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await wait_first(self._changed, seconds=LOOK)
             try:
-                await self.write()
+                if self._changed.is_set():
+                    self._changed.clear()
+                    await self.write()
+                before, full = full, await self.heads.fullness()
+                if bool(full) != bool(before):
+                    again = "the bus accepts values again; the rollout continues"
+                    self.note(f"cannot write to the bus; trying again: {full}" if full else again)
             except (RefusedError, IntegrityError, InvalidInputError) as error:
                 self.note(f"warning: only this machine can resume the rollout: {error}")
                 return
-            except UnavailableError:
+            except UnavailableError as error:
+                if isinstance(error, FullError) and not full:
+                    full = str(error)
+                    self.note(f"cannot write to the bus; trying again: {full}")
                 self._changed.set()
                 await asyncio.sleep(AGAIN)
             await asyncio.sleep(PACE)

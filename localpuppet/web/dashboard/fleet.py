@@ -152,6 +152,7 @@ class Fleet:
         self.verified = asyncio.Event()
         self.last_updated = last_updated
         self.away = "not connected yet"
+        self.is_full = False
         self.missing_days: int | None = 0
 
     @property
@@ -214,15 +215,22 @@ class Fleet:
     def answered(self) -> None:
         """Note that the bus answered."""
         self.last_updated = self._now()
+        self.is_full = False
         if self.away:
             self.away = ""
             self.changes.add("")
 
     def lost(self, reason: str) -> None:
         """Note that the bus is unreachable."""
+        self.is_full = False
         if self.away != reason:
             self.away = reason
             self.changes.add("")
+
+    def full(self, reason: str) -> None:
+        """See `PresenceBoard`: rows stay as they were, as if the bus was unreachable."""
+        self.lost(reason)
+        self.is_full = True
 
     def miss_history(self, days: int | None) -> None:
         """Note of how many days the history is not complete yet; see `missing_days`."""

@@ -82,6 +82,7 @@ class TemplateRenderer:
         bus = {
             "last_updated": fleet.last_updated,
             "away": fleet.away,
+            "full": fleet.is_full,
             "missing_days": fleet.missing_days,
         }
         now = self._clock.now().timestamp()

@@ -128,6 +128,39 @@ async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
     assert all(client.closed for client in site.clients)
 
 
+def test_a_full_bus_keeps_its_connection_and_is_logged_once(directory: Path) -> None:
+    """A new connection would not make room; it delivers each request again, after an outage too."""
+    site = Site(directory)
+    served: list[bytes] = []
+
+    async def serve(token: bytes) -> tuple[str, str, bytes]:
+        served.append(token)
+        return site.caller, "id", b"re: " + token
+
+    site.serve = serve  # type: ignore[method-assign]
+    site.session = site.connected_by(site.connect)
+
+    async def work() -> None:
+        async with site.running():
+            await site.present()
+            site.store.full = True
+            site.store.write(f"{layout.requests_for(B)}alice/id", b"ask", None)
+            site.rig.agent.recheck()
+            described = site.described
+            await asyncio.sleep(600)
+            assert 60 <= site.described - described < 150
+            site.away(True)
+            await site.until("the bus is unreachable")
+            site.away(False)
+            await asyncio.sleep(60)
+            site.store.full = False
+            await site.until("the bus accepts values again")
+
+    run_simulated(work())
+    assert (len(site.clients), served) == (2, [b"ask"])
+    assert site.rig.log.text.count("the bus has no room") == 2
+
+
 async def test_settings_that_were_good_once_are_an_outage_later(directory: Path) -> None:
     """A certificate and its key are replaced one after the other."""
     site = Site(directory)

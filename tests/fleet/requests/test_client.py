@@ -133,6 +133,12 @@ async def test_a_missing_reply_is_a_separate_result(site: Site) -> None:
     assert found == NodeAnswer(reply=None, problem=NO_ANSWER)
     assert found.to_dict() == {"ok": False, "unresponsive": True, "result": {}, "error": NO_ANSWER}
     assert not site.store.watchers
+    earlier = len(site.store.kept)
+    asked = asyncio.create_task(site.client().ask(A, "status", NoArguments(), patience=SILENCE))
+    while len(site.store.kept) == earlier:
+        await asyncio.sleep(0)
+    site.store.full = True  # the node has the request, and no room for its reply
+    assert (await asked).problem == "cannot answer: the memory is full"
 
 
 async def by_a_stranger(site: Site, request: Request) -> None:

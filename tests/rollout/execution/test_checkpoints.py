@@ -205,6 +205,24 @@ def keeper(site: Site, current: Any, revision: int | None = None) -> CheckpointK
     )
 
 
+def test_a_rollout_says_once_that_the_bus_is_full(site: Site) -> None:
+    """Also while it writes nothing itself: the nodes cannot publish their results then."""
+
+    async def work() -> None:
+        keeping = asyncio.create_task(keeper(site, head).run())
+        await asyncio.sleep(60)
+        for _ in range(2):
+            site.store.full = True
+            await asyncio.sleep(60)
+            site.store.full = False
+            await asyncio.sleep(60)
+        keeping.cancel()
+
+    run_simulated(work())
+    full = "cannot write to the bus; trying again: the memory is full"
+    assert site.notes == [full, "the bus accepts values again; the rollout continues"] * 2
+
+
 def test_a_checkpoint_follows_its_journal_over_outages(site: Site) -> None:
     events: list[Event] = []
 

@@ -27,7 +27,7 @@ from localpuppet.base.machine.waiting import retrieve_error
 from localpuppet.fleet.bus.client_sockets import read_little
 from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.etcd import messages
-from localpuppet.fleet.bus.key_value import RefusedError
+from localpuppet.fleet.bus.key_value import FullError, RefusedError
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.bus.tls_failure import lost_connection, tls_failure
 
@@ -279,6 +279,9 @@ class EtcdConnection:
         if error.status is Status.PERMISSION_DENIED:
             hint = "check this node's role in etcd"
             return RefusedError(text, where=self.where, hint=hint)
+        if "database space exceeded" in text:
+            hint = "compact and defragment etcd, and disarm its alarm"
+            return FullError(f"is full: {text}", where=self.where, hint=hint)
         if "requested lease not found" in text:
             return LeaseLostError(text, where=self.where)
         if "authentication failed" in text or "user name is empty" in text:

@@ -17,7 +17,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -152,6 +152,14 @@ class EtcdKeyValue(CheckedStore):
         if entry is None or not (entry.value.isascii() and _TIME.fullmatch(entry.value.decode())):
             raise UnavailableError("is not a time", where=STORE, hint="remove this key")
         return float(entry.value)
+
+    async def fullness(self) -> str:
+        """See `KeyValue.fullness`; unknown if etcd shows its status to its root only."""
+        with suppress(RefusedError):
+            answer = await self._connection.call(messages.STATUS, b"", idempotent=True)
+            if b"alarm:NOSPACE" in answer:
+                return "etcd is full (alarm NOSPACE)"
+        return ""
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         page = await self._page(messages.range_request(key), limit=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.bus.key_value import MAX_REVISION, parse_revision
+from localpuppet.fleet.bus.key_value import MAX_REVISION, FullError, parse_revision
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.link import Msg, NatsError
 from localpuppet.fleet.bus.nats.message import server_version
@@ -23,6 +23,8 @@ BATCH = 500
 BATCH_BYTES = 4 * 1024 * 1024
 # Messages of a batch if each may have the server's default maximum of 1 MiB.
 CAREFUL = 8
+# Errors of a server that cannot store a message: resources, memory, storage, the stream's limits.
+_FULL = (10023, 10028, 10047, 10077)
 
 
 class JetStream:
@@ -86,6 +88,12 @@ class JetStream:
         if problem.get("err_code") in accept:
             return None
         description = one_line(f"JetStream: {problem.get('description', problem)}")
+        if problem.get("err_code") in _FULL:
+            raise FullError(
+                f"is full: {description}",
+                where=self._connection.where,
+                hint="raise the stream's max_bytes, or the server's limits",
+            )
         raise self._connection.problem(description)
 
 

@@ -30,6 +30,7 @@ from localpuppet.fleet.bus.key_value import (
     KeyValueEntry,
     KeyWrite,
 )
+from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.bus.nats.feed import NatsFeed
 from localpuppet.fleet.bus.nats.message import NatsMessage, seconds, server_version
@@ -97,6 +98,10 @@ class NatsKeyValue(CheckedStore):
         problem = weakness(self._connection.version)
         return () if problem is None else (problem,)
 
+    async def fullness(self) -> str:
+        """See `KeyValue.fullness`: of the stream that has the nodes' presence."""
+        return await self._of(PRESENCE).fullness()
+
     async def close(self) -> None:
         """Close the connection; see `KeyValue.close`."""
         await self._connection.close()
@@ -137,6 +142,7 @@ class _StreamKeys:
     def __init__(self, stream: NatsStream) -> None:
         self.timeout = stream.timeout
         self._stream = stream
+        self.fullness = stream.fullness
 
     async def born(self) -> float:
         """Return when the stream was created."""

@@ -18,7 +18,7 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.deadline import end_of_step, in_time
-from localpuppet.fleet.bus.key_value import RefusedError, is_key, is_ours, parse_revision
+from localpuppet.fleet.bus.key_value import ROOM, RefusedError, is_key, is_ours, parse_revision
 from localpuppet.fleet.bus.nats import stream_config
 from localpuppet.fleet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.fleet.bus.nats.connection import NatsConnection
@@ -149,6 +149,17 @@ class NatsStream:
         )
         self._memory.reached(state, began)
         return state
+
+    @in_time
+    async def fullness(self) -> str:
+        """Return why the stream has no room, by its limit; empty if it may have."""
+        await self.prepare()
+        info = await self._api.call(f"STREAM.INFO.{self._name}", {}) or {}
+        limit = int(info.get("config", {}).get("max_bytes", -1))
+        used = int(info.get("state", {}).get("bytes", 0))
+        if limit <= 0 or used + ROOM <= limit:
+            return ""
+        return f"the stream {self._name} is full: {used} of {limit} bytes"
 
     def remembers(self, after: int, state: StreamState) -> bool:
         """Return whether the markers of all removals after a sequence still exist."""

@@ -20,6 +20,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.bus.key_value import (
     Change,
+    FullError,
     KeyListing,
     KeyRemoval,
     KeyValue,
@@ -55,6 +56,7 @@ class ProxyServer:
                     "ok": False,
                     "unreachable": isinstance(error, UnavailableError),
                     "refused": isinstance(error, RefusedError),
+                    "full": isinstance(error, FullError),
                     "error": one_line(str(error)),
                 }
             )

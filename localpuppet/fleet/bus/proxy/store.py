@@ -18,6 +18,7 @@ from localpuppet.base.machine.unix_socket import ask
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
 from localpuppet.fleet.bus.key_value import (
     Change,
+    FullError,
     KeyListing,
     KeyRemoval,
     KeyValueEntry,
@@ -188,6 +189,8 @@ def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
     if not line.boolean("unreachable"):
         return InvalidInputError(error)
+    if line.boolean("full"):
+        return FullError(error)
     return RefusedError(error) if line.boolean("refused") else UnavailableError(error)
 
 

@@ -23,7 +23,13 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import boot_id, seconds_since_boot
 from localpuppet.fleet.bus.checked_store import ListingEntries
-from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValueEntry, KeyWrite
+from localpuppet.fleet.bus.key_value import (
+    FullError,
+    KeyListing,
+    KeyRemoval,
+    KeyValueEntry,
+    KeyWrite,
+)
 from localpuppet.fleet.bus.sqlite.place import file_identity, make_file
 from localpuppet.fleet.bus.sqlite.position import Position, WatchSnapshot
 
@@ -394,7 +400,8 @@ def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableErro
         sqlite3.SQLITE_FULL: ("cannot be written: the disk is full", "make room"),
         sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed", "see the kernel log"),
     }.get(code, (f"cannot be used: {error}", ""))
-    return UnavailableError(what, where=str(path), hint=hint)
+    kind = FullError if code == sqlite3.SQLITE_FULL else UnavailableError
+    return kind(what, where=str(path), hint=hint)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -10,6 +10,7 @@ expired entries.
 """
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import TypeVar
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
-from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValueEntry
+from localpuppet.fleet.bus.key_value import ROOM, Change, KeyListing, KeyValueEntry
 from localpuppet.fleet.bus.sqlite.doorbell import Doorbell
 from localpuppet.fleet.bus.sqlite.file import LockedError, SqliteFile
 from localpuppet.fleet.bus.sqlite.position import Position
@@ -72,6 +73,11 @@ class SqliteKeyValue(CheckedStore):
 
     async def _born(self, prefix: str) -> float:
         return await self._ask(lambda file: file.born())
+
+    async def fullness(self) -> str:
+        """See `KeyValue.fullness`: the disk counts."""
+        free = shutil.disk_usage(self._path.parent).free
+        return "" if free >= ROOM else f"the disk of {self._path} is full"
 
     async def _get(self, key: str) -> KeyValueEntry | None:
         return await self._ask(lambda file: file.get(key))

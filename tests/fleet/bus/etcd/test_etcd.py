@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.etcd import messages, protobuf
 from localpuppet.fleet.bus.etcd.store import open_etcd, weakness
-from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyValue, KeyWrite, RefusedError
+from localpuppet.fleet.bus.key_value import (
+    Change,
+    FullError,
+    KeyListing,
+    KeyValue,
+    KeyWrite,
+    RefusedError,
+)
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
@@ -194,6 +201,21 @@ async def test_a_server_that_lost_its_data(server: EtcdServer) -> None:
     await again.stop()
     await store.close()
     await other.close()
+
+
+async def test_a_full_server_refuses_writes_and_says_so(tmp_path: Path) -> None:
+    server = EtcdServer(tmp_path, options=["--quota-backend-bytes=2097152"])
+    server.start()
+    try:
+        store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
+        assert await store.fullness() == ""
+        with pytest.raises(FullError, match="database space exceeded"):
+            for i in range(40):
+                await store.put(f"/a/{i}", bytes(200_000))
+        assert "NOSPACE" in await store.fullness()
+        await store.close()
+    finally:
+        server.stop()
 
 
 async def test_a_lease_that_another_user_ended_stops_no_write(

@@ -8,7 +8,7 @@ import pytest
 from nats.js.api import RePublish
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry, KeyWrite
+from localpuppet.fleet.bus.key_value import FullError, KeyListing, KeyValueEntry, KeyWrite
 from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats import feed
 from localpuppet.fleet.bus.nats.api import JetStream
@@ -220,9 +220,12 @@ async def test_a_stream_that_is_replaced_under_a_live_connection_ends_a_watch(
 async def test_a_full_stream_refuses_writes_and_keeps_its_values(server: NatsServer) -> None:
     store = await open_nats(servers_at(server.url, max_bytes=2 * 1024 * 1024), timeout=TIMEOUT)
     await store.put("/a/first", b"1")
-    with pytest.raises(UnavailableError, match="maximum bytes exceeded"):
-        for i in range(40):
-            await store.put(f"/a/{i}", bytes(100_000))
+    assert await store.fullness() == ""
+    for size in (100_000, 1000):
+        with pytest.raises(FullError, match="maximum bytes exceeded"):
+            for i in range(200):
+                await store.put(f"/a/{size}/{i}", bytes(size))
+    assert "is full" in await store.fullness()
     assert await store.get("/a/first") is not None
     await store.close()
 

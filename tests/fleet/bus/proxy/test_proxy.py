@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.machine.unix_socket import listen_to
-from localpuppet.fleet.bus.key_value import KeyWrite, RefusedError
+from localpuppet.fleet.bus.key_value import FullError, KeyWrite, RefusedError
 from localpuppet.fleet.bus.proxy.server import ProxyServer
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -44,17 +44,22 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
     ("line", "kind", "text"),
     [
         (
-            b'{"ok": false, "unreachable": true, "refused": false, "error": "x"}',
+            b'{"ok": false, "unreachable": true, "refused": false, "full": false, "error": "x"}',
             UnavailableError,
             "^x$",
         ),
         (
-            b'{"ok": false, "unreachable": true, "refused": true, "error": "no"}',
+            b'{"ok": false, "unreachable": true, "refused": true, "full": false, "error": "no"}',
             RefusedError,
             "^no$",
         ),
         (
-            b'{"ok": false, "unreachable": true, "refused": 1, "error": "x"}',
+            b'{"ok": false, "unreachable": true, "refused": false, "full": true, "error": "no"}',
+            FullError,
+            "^no$",
+        ),
+        (
+            b'{"ok": false, "unreachable": true, "refused": 1, "full": false, "error": "x"}',
             UnavailableError,
             "refused:",
         ),
