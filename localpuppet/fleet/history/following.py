@@ -16,12 +16,7 @@ from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
-from localpuppet.base.errors import (
-    IntegrityError,
-    InvalidInputError,
-    LocalpuppetError,
-    first_error,
-)
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, first_error
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log

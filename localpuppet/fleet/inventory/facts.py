@@ -18,11 +18,7 @@ from fnmatch import translate
 from functools import lru_cache
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import (
-    ClassName,
-    NodeName,
-    is_class_name,
-)
+from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import (
     MAX_CLASSES,

@@ -12,13 +12,7 @@ from typing import ClassVar
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list, read_by
-from localpuppet.base.formats.names import (
-    NodeName,
-    RunId,
-    SignerName,
-    parse_tag,
-    parse_uuid,
-)
+from localpuppet.base.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry

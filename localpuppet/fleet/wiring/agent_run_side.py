@@ -52,12 +52,7 @@ from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring, program_environment
-from localpuppet.node.wiring.state import (
-    open_attempts,
-    open_holds,
-    open_records,
-    rollback_in_force,
-)
+from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]

@@ -14,11 +14,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
 from localpuppet.base.formats.values import Json, mapping_of
-from localpuppet.node.preview.difference import (
-    CatalogDifference,
-    ParameterChange,
-    ResourceChange,
-)
+from localpuppet.node.preview.difference import CatalogDifference, ParameterChange, ResourceChange
 
 OPEN, CLOSE = "⟨", "⟩"
 _ADDRESSES = ("ip", "ip6", "mac")

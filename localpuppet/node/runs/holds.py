@@ -11,12 +11,7 @@ from localpuppet.base.errors import OnHoldError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.machine.files import (
-    make_private,
-    make_public,
-    remove,
-    write_json,
-)
+from localpuppet.base.machine.files import make_private, make_public, remove, write_json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.runs.hold import Hold, active
 

@@ -16,12 +16,7 @@ from localpuppet.base.machine.flock import Flock
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
-from localpuppet.node.preview.previewing import (
-    PreviewOptions,
-    PreviewPorts,
-    choose_shard,
-    preview,
-)
+from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
 from localpuppet.node.releases.lockfile import MANIFEST
 from localpuppet.node.wiring.node import NodeWiring, program_environment

@@ -12,11 +12,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_commands import operator_option
-from localpuppet.rollout.cli.rollout_options import (
-    how_options,
-    new_options,
-    options_of_parent,
-)
+from localpuppet.rollout.cli.rollout_options import how_options, new_options, options_of_parent
 from localpuppet.rollout.cli.rollout_selection import (
     earlier_options,
     places,

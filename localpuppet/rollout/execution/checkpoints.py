@@ -18,13 +18,7 @@ from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.bus.key_value import (
-    Change,
-    FullError,
-    KeyValue,
-    KeyValueEntry,
-    RefusedError,
-)
+from localpuppet.fleet.bus.key_value import Change, FullError, KeyValue, KeyValueEntry, RefusedError
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 

@@ -18,12 +18,7 @@ from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution.events import NodeResult, NodeRunEnded, RolloutBegan
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
-from localpuppet.rollout.execution.replies import (
-    MAX_REASON,
-    PATIENCE,
-    line,
-    problem_of,
-)
+from localpuppet.rollout.execution.replies import MAX_REASON, PATIENCE, line, problem_of
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName

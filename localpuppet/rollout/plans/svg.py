@@ -12,14 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from localpuppet.base.formats.text import shortened
-from localpuppet.rollout.plans.diagram import (
-    FONT,
-    HEAD,
-    LINE,
-    Box,
-    Diagram,
-    width_of,
-)
+from localpuppet.rollout.plans.diagram import FONT, HEAD, LINE, Box, Diagram, width_of
 
 MARGIN, TOP = 16, 66  # pixels
 MAX_TOOLTIP, MAX_LETTERS = 40, 200  # lines of a tooltip, and letters of a line

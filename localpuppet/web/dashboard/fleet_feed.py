@@ -10,12 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 
-from localpuppet.base.errors import (
-    InvalidInputError,
-    StateError,
-    UnavailableError,
-    first_error,
-)
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError, first_error
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first

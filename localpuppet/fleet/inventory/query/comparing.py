@@ -16,13 +16,7 @@ from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.tree import (
-    Loose,
-    Operator,
-    TimeValue,
-    Value,
-    VersionValue,
-)
+from localpuppet.fleet.inventory.query.tree import Loose, Operator, TimeValue, Value, VersionValue
 
 MAX_NUMBER = 64
 # Milliseconds from 1970 to the end of the last year that a text can have.

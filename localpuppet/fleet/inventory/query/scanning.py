@@ -9,12 +9,7 @@ from localpuppet.fleet.inventory.entry_brief import InventoryNode
 from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS
 from localpuppet.fleet.inventory.query.conditions import Holds, compiled
-from localpuppet.fleet.inventory.query.hints import (
-    Subqueries,
-    fact_names,
-    named_nodes,
-    necessary,
-)
+from localpuppet.fleet.inventory.query.hints import Subqueries, fact_names, named_nodes, necessary
 from localpuppet.fleet.inventory.query.record_hints import record_hint
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.resource_scope import is_of_entries, scope_of

@@ -14,11 +14,7 @@ from typing import Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.fields import Fields
-from localpuppet.node.enc.instance.data import (
-    MAX_USER_DATA,
-    InstanceData,
-    parse_instance_id,
-)
+from localpuppet.node.enc.instance.data import MAX_USER_DATA, InstanceData, parse_instance_id
 from localpuppet.node.enc.instance.lease import DhcpLease
 from localpuppet.node.enc.instance.places import Service
 

@@ -13,12 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.base.errors import (
-    InvalidInputError,
-    LocalpuppetError,
-    UnavailableError,
-    errors_at,
-)
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
