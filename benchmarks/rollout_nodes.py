@@ -91,6 +91,9 @@ class SimulatedNode:
         self._settled = [*self._settled, told][-MOST:]
         self._changed.set()
 
+    async def contended(self) -> None:
+        """Do nothing: each simulated node has one agent."""
+
     async def describe(self) -> bytes:
         """Return the presence entry."""
         told = {

@@ -112,6 +112,9 @@ class Listener:
         """Return a presence entry of the usual size."""
         return PRESENCE
 
+    async def contended(self) -> None:
+        """Do nothing: each simulated node has one agent."""
+
     def subscribe(self) -> asyncio.Event:
         """Return an event that is never set again, because nothing changes here."""
         event = asyncio.Event()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.admission import SignedAdmission
@@ -41,6 +42,7 @@ from localpuppet.node.runs.hold import HoldStatus
 AGAIN = 1.0
 # The same while a rollout step waits for entries of other nodes.
 SOON = 0.2
+CONTENDED = 300.0  # seconds for which another agent counts after it was noticed
 # The longest sleep in seconds: it limits the time until the watchdog is fed, a changed clock is
 # noticed, and a new hold on this node is published.
 LONGEST_SLEEP = 2.0
@@ -102,6 +104,7 @@ class Agent:
         # for the reason. Senders may be forged, so these never displace an outcome.
         self.not_accepted: dict[str, TriggerOutcome] = {}
         self._published_at = -math.inf
+        self._other_since, self._other_at = "", -math.inf
         self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
             if cause.kind is CauseKind.ROLLOUT:
@@ -240,6 +243,22 @@ class Agent:
             self._coalescer.accept(cause)
             self._log.info(f"accepted a {_shown(cause)}", kind=LineKind.ACCEPTED)
         self._wake.set()
+
+    def note_other_agent(self) -> None:
+        """Note that another agent publishes as this node; it counts for `CONTENDED` seconds."""
+        if self.other_agent_since is None:
+            self._other_since = show_time(self._clock.now())
+            self._log.warning(
+                "another agent publishes as this node: two machines have its name and key (give the"
+                " copy another name in 'node:', and run 'localpuppet keys init' there)"
+            )
+        self._other_at = self._clock.monotonic()
+
+    @property
+    def other_agent_since(self) -> str | None:
+        """When an agent with this node's name was noticed; `None` without one in recent minutes."""
+        ago = self._clock.monotonic() - self._other_at
+        return self._other_since if ago < CONTENDED else None
 
     def paths(self) -> tuple[tuple[NodeName, ...], ...]:
         """Return the paths of the causes of the run in progress; `((),)` without a run."""

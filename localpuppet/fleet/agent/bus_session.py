@@ -202,11 +202,12 @@ class BusSession:
         # not, so the nodes spread it.
         seconds = SPREAD * _CHANCE() if self._away else 0.0
         backoff = Backoff(longest=FULL)
+        writer = presence.PresenceWriter(kv, self._side.me, self._side.contended)
         while True:
             await wait_first(self._changed, seconds=seconds)
             self._changed.clear()
             try:
-                await presence.announce(kv, self._side.me, await self._side.describe())
+                await writer.announce(self._side.describe)
             except FullError as error:  # a new connection would not make room
                 self._lost(error)
                 await asyncio.sleep(backoff.pause())

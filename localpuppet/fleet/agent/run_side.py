@@ -41,6 +41,9 @@ class RunSide(Protocol):
     async def describe(self) -> bytes:
         """Return the signed description of the node."""
 
+    async def contended(self) -> None:
+        """Note that another agent publishes as this node."""
+
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; the subscriber clears it."""
 
@@ -81,6 +84,10 @@ class LocalRunSide:
     async def describe(self) -> bytes:
         """Return the signed description of the node."""
         return self._describe()
+
+    async def contended(self) -> None:
+        """See `RunSide`."""
+        self._agent.note_other_agent()
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; see `RunSide`."""

@@ -100,6 +100,7 @@ class Describer:
             "waiting": len(agent.waiting or ()),
             "blocked": agent.blocked or None,
             "holds": holds,
+            "other_agent_since": agent.other_agent_since,
             "last_run": self._short(last),
             "refused": self._refused(last),
             "release_digest": self._release(last),

@@ -6,13 +6,7 @@ from datetime import UTC, datetime
 import click
 
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.inventory.node_row import (
-    LATE,
-    NOT_TRUSTED,
-    ON_HOLD,
-    UNRESPONSIVE,
-    NodeRow,
-)
+from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.cli import render, render_run
 
@@ -73,6 +67,8 @@ def cells(row: NodeRow, now: datetime) -> list[str]:
 
 
 def _remark(row: NodeRow) -> str:
+    if row.state == NOT_TRUSTED:
+        return row.reason
     if row.outcome.bad and not row.blocked:
         error = ": ".join(filter(None, [row.resource, row.failure]))
         return f"{error} ({row.place})" if row.place else error
@@ -80,8 +76,7 @@ def _remark(row: NodeRow) -> str:
     if row.holds:  # the reason of a rollout's hold names the rollout
         hold = f"{row.holds[0].reason} ({row.holds[0].owner.partition('/rollout/')[0]})"
     rollback = f"rolled back; its input names {row.input_release}" if row.input_release else ""
-    untrusted = row.reason if row.state == NOT_TRUSTED else ""
-    return row.blocked or row.cause or hold or rollback or untrusted
+    return row.blocked or row.cause or hold or rollback
 
 
 def _since(row: NodeRow, now: datetime) -> str:

@@ -15,6 +15,7 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_kind import Kind, kind_of
 from localpuppet.fleet.inventory.timetable import due
 from localpuppet.node.runs.hold import rollout_of
@@ -158,6 +159,8 @@ class NodeRow:
             holds=_holds(holds if isinstance(holds, list) else []),
             received_at=now,
         )
+        if status.get("other_agent_since"):
+            row = replace(row, state=NOT_TRUSTED, reason=OTHER_AGENT)
         refused = mapping_of(status.get("refused"))
         return row._with_refusal(refused, now) if refused else row
 

@@ -5,7 +5,8 @@
   true.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 SCHEMA = 1
 _TEXTS = ("node", "state")
-_TEXTS_OR_NULL = ("at", "version", "cause", "blocked", "release_digest")
+_TEXTS_OR_NULL = ("at", "version", "cause", "blocked", "release_digest", "other_agent_since")
+# Why the state of a node with two agents is not trusted.
+OTHER_AGENT = "another agent has its name and key: one of two machines is a copy"
 _OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason", "failing_since")
 _OF_REFUSED = ("at", "since", "refusal", "release", "error")
 _OF_FAILURE_CAUSE = ("error", "resource", "place")
@@ -87,6 +90,34 @@ async def announce(
 ) -> None:
     """Publish a node's state, which expires unless it is published again within `ttl` seconds."""
     await kv.put(f"{PRESENCE}{node}", token, ttl=ttl)
+
+
+@dataclass(slots=True, eq=False)
+class PresenceWriter:
+    """Publishes one node's state again and again, and notices other writers.
+
+    Attributes:
+        contended: Called when another process wrote the entry since this one did.
+    """
+
+    kv: KeyValue
+    node: NodeName
+    contended: Callable[[], Awaitable[None]]
+    _revision: int = field(default=0, init=False)
+
+    async def announce(self, describe: Callable[[], Awaitable[bytes]]) -> None:
+        """Publish the state that `describe` returns; see the function of the same name."""
+        key, token = f"{PRESENCE}{self.node}", await describe()
+        if self._revision:
+            written = await self.kv.set_if_revision(key, token, self._revision, ttl=PRESENCE_TTL)
+            if written is not None:
+                self._revision = written
+                return
+            entry = await self.kv.get(key)  # none: it has expired
+            if entry is not None and entry.revision > self._revision and entry.value != token:
+                await self.contended()
+                token = await describe()
+        self._revision = await self.kv.put(key, token, ttl=PRESENCE_TTL)
 
 
 async def nodes(kv: KeyValue) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
-from localpuppet.fleet.inventory.presence import believe
+from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
@@ -125,6 +125,8 @@ class FleetNodes:
             return "sent a malformed reply"
         if denied:
             return line(next(iter(denied.values())))
+        if result.get("other_agent_since"):
+            return OTHER_AGENT
         holds = result.get("holds")
         for hold in holds if isinstance(holds, list) else []:
             if isinstance(hold, dict) and hold.get("owner") != self._owner:
@@ -278,10 +280,11 @@ class FleetNodes:
         """Return the finished steps of this rollout that a presence reports."""
         if not self._names_a_step(token):
             return []
-        outcomes = believe(self._verifier, node, token).get("outcomes")
+        status = believe(self._verifier, node, token)
+        outcomes, copied = status.get("outcomes"), bool(status.get("other_agent_since"))
         results = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
         return [
-            self._news(NodeRun(self._steps[result.uuid], node), result)
+            self._news(NodeRun(self._steps[result.uuid], node), result, copied=copied)
             for result in results
             if result is not None and result.sender == self._owner and result.uuid in self._steps
         ]
@@ -294,7 +297,9 @@ class FleetNodes:
             return False
         return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
-    def _news(self, turn: NodeRun, trigger_outcome: TriggerOutcome) -> NodeRunReport:
+    def _news(
+        self, turn: NodeRun, trigger_outcome: TriggerOutcome, *, copied: bool
+    ) -> NodeRunReport:
         """Return a report of a node run; with its result if a reply would not add to it."""
         more = (
             self._deliveries is not None  # whether the release is confirmed
@@ -302,14 +307,16 @@ class FleetNodes:
             or turn.step > self._own_steps  # the changes, too: a comparison before the run
             or turn.node in self._producers  # the entry that it published
         )
+        more = more and not copied
         if more or not succeeded(trigger_outcome.outcome):  # the reason of a failure
             return NodeRunReport(node_run=turn)
         run = None if trigger_outcome.run is None else line(trigger_outcome.run)
         end = NodeRunEnded(
             node_run=turn,
-            result=NodeResult.SUCCEEDED,
+            result=NodeResult.FAILED if copied else NodeResult.SUCCEEDED,
             outcome=line(trigger_outcome.outcome),
             run=run,
+            reason=OTHER_AGENT if copied else "",
         )
         return NodeRunReport(node_run=turn, end=end)
 

@@ -11,6 +11,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.agent.agent import CONTENDED
 from localpuppet.fleet.agent.bus_session import BusSession
 from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.bus import key_value, layout
@@ -159,6 +160,35 @@ def test_a_full_bus_keeps_its_connection_and_is_logged_once(directory: Path) -> 
     run_simulated(work())
     assert (len(site.clients), served) == (2, [b"ask"])
     assert site.rig.log.text.count("the bus has no room") == 2
+
+
+async def test_two_agents_of_one_name_notice_each_other(directory: Path) -> None:
+    """Also while the state does not change; an entry that expired is no other agent."""
+    copy = directory / "copy"
+    copy.mkdir()
+    first, second = Site(directory), Site(copy)
+    second.store = first.store
+
+    async def run() -> None:
+        async with first.running():
+            await first.present()
+            first.store.remove(f"{layout.PRESENCE}{B}")
+            first.rig.agent.recheck()
+            await first.present()
+            assert first.rig.agent.other_agent_since is None
+            async with second.running():
+                for site in (first, second, first):
+                    before = site.described
+                    site.rig.agent.recheck()
+                    while site.described == before:
+                        await asyncio.sleep(0.001)
+                for site in (first, second):
+                    await site.until("another agent publishes as this node")
+                    assert site.rig.agent.other_agent_since is not None
+                first.rig.clock.advance(CONTENDED)
+                assert first.rig.agent.other_agent_since is None
+
+    await run()
 
 
 async def test_settings_that_were_good_once_are_an_outage_later(directory: Path) -> None:

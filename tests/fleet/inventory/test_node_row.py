@@ -8,7 +8,14 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.node_row import MAX_HOLDS, MAX_TEXT, NodeRow, is_older
+from localpuppet.fleet.inventory.node_row import (
+    MAX_HOLDS,
+    MAX_TEXT,
+    NOT_TRUSTED,
+    NodeRow,
+    is_older,
+)
+from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.fleet.records import from_record, to_record
 from tests.web.dashboard.site import run_id, status
@@ -37,6 +44,12 @@ def test_a_row_has_the_values_that_the_node_publishes() -> None:
 )
 def test_a_row_names_the_member_that_assigned_the_release(assignment: Json, by: str) -> None:
     assert row(assignment=assignment).assigned_by == by
+
+
+def test_a_node_with_two_agents_is_not_trusted() -> None:
+    found = row(other_agent_since="2026-11-22T11:00:00Z", state="applying")
+    assert (found.state, found.reason) == (NOT_TRUSTED, OTHER_AGENT)
+    assert row(other_agent_since=None).state != NOT_TRUSTED
 
 
 def test_no_text_is_long_or_moves_others() -> None:

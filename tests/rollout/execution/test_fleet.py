@@ -7,6 +7,7 @@ import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.requests.client import NodeAnswer
 from localpuppet.fleet.requests.request import Disable, Enable, RunOnce
 from localpuppet.fleet.requests.status import StatusRequest
@@ -32,6 +33,7 @@ from tests.rollout.execution.simulated import began, entry_of, node
             replied({"denied": {}, "holds": [{"owner": "bob", "reason": "work\x1b[2J"}]}),
             "on hold: work\\x1b[2J (held by bob)",
         ),
+        (replied({"denied": {}, "holds": [], "other_agent_since": "x"}), OTHER_AGENT),
         (replied({"holds": []}), "sent a malformed reply"),
         (replied({"denied": [], "holds": 3}), "sent a malformed reply"),
         (replied({"denied": {}, "holds": [3, {}]}), "on hold:  (held by )"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.inventory.presence import announce
+from localpuppet.fleet.inventory.presence import OTHER_AGENT, announce
 from localpuppet.fleet.requests.rollout import step_uuid
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
 from localpuppet.rollout.execution.delivery import Delivery
@@ -57,6 +57,11 @@ async def test_only_a_node_itself_reports_its_results(tmp_path: Path) -> None:
     await announce(kv, node(1), mine.signer.sign(said("choria=bob", OWNER), MessageKind.PRESENCE))
     end = NodeRunEnded(node_run=TURN, result=NodeResult.SUCCEEDED, outcome="changed")
     assert await anext(ends) == NodeRunReport(node_run=TURN, end=end)
+    copied = json.loads(said(OWNER)) | {"other_agent_since": "2026-11-22T11:00:00Z"}
+    token = mine.signer.sign(json.dumps(copied).encode(), MessageKind.PRESENCE)
+    await announce(kv, node(1), token)
+    failed = replace(end, result=NodeResult.FAILED, reason=OTHER_AGENT)
+    assert await anext(ends) == NodeRunReport(node_run=TURN, end=failed)
     await ends.aclose()
 
 

@@ -114,6 +114,10 @@ class RemoteRunSide:
         with _understood():
             return reply.text("token").encode()
 
+    async def contended(self) -> None:
+        """See `RunSide`."""
+        await self._ask_once(SplitMessage(verb=RequestKind.CONTENDED))
+
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set on each change; see `RunSide`."""
         event = asyncio.Event()

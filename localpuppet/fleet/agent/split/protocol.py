@@ -31,6 +31,7 @@ class RequestKind(StrEnum):
     RECEIVE = "receive"  # take these triggers
     SERVE = "serve"  # execute this request
     DESCRIBE = "describe"  # return the signed description of the node
+    CONTENDED = "contended"  # note that another agent publishes as this node
     FOLLOW = "follow"  # send a line on each change of that, until the connection ends
 
 

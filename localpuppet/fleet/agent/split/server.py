@@ -73,6 +73,9 @@ class RunSideServer:
             return {"ok": True, "node": str(self._side.me), "key": self._key}
         if question.verb is RequestKind.DESCRIBE:
             return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
+        if question.verb is RequestKind.CONTENDED:
+            await self._side.contended()
+            return {"ok": True}
         if question.verb is RequestKind.SERVE:
             return {"ok": True, "reply": await self._serve(question.ids[0])}
         return {"ok": True, "refused": await self._receive(question.ids)}
