@@ -47,6 +47,7 @@ def test_the_first_example_of_the_readme_runs(alone: Installation, node: Node) -
     for command in ("check", "enc", "status", "why", "report", "history", "logs", "--help"):
         assert alone.run(command, root=node.root).code == 0, command
     assert alone.run("status", "--json", root=node.root).json["run"]["outcome"] == "changed"
+    assert alone.run("capture", str(node.root / "nodes"), root=node.root).code == 0
 
 
 @pytest.mark.parametrize(

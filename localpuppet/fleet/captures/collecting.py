@@ -12,11 +12,12 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
-from localpuppet.base.machine.files import disk_errors, make_private, write_durably
+from localpuppet.base.machine.files import make_private
 from localpuppet.fleet.captures.keeping import MAX_PACKED
 from localpuppet.fleet.requests.chunked import invalid_reply, request_chunks
 from localpuppet.fleet.requests.client import RequestClient
 from localpuppet.node.preview.capture import MAX_BYTES, NodeCapture
+from localpuppet.node.preview.nodes_directory import write_capture
 
 # Nodes that are asked at once, and captures that are unpacked at once: a packed one has at most
 # `keeping.MAX_PACKED` bytes, an unpacked one `node.preview.capture.MAX_BYTES`.
@@ -88,9 +89,4 @@ async def collect_captures(
 
 def _write(directory: Path, node: NodeName, packed: bytes) -> None:
     # Written again in localpuppet's own form: no byte of the file is the node's choice but values.
-    path, data = directory / f"{node}.json", read_capture(node, packed).to_bytes()
-    with disk_errors(path):
-        unchanged = path.is_file() and not path.is_symlink() and path.read_bytes() == data
-        unchanged = unchanged and path.stat().st_mode & 0o777 == 0o600
-    if not unchanged:
-        write_durably(path, data)
+    write_capture(directory, read_capture(node, packed))

@@ -7,28 +7,28 @@
 """
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.schema_number import damage_errors
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
-from localpuppet.base.formats.values import Json
+from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.fleet.captures.answers import read_answers
 from localpuppet.fleet.captures.rules import CaptureRules
-from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.records import from_stored_record, to_stored_record
-from localpuppet.fleet.requests.chunk import ChunkArguments
-from localpuppet.fleet.requests.chunked import reply_chunk
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.preview.capture import NodeCapture
 from localpuppet.node.runs.records import RunDirectory
+
+if TYPE_CHECKING:
+    from localpuppet.fleet.requests.chunk import ChunkArguments
 
 SCHEMA = 1
 MAX_PACKED = 4 * 1024 * 1024
@@ -51,6 +51,23 @@ class StoredCapture:
     problem: str = ""
     instance_facts: tuple[str, ...] = ()
     capture: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **field_values(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "StoredCapture":
+        """Return the file's content; raise `StateError` if it is damaged."""
+        with damage_errors(where):
+            check_schema(raw, SCHEMA, where=where)
+            return cls(
+                node=NodeName.parse(raw["node"]),
+                run=str(raw["run"]),
+                problem=str(raw["problem"]),
+                instance_facts=tuple(map(str, raw["instance_facts"])),
+                capture={**raw["capture"]},
+            )
 
 
 class CaptureKeeper:
@@ -96,14 +113,14 @@ class CaptureKeeper:
         except (InvalidInputError, StateError) as error:
             stored = replace(stored, problem=one_line(str(error)))
         make_private(self._file.parent)
-        write_json(self._file, to_stored_record(stored, schema=SCHEMA))
+        write_json(self._file, stored.to_dict())
         return stored.problem
 
-    def reply(self, args: ChunkArguments) -> dict[str, Json]:
-        """Return the result of a request: the header and one chunk in base64.
+    def read(self) -> tuple[str, NodeCapture]:
+        """Return the last good run and its capture, as the rules are now.
 
         Raises:
-            LocalpuppetError: There is no capture, or another one than the caller began with.
+            StateError: There is no capture of it.
         """
         stored = self._stored()
         if stored.problem:
@@ -112,10 +129,21 @@ class CaptureKeeper:
             capture = NodeCapture.from_dict(stored.capture, node=stored.node, where="capture")
         except LocalpuppetError as error:
             raise StateError(f"is damaged: {error}", where=str(self._file)) from error
-        capture = self._rules.of(capture, instance_facts=stored.instance_facts)
+        return stored.run, self._rules.of(capture, instance_facts=stored.instance_facts)
+
+    def reply(self, args: "ChunkArguments") -> dict[str, Json]:
+        """Return the result of a request: the header and one chunk in base64.
+
+        Raises:
+            LocalpuppetError: There is no capture, or another one than the caller began with.
+        """
+        from localpuppet.fleet.inventory.chunks import digest_of
+        from localpuppet.fleet.requests.chunked import reply_chunk
+
+        run, capture = self.read()
         data = _packed(capture)
         header: dict[str, Json] = {
-            "run": stored.run,
+            "run": run,
             "release": capture.release,
             "captured": capture.captured,
             "digest": digest_of(data),
@@ -125,10 +153,12 @@ class CaptureKeeper:
 
     def _stored(self) -> StoredCapture:
         try:
-            return from_stored_record(StoredCapture, read_json(self._file), schema=SCHEMA)
+            return StoredCapture.from_dict(read_json(self._file), where=str(self._file))
         except FileNotFoundError as error:
             raise StateError(
-                "keeps no capture yet", where="this node", hint="the next good run keeps one"
+                "keeps no capture yet",
+                where="this node",
+                hint="the next good, whole run keeps one: 'localpuppet apply'",
             ) from error
 
 

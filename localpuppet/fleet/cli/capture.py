@@ -1,31 +1,24 @@
-"""`localpuppet capture`: collect what the catalogs of nodes depend on, for a preview."""
+"""`localpuppet capture`: write what the catalogs of nodes depend on, for a preview."""
 
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.cli.progress import shown, whom
-from localpuppet.fleet.inventory.reading import UnansweredQuery
-from localpuppet.fleet.requests.lifetime import PATIENCE
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.node_options import node_option
 from localpuppet.node.wiring.node import NodeWiring
-
-if TYPE_CHECKING:
-    from localpuppet.fleet.wiring.fleet import FleetWiring
 
 
 @command(
     "capture",
     exits={
         0: "the directory has a new capture of each node",
-        1: "a node has no new capture",
+        1: "a node has no new capture, or this node keeps none yet",
         69: "the bus is unreachable, or the inventory is too old",
     },
 )
@@ -37,29 +30,30 @@ if TYPE_CHECKING:
 def capture_command(
     node: NodeWiring, directory: Path, query: str | None, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """Collect what the catalogs of nodes depend on.
+    """Write what the catalogs of nodes depend on.
 
-    Each node sends what the catalog of its last good run depended on: facts, the data of its input,
-    and the answers to its queries. DIR gets one private file NODE.json for each. Values that may be
-    secret are placeholders: see capture.withhold in localpuppet.yaml. Facts that inventory.hide
-    matches are left out.
+    A capture has what the catalog of a node's last good run depended on: facts, the data of its
+    input, and the answers to its queries. DIR gets one private file NODE.json for each node. Values
+    that may be secret are placeholders: see capture.withhold in localpuppet.yaml. Facts that
+    inventory.hide matches are left out.
 
-    The policy of each node must allow you `capture`, which '*' does not include. If a node sends no
-    capture, its earlier file stays, and the command names it.
+    Without --query and --node, it is the capture of this node, and no bus is needed. Other nodes
+    send theirs: the policy of each must allow you `capture`, which '*' does not include. If a node
+    sends no capture, its earlier file stays, and the command names it.
 
     Examples:
+      localpuppet capture nodes/                 this node
       localpuppet capture --query '' nodes/      every node of the inventory
       localpuppet capture --query role=web nodes/
       localpuppet capture --node web01.example.com nodes/ --json
     """
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-
-    if query is None and not nodes:
-        raise click.UsageError("name nodes with --query or --node")
-    names = [*map(NodeName.parse, dict.fromkeys(nodes))]
+    names, problems = [*map(NodeName.parse, dict.fromkeys(nodes))], {}
     if query is not None:
         names = sorted({*names, *_matching(node, query)})
-    problems = _collect(FleetWiring(node), names, directory, as_json=as_json)
+    if query is None and not nodes:
+        names = [_write_own(node, directory)]
+    else:
+        problems = _collect(node, names, directory, as_json=as_json)
     captured = [name for name in names if name not in problems]
     if as_json:
         document = {"directory": str(directory), "captured": captured, "failed": problems}
@@ -69,8 +63,20 @@ def capture_command(
     return 1 if problems else 0
 
 
+def _write_own(node: NodeWiring, directory: Path) -> NodeName:
+    from localpuppet.base.machine.files import make_private
+    from localpuppet.fleet.wiring.publishing import capture_keeper
+    from localpuppet.node.preview.nodes_directory import write_capture
+
+    _, capture = capture_keeper(node).read()
+    make_private(directory)
+    write_capture(directory, capture)
+    return capture.node
+
+
 def _matching(node: NodeWiring, query: str) -> list[NodeName]:
     from localpuppet.fleet.inventory.query.functions import FunctionCall
+    from localpuppet.fleet.inventory.reading import UnansweredQuery
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.run_async import run
 
@@ -86,14 +92,17 @@ def _matching(node: NodeWiring, query: str) -> list[NodeName]:
 
 
 def _collect(
-    fleet: "FleetWiring", names: Sequence[NodeName], directory: Path, *, as_json: bool
+    node: NodeWiring, names: Sequence[NodeName], directory: Path, *, as_json: bool
 ) -> dict[NodeName, str]:
     from localpuppet.fleet.captures.collecting import collect_captures
+    from localpuppet.fleet.cli.progress import shown, whom
+    from localpuppet.fleet.requests.lifetime import PATIENCE
+    from localpuppet.fleet.wiring.fleet import FleetWiring
     from localpuppet.fleet.wiring.run_async import run
 
     observer = render.observer(quiet=as_json, title=f"capturing {whom(names)}")
 
-    done = count(1)
+    fleet, done = FleetWiring(node), count(1)
 
     def progress(name: NodeName, problem: str) -> None:
         observer.count(next(done), len(names), "nodes")

@@ -212,8 +212,8 @@ class PublishingWiring:
         draft = replace(draft, exports=exports, servers=servers)
         if self._history is not None:
             draft = self._keep_catalog(note, run, draft)
-            if problem := capture_keeper(self._node).keep(run, draft):
-                note(f"this run's capture is not kept: {problem}")
+        if problem := capture_keeper(self._node).keep(run, draft):
+            note(f"this run's capture is not kept: {problem}")
         entry = entry_of(replace(good_run, entry=draft), settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)

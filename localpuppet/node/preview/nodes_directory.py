@@ -22,7 +22,7 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.machine.files import input_errors
+from localpuppet.base.machine.files import disk_errors, input_errors, write_durably
 from localpuppet.node.preview.capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
 from localpuppet.node.preview.release_index import TreeStates
 
@@ -173,6 +173,21 @@ class NodesDirectory:
                     yield _file(path, path.stem)
                 elif path.suffix == _FACTS:
                     yield _file(path, _system(path))
+
+
+def write_capture(directory: Path, capture: NodeCapture) -> None:
+    """Write a capture to a private file `NODE.json`; one that did not change leaves it alone.
+
+    Raises:
+        StateError: The disk refused.
+        InvalidInputError: The capture is too large.
+    """
+    path, data = directory / f"{capture.node}.json", capture.to_bytes()
+    with disk_errors(path):
+        unchanged = path.is_file() and not path.is_symlink() and path.read_bytes() == data
+        unchanged = unchanged and path.stat().st_mode & 0o777 == 0o600
+    if not unchanged:
+        write_durably(path, data)
 
 
 def _system(path: Path) -> str:

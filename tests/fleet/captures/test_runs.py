@@ -9,7 +9,7 @@ from localpuppet.node.preview.nodes_directory import NodesDirectory
 from tests.fleet.exports.test_runs import applied
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
-from tests.rigs.node import Done
+from tests.rigs.node import Done, Node
 
 RIGHT = "policy default deny\nallow\tchoria={who}\tcapture\t*\t*\n"
 CODE = """
@@ -133,6 +133,34 @@ def test_a_capture_has_what_the_catalog_depends_on_and_no_secret(
     assert parsed == found
 
 
+def test_a_node_without_a_bus_writes_its_own_capture(node: Node, tmp_path: Path) -> None:
+    node.settings(node="web01.example.com", capture={"withhold": ["colour"]})
+    node.app("notify { \"${facts['rack']}\": }")
+    node.write(
+        "modules/app/trunk/app/facts.d/site.json",
+        json.dumps({"rack": "r1", "db_pass": "CANARY", "colour": "CANARY"}),
+    )
+    nodes = tmp_path / "nodes"
+    refused = node.run("capture", str(nodes))
+    assert refused.code == 1
+    assert "this node: keeps no capture yet" in refused.err
+    assert "'localpuppet apply'" in refused.err
+    assert node.run("apply", "--noop").code == 0
+    assert node.run("capture", str(nodes)).code == 1
+    assert not nodes.exists()
+    assert node.run("apply").code == 0
+    done = node.run("capture", str(nodes), "--json")
+    assert done.code == 0, done.err
+    assert done.json["captured"] == ["web01.example.com"]
+    (file,) = NodesDirectory(nodes).files()
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    found = NodesDirectory(nodes).read(file)
+    assert found.facts["rack"] == "r1"
+    assert found.facts["osfamily"] == found.facts["os"]["family"]  # type: ignore[index, call-overload]
+    assert found.release == "app/trunk"
+    assert b"CANARY" not in file.path.read_bytes()
+
+
 def test_a_node_that_does_not_answer_leaves_its_file_and_is_named(
     any_fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -153,6 +181,6 @@ def test_a_node_that_does_not_answer_leaves_its_file_and_is_named(
     assert "captured 1 of 2 nodes" in done.out
     assert {path: path.stat().st_mtime_ns for path in first} == stamps
     assert "no node of the inventory matches" in capture(b, nodes, "--query", "role=x", code=2).err
-    assert "name nodes" in capture(b, nodes, code=2).err
+    capture(b, nodes / "own", code=1)
     capture(b, nodes, "--node", "../x", code=2)
     assert set(every_file(nodes)) == set(first)
