@@ -8,8 +8,10 @@ from typing import Any
 
 from localpuppet.fleet.bus.etcd.store import open_etcd
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.bus.layout import STORE
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
+from tests.rigs.engines import age
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 
@@ -78,13 +80,18 @@ def _running(bus: Bus, host: str) -> Iterator[Bus]:
 
 
 def sqlite(directory: Path) -> Iterator[Bus]:
-    """A file."""
-    yield Bus("sqlite", directory / "bus" / "bus.sqlite", list[EtcdServer]())
+    """A file, which gives leases at once."""
+    path = directory / "bus" / "bus.sqlite"
+    age(path)
+    yield Bus("sqlite", path, list[EtcdServer]())
 
 
 def etcd(directory: Path, *, host: str = LOCAL) -> Iterator[Bus]:
-    """One member."""
-    yield from _running(Bus("etcd", None, [EtcdServer(directory / "etcd")]), host)
+    """One member, which gives leases at once."""
+    server = EtcdServer(directory / "etcd")
+    for bus in _running(Bus("etcd", None, [server]), host):
+        server.ctl("put", STORE, "1")
+        yield bus
 
 
 def etcd_three(directory: Path) -> Iterator[Bus]:

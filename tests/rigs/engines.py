@@ -3,8 +3,9 @@
 import asyncio
 import os
 import shutil
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from localpuppet.base.machine.unix_socket import listen_to
@@ -13,6 +14,7 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.bus.proxy.server import ProxyServer
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.bus.sqlite.file import SqliteFile
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rigs.reaching import servers_at
@@ -92,6 +94,13 @@ class NatsEngine(ServerEngine):
 
     def compact(self) -> None:
         """Nothing to do: of each key there is never more than its last message."""
+
+
+def age(path: Path) -> None:
+    """Make the file of a bus, so old that it gives leases at once."""
+    SqliteFile(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE store SET born = 1")
 
 
 class SqliteEngine(Engine):

@@ -21,7 +21,7 @@ from typing import Any
 
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
-from tests.rigs.buses import Bus, nats
+from tests.rigs.buses import Bus, etcd
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
 
 NETWORK = pwd.getpwnam("daemon")
@@ -94,7 +94,7 @@ class Split:
     def network_side(self) -> Service:
         words = [*COMMAND, "agent", "--side", "network", "--debug"]
         service = self.start(*words, user=NETWORK)
-        self.wait_for(service, "network side of a.example.com on nats")
+        self.wait_for(service, "network side of a.example.com on etcd")
         return service
 
     def wait_for(self, service: Service, text: str, times: int = 1) -> None:
@@ -142,7 +142,7 @@ def two_sides(puppet_probe: str) -> Iterator[Split]:
         check=False,
     )
     assert readable.returncode == 0, f"{NETWORK.pw_name} must be able to read {REPOSITORY}"
-    with contextmanager(nats)(top) as bus:
+    with contextmanager(etcd)(top) as bus:
         node, other = (_member(top / name, bus, puppet_probe) for name in ("a", "b"))
         made = Split(node, other, bus)
         network = made.spool.parent

@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -168,10 +169,17 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
         await send(alice, ALICE, WEB01, LB01)
 
 
+class _Tomorrow(SystemClock):
+    """A clock by which the bus is old, so that it gives leases."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=1)
+
+
 async def test_leases(wire: Wire) -> None:
     async with store(wire, WEB01) as first, store(wire, WEB02) as second:
-        mine = Leases(first, SystemClock(), holder=WEB01, session="1")
-        other = Leases(second, SystemClock(), holder=WEB02, session="2")
+        mine = Leases(first, _Tomorrow(), holder=WEB01, session="1")
+        other = Leases(second, _Tomorrow(), holder=WEB02, session="2")
         held = await mine.take("db-migrate", ttl=600.0)
         assert held is not None
         assert await other.take("db-migrate", ttl=600.0) is None

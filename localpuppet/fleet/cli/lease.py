@@ -29,7 +29,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         0: "COMMAND succeeded; otherwise its own exit code",
         1: "the lease was lost, and COMMAND was ended",
         69: "the bus is unreachable",
-        75: "another holder has the lease",
+        75: "another holder has the lease, or the bus began less than a minute ago",
     },
 )
 @click.argument("name")
@@ -97,11 +97,9 @@ async def _wait(leases: "Leases", name: str, patience: float) -> "HeldLease":
     finally:
         observer.close()
     if held is None:
-        holder = await leases.holder(name)
+        obstacle = await leases.obstacle(name, ttl=TTL)
+        hint = "use --wait-timeout TIME to wait"
         raise BusyError(
-            f"the lease {name} is not free",
-            hint=f"{holder} has it; use --wait-timeout TIME to wait"
-            if holder
-            else "use --wait-timeout TIME to wait for it",
+            f"the lease {name} is not free", hint=f"{obstacle}; {hint}" if obstacle else hint
         )
     return held

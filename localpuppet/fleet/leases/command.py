@@ -73,7 +73,7 @@ class LeasedCommand:
             InvalidInputError: The command cannot be started; the lease was released.
         """
         command = self.command
-        more = {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
+        more = {"LOCALPUPPET_LEASE_REVISION": str(held.fence)}
         try:
             await command.start(until=held.until - RETRY, more=more)
         except OSError as error:

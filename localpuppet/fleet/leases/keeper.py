@@ -110,7 +110,7 @@ class Keeper:
         return await leases.leader(name)
 
     async def lock(self, name: str, *, wait: float, user: LockUser) -> int:
-        """Take a lock for a user, waiting for it; return its revision.
+        """Take a lock for a user, waiting for it; return its fence.
 
         Raises:
             BusyError: The lock was not free within `wait` seconds.
@@ -134,10 +134,9 @@ class Keeper:
         leases = await self.leases()
         held = await leases.wait(name, ttl=LOCK_TTL, patience=wait, use=Use.LOCK)
         if held is None:
-            holder = await leases.holder(name)
             raise BusyError(
                 f"the lock {name} was not free within {wait:g} s",
-                hint=f"{holder} has it" if holder else "",
+                hint=await leases.obstacle(name, ttl=LOCK_TTL),
             )
         self._keep(held, user=user)
         try:
@@ -146,7 +145,7 @@ class Keeper:
             self._kept[name] = replace(self._kept[name], ending=True)
             raise
         self.log.info(f"took the lock {name} for {user}", kind=LineKind.LEASE)
-        return held.revision
+        return held.fence
 
     async def unlock(self, name: str, *, user: LockUser) -> bool:
         """Release a lock; return whether this node held it until now.

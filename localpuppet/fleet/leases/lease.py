@@ -5,6 +5,7 @@ and `localpuppet lease` decide when.
 
 - A lease is written only if it is free, or over the revision of a lease that this node may replace.
 - No right outlasts the time for which the store keeps the lease.
+- A store may have lost its leases before it began, so it gives none before these have expired.
 """
 
 import asyncio
@@ -12,15 +13,21 @@ import json
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
+from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
 from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 
 SCHEMA = 1
+# The longest time for which Puppet and commands take a lease.
+LONGEST = 60.0
+_MICRO = 1_000_000
 
 
 class Use(StrEnum):
@@ -41,6 +48,7 @@ class HeldLease:
         revision: The revision of the last write: another revision means another holder.
         until: Monotonic seconds; from then on, the lease must not be relied on.
         ttl: Seconds for which a renewal is valid.
+        fence: Increases with every holder, also after the store has lost its data.
     """
 
     name: str
@@ -48,6 +56,7 @@ class HeldLease:
     revision: int
     until: float
     ttl: float
+    fence: int = 0
 
     @property
     def holder(self) -> str:
@@ -69,6 +78,9 @@ class Leases:
         session: The id of this process, unique among those of the same name.
     """
 
+    # When this process first met a store, in monotonic seconds, by the store's beginning.
+    _met: ClassVar[BoundedDict[float, float]] = BoundedDict(8)
+
     def __init__(self, kv: KeyValue, clock: Clock, *, holder: str, session: str) -> None:
         self._kv = kv
         self._clock = clock
@@ -79,6 +91,26 @@ class Leases:
         """Return the holder of a lease, for any use; `None` if it is free."""
         entry = await self._kv.get(_key(name))
         return None if entry is None else _holder_and_use(entry.key, entry.value)[0]
+
+    async def obstacle(self, name: str, *, ttl: float) -> str:
+        """Return why a lease cannot be taken now; empty if it is free."""
+        wait = self._wait_for(await self._kv.born(LEASES), ttl)
+        if wait > 0:
+            return f"the bus is new, or lost its data: it gives leases in {show_duration(wait)}"
+        holder = await self.holder(name)
+        return "" if holder is None else f"{holder} has it"
+
+    def _wait_for(self, born: float, ttl: float) -> float:
+        """Return for how many seconds a store that began at a time gives no lease yet.
+
+        The clocks of this node and of the server may differ: this process then measures the time.
+        """
+        needs, now = max(ttl, LONGEST), self._clock.monotonic()
+        if born not in self._met:
+            self._met[born] = now
+        first = self._met[born]
+        young = born + needs - self._clock.now().timestamp()
+        return max(0.0, min(young, first + needs - now))
 
     async def leader(self, name: str) -> str | None:
         """Return the leader; `None` without one, or if a lock or a command has the lease."""
@@ -99,6 +131,9 @@ class Leases:
             use: Its use.
             over: Take over the lease of an earlier process of this holder, as a leader.
         """
+        born = await self._kv.born(LEASES)
+        if self._wait_for(born, ttl) > 0:
+            return None
         lease = {"schema": SCHEMA, "holder": self._holder, "session": self._session, "use": use}
         value = json.dumps(lease).encode()
         begun = self._clock.monotonic()
@@ -112,7 +147,12 @@ class Leases:
                 revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
         if revision is None:
             return None
-        return HeldLease(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
+        # Revisions restart with the store; it has less than a million writes a second.
+        fence = int(born * _MICRO) + revision
+        until = begun + ttl
+        return HeldLease(
+            name=name, value=value, revision=revision, until=until, ttl=ttl, fence=fence
+        )
 
     async def wait(
         self, name: str, *, ttl: float, patience: float, use: Use = Use.COMMAND
@@ -124,7 +164,11 @@ class Leases:
             left = deadline - self._clock.monotonic()
             if held is not None or left <= 0:
                 return held
-            await self._freed(name, min(left, ttl))
+            young = self._wait_for(await self._kv.born(LEASES), ttl)
+            if young > 0:
+                await asyncio.sleep(min(left, young))
+            else:
+                await self._freed(name, min(left, ttl))
 
     async def _freed(self, name: str, seconds: float) -> None:
         """Wait until a lease is free, at most `seconds`: a store may not report an expiry."""

@@ -10,7 +10,7 @@ from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import Leases
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.ports import FakeLog
-from tests.rigs.engines import SqliteEngine
+from tests.rigs.engines import SqliteEngine, age
 from tests.rigs.following import Follower
 
 
@@ -19,7 +19,9 @@ def lost(user: LockUser) -> None:
 
 
 async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path: Path) -> None:
-    async with SqliteEngine(tmp_path).open() as kv:
+    engine = SqliteEngine(tmp_path)
+    age(engine.path)
+    async with engine.open() as kv:
         clock = SystemClock()
 
         async def leases() -> Leases:

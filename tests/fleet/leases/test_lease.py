@@ -151,3 +151,33 @@ def test_a_lease_is_json() -> None:
         "session": "s",
         "use": "command",
     }
+
+
+async def test_a_store_that_lost_its_data_gives_no_lease_before_lost_ones_have_expired() -> None:
+    site = Site()
+    held = await site.leases(A).take("db", ttl=30)
+    assert held is not None
+    site.store = MemoryStore(now=site.clock.monotonic, born=site.clock.now().timestamp())
+    other = site.leases(B)
+    assert await other.take("db", ttl=30) is None
+    assert await other.obstacle("db", ttl=30) == (
+        "the bus is new, or lost its data: it gives leases in 1m"
+    )
+    site.clock.advance(59)
+    assert site.clock.monotonic() > held.until
+    assert await other.take("db", ttl=30) is None, "a lock may be longer"
+    site.clock.advance(1)
+    assert await other.take("long", ttl=600) is None
+    later = await other.take("db", ttl=30)
+    assert later is not None
+    assert later.revision == held.revision
+    assert later.fence > held.fence
+
+
+async def test_a_wrong_clock_delays_leases_no_longer_than_their_time() -> None:
+    site = Site()
+    born = site.clock.now().timestamp() + 1e6
+    site.store = MemoryStore(now=site.clock.monotonic, born=born)
+    assert await site.leases(A).take("db", ttl=30) is None
+    site.clock.advance(60)
+    assert await site.leases(A, "2").take("db", ttl=30) is not None

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -241,9 +241,13 @@ def test_leader_does_not_take_the_lease_of_a_command_on_its_node(
     assert ask(a, question) == {"ok": True, "holder": a.name, "mine": True}
 
 
-def test_a_leader_stays_leader_after_a_kill_of_its_agent(any_fleet: Fleet) -> None:
-    a, b = any_fleet.add("a", "b")
-    any_fleet.start()
+@pytest.mark.parametrize("bus", ["sqlite", "etcd"])
+def test_a_leader_stays_leader_after_a_kill_of_its_agent(
+    lent_fleet: Callable[[str], Fleet], bus: str
+) -> None:
+    fleet = lent_fleet(bus)
+    a, b = fleet.add("a", "b")
+    fleet.start()
     question = {"verb": "leader", "name": "db", "ttl": 600}
     assert ask(a, question)["mine"] is True
     a.kill()
