@@ -3,6 +3,7 @@
 This is the composition root: it connects the ports of a node with the layers above.
 """
 
+import codecs
 import gc
 import io
 import os
@@ -143,9 +144,15 @@ def _additions(node: "NodeWiring") -> "CommandAdditions":
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            # Of an ASCII stream, click would take the buffer.
+            encoding = (
+                "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
+            )
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+            setattr(sys, name, render.CommandFreeStream(stream))
     try:
         result = cli.main(
             args=None if argv is None else list(argv),

@@ -1,5 +1,6 @@
 """The program: how it loads, and the one line with the place of an unexpected error."""
 
+import os
 import re
 import subprocess
 import sys
@@ -55,3 +56,21 @@ def test_a_failure_to_start_a_thread_is_not_reported_as_a_bug(node: Node) -> Non
     assert refused.code == 1
     assert "cannot start a thread: this machine's limit of processes or memory" in refused.err
     assert "bug" not in refused.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_no_output_has_a_command_for_the_runner_of_a_ci_job(encoding: str) -> None:
+    code = (
+        "import sys, click; from localpuppet.main import main; main(['--version'])\n"
+        "for err in (False, True): click.echo('a\\n  ::error::x\\n##[error]é', err=err)\n"
+        "sys.stdout.writelines(['::', 'b::']); print('::', 'c::', sep='', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    for text in (done.stdout.decode(), done.stderr.decode()):
+        assert not re.search(r"^\s*::|##\[", text, re.MULTILINE), text
+        assert "error" in text

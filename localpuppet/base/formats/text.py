@@ -17,10 +17,24 @@ SHOWN_NAMES = 5
 # What sets a colour on a terminal.
 _STYLE = "\x1b\\[[0-9;?]*[A-Za-z]"
 # Characters that reorder or hide text, and the two Unicode line breaks.
-_DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
+_HIDING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
+_DECEPTIVE = f"{_HIDING}\u2028\u2029"
 # C0 except newline and tab, DEL and C1: a terminal would act on them.
 _UNSAFE = f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
 _UNSAFE_IN_LINE = f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
+
+# What ends a line, what shows nothing at its start, and what is an IPv6 address to its end.
+_BREAK = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
+_CONTROL = "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u200b-\u200d\u2060-\u2065"
+_NOTHING = f"(?:{_STYLE}|\x1b\\[[0-9;?]*\\Z|[^\\S{_BREAK}]|[{_CONTROL}{_HIDING}])*+"
+_ADDRESS = (
+    f"[0-9a-f./][0-9a-f.]{{0,15}}(?::[0-9a-f.]{{1,15}}){{0,7}}(?:/\\d{{1,3}})?[ \t]*[{_BREAK}]"
+)
+# What runners of CI take for a command: of GitHub; of Azure and TeamCity; of GitLab and Travis.
+_COMMAND = (
+    f"(?:\\A|[{_BREAK}]){_NOTHING}::(?!{_ADDRESS})"
+    "|##\\w{0,24}\\[|(?:section_(?:start|end)|travis_(?:fold|time)):"
+)
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z"
 
@@ -41,6 +55,23 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` as one printable line."""
     return re.sub(_UNSAFE_IN_LINE, _escaped, text)
+
+
+def without_commands(text: str, before: str = "\n") -> tuple[str, str]:
+    r"""Return `text` without commands for a CI runner, and what the next text needs as `before`.
+
+    The last character of a command's start is escaped as in JSON, where it stays equal.
+
+    Args:
+        text: A part of the output, not always whole lines.
+        before: What matters of the output before it.
+    """
+    whole = re.sub(_COMMAND, lambda m: f"{m[0][:-1]}\\u{ord(m[0][-1]):04x}", before + text)
+    last = re.split(f"[{_BREAK}]", whole[-256:])[-1]
+    starts = re.fullmatch(f"{_NOTHING}:?", last)
+    return whole[
+        len(before) :
+    ], f"\n{last[last.rfind(chr(27)) :][-32:]}" if starts else f"x{last[-32:]}"
 
 
 def joined(text: str) -> str:

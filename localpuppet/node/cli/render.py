@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from localpuppet.base.formats.text import one_line, printable
+from localpuppet.base.formats.text import one_line, printable, without_commands
 from localpuppet.base.formats.times import show_duration
 from localpuppet.node.runs.observer import SilentObserver
 
@@ -36,6 +36,32 @@ _LEVELS = {
     "Info:": "green",
     "Debug:": "cyan",
 }
+
+
+class CommandFreeStream:
+    """A stream on which no text of strangers is a command for the runner of a CI job.
+
+    Args:
+        stream: Where the text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._before = "\n"
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the stream's
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text; return its length."""
+        shown, self._before = without_commands(text, self._before)
+        self._stream.write(shown)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts."""
+        for line in lines:
+            self.write(line)
 
 
 def use_color(choice: str, stream: TextIO | None) -> bool:
