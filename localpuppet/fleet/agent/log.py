@@ -1,5 +1,6 @@
 """The agent's log: a limited number of lines on standard error, with the journal's priorities."""
 
+import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
@@ -17,7 +18,7 @@ _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
 class AgentLog:
     """Writes one line for each event.
 
-    Lines for the journal have their priority (`sd-daemon(3)`), lines on a terminal the time.
+    Lines for the journal have their priority (`sd-daemon(3)`), others the time.
 
     Args:
         clock: Measures elapsed time.
@@ -28,6 +29,7 @@ class AgentLog:
         self._clock = clock
         self._debug = debug
         self._terminal = sys.stderr.isatty()
+        self._to_journal = _is_journal(os.environ.get("JOURNAL_STREAM", ""))
         self._recent: defaultdict[LineKind, deque[float]] = defaultdict(deque)
         self._left_out: Counter[LineKind] = Counter()
 
@@ -63,13 +65,22 @@ class AgentLog:
                 self._write("warning", f"left out {count} more lines about {kind}")
 
     def _write(self, level: str, text: str) -> None:
-        if self._terminal:
-            stamp = time.strftime("%H:%M:%S")
-            head = f"{stamp} {'warning: ' if level == 'warning' else ''}"
-        else:
+        if self._to_journal:
             head = f"<{_PRIORITY[level]}>"
+        else:
+            stamp = time.strftime("%H:%M:%S" if self._terminal else "%Y-%m-%d %H:%M:%S")
+            head = f"{stamp} {'warning: ' if level == 'warning' else ''}"
         try:
             sys.stderr.write(f"{head}{one_line(text)}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             return  # the reader is gone; the agent continues
+
+
+def _is_journal(stream: str) -> bool:
+    """Return whether standard error is the journal's `DEVICE:INODE` of `JOURNAL_STREAM`."""
+    try:
+        status = os.fstat(2)
+    except OSError:  # it is closed
+        return False
+    return stream == f"{status.st_dev}:{status.st_ino}"

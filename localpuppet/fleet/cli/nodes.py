@@ -17,9 +17,10 @@ from localpuppet.fleet.inventory.node_row import (
     UNKNOWN,
     UNRESPONSIVE,
     NodeRow,
+    parse_moment,
     sort_rows,
 )
-from localpuppet.fleet.inventory.presence import SCHEMA, believe
+from localpuppet.fleet.inventory.presence import PRESENCE_TTL, SCHEMA, believe
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 # Seconds from which the age of the inventory is shown.
 NOTICEABLE_AGE = 60.0
+NO_AGENT = (
+    "no agent has published its node yet; one that starts needs some seconds ('localpuppet agent'"
+    " on a node starts one)"
+)
+CLOCK_SKEW = 5.0  # seconds from which a node's clock is shown as wrong
 _ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
 
 
@@ -131,7 +137,9 @@ def nodes_command(
     elif any(filters.values()):
         render.emit("no node matches")
     else:
-        render.emit("no agent is running; 'localpuppet agent' on a node starts one")
+        render.emit(NO_AGENT)
+    for line in wrong_clocks(published, node.clock.now().timestamp()):
+        render.say(f"# {line}", err=True)
     if (listing.age or 0) >= NOTICEABLE_AGE:
         render.emit(f"inventory as of {show_duration(listing.age or 0)} ago")
 
@@ -224,6 +232,15 @@ def _chosen(
         and (listing.matching is None or row.node in listing.matching)
         and (not wanted or any(has_concern(row, word, now) for word in wanted))
     ]
+
+
+def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iterable[str]:
+    """Yield the nodes whose clock differs; an entry may be as old as it lasts on the bus."""
+    for name, status in sorted(published.items()):
+        ahead = (parse_moment(status.get("at")) or now) - now
+        if ahead > CLOCK_SKEW or -ahead > PRESENCE_TTL + CLOCK_SKEW:
+            word = "ahead of" if ahead > 0 else "behind"
+            yield f"{name}: its clock is {show_duration(abs(ahead))} {word} this machine's"
 
 
 def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:

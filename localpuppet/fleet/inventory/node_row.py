@@ -147,7 +147,7 @@ class NodeRow:
             cause=_text(status.get("cause")),
             blocked=_text(status.get("blocked")),
             release=_text(last.get("release")),
-            failing_since=_time(last.get("failing_since")) if kind.bad else None,
+            failing_since=parse_moment(last.get("failing_since")) if kind.bad else None,
             failed_runs=_count(last.get("failed_runs")) if kind.bad else 0,
             release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
@@ -176,7 +176,7 @@ class NodeRow:
             reason=error,
             run="",
             finished_at=_ended(refused.get("at"), now),
-            failing_since=self.failing_since or _time(refused.get("since")),
+            failing_since=self.failing_since or parse_moment(refused.get("since")),
             failed_runs=self.failed_runs + _count(refused.get("times")),
         )
 
@@ -298,7 +298,8 @@ def _count(value: Json) -> int:
     return max(0, min(value, MAX_COUNT)) if isinstance(value, int) else 0
 
 
-def _time(value: Json) -> float | None:
+def parse_moment(value: Json) -> float | None:
+    """Return a time of a presence entry in seconds since 1970; `None` for other values."""
     try:
         return parse_time(value).timestamp() if isinstance(value, str) else None
     except ValueError:
@@ -307,7 +308,7 @@ def _time(value: Json) -> float | None:
 
 def _ended(value: Json, now: float) -> float:
     """Return when a run ended; replace an impossible time by now."""
-    ended = _time(value)
+    ended = parse_moment(value)
     return ended if ended is not None and 0 <= ended <= now + AHEAD else now
 
 
@@ -316,8 +317,8 @@ def _holds(holds: list[Json]) -> tuple[HoldView, ...]:
         HoldView(
             owner=_text(hold.get("owner")),
             reason=_text(hold.get("reason")),
-            until=_time(hold.get("until")),
-            since=_time(hold.get("since")),
+            until=parse_moment(hold.get("until")),
+            since=parse_moment(hold.get("since")),
         )
         for hold in holds[:MAX_HOLDS]
         if isinstance(hold, dict)

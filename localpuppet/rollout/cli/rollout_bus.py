@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.fleet.wiring.run_async import run
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_text import coloured, head, header, how_far, outcome
+from localpuppet.rollout.cli.rollout_text import coloured, failures, head, header, how_far, outcome
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
 from localpuppet.rollout.execution.reporting.view import RolloutView
@@ -85,6 +85,8 @@ def show_head(
         render.emit(render.hanging("", head(report.state)))
         render.emit(render.hanging("", how_far(report.state, goes_on=True)))
         render.emit(header(RolloutView.of(report, now)))
+        for line in failures(report.state):
+            render.emit(line)
         render.emit(outcome(report))
         render.say("# from the bus: it is unknown whether a process controls it", err=True)
     return 0 if checkpoint.summary is None or checkpoint.summary.succeeded else 1

@@ -29,7 +29,6 @@ _TAKEN = (
     "max_failures",
     "noop",
     "tags",
-    "wait_timeout",
     "skip_unready",
     "checks",
     "on_failure",
@@ -194,7 +193,7 @@ def options_of_parent(
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
     """
-    from localpuppet.rollout.execution.events import NodeResult
+    from localpuppet.rollout.execution.events import REPEATED
     from localpuppet.rollout.execution.report import RolloutReport
 
     if any(given[name] for name in _TAKEN):
@@ -207,9 +206,11 @@ def options_of_parent(
         raise InvalidInputError(
             f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
         )
-    again = frozenset(NodeResult) - {NodeResult.SUCCEEDED, NodeResult.SKIPPED}
-    nodes = frozenset(node for node, result in report.state.results().items() if result in again)
+    results = report.state.results()
+    nodes = frozenset(node for node, result in results.items() if result in REPEATED)
     if not nodes:
         raise InvalidInputError("no node failed: nothing to repeat", where=str(parent))
-    again_options = replace(report.state.began.options, until=_until(node, given["until"]))
+    earlier = report.state.began.options
+    timeout = _seconds(given, "wait_timeout") or earlier.timeout
+    again_options = replace(earlier, until=_until(node, given["until"]), timeout=timeout)
     return again_options, report.state.began, nodes

@@ -54,7 +54,7 @@ def status_command(
       localpuppet rollout status --operator alice
     """
     from localpuppet.rollout.cli import rollout_bus
-    from localpuppet.rollout.cli.rollout_text import head, header, how_far, outcome
+    from localpuppet.rollout.cli.rollout_text import failures, head, header, how_far, outcome
     from localpuppet.rollout.execution.report import INTERRUPTED, OVERTAKEN
     from localpuppet.rollout.execution.reporting.view import RolloutView
 
@@ -78,6 +78,8 @@ def status_command(
                 far = how_far(report.state, goes_on=report.word not in (INTERRUPTED, OVERTAKEN))
                 render.emit(render.hanging("", far))
             render.emit(header(RolloutView.of(report, now)))
+            for line in failures(report.state):
+                render.emit(line)
         render.emit(outcome(report))
     return 0 if report.succeeded or report.word in ("running", "paused") else 1
 

@@ -48,6 +48,7 @@ from localpuppet.rollout.execution.state import RolloutState
 
 ASKING = "asking whether all are ready"
 SHOWN = 10  # node names in a line
+SHOWN_FAILURES = 10
 LONG = 10  # seconds after which the duration of a node run is shown
 _COLORS = {"good": "green", "bad": "red", "warn": "yellow", "active": "cyan", "quiet": None}
 _RESULTS = {"succeeded": "done", "changed": "done", "unchanged": "done", "unresponsive": "failed"}
@@ -97,7 +98,9 @@ class RolloutProgress:
         """Yield the lines that describe an event."""
         if isinstance(event, RolloutResumed):
             who = render.user_text(event.who)
-            yield f"resumed by {who}" if who else "resumed"
+            left = sum(result is None for result in state.results().values())
+            nodes = f": {left} of {render.counted(len(state.nodes), 'node')} left"
+            yield f"resumed by {who}{nodes}" if who else f"resumed{nodes}"
         elif isinstance(event, StagingEnded) and state.began.options.delivery is not None:
             yield f"{state.began.options.delivery.release} is on all nodes"
         elif isinstance(event, NodeRunEnded):
@@ -167,7 +170,7 @@ def how_far(
         on: Node run → how many seconds it has been running, as far as known.
     """
     total = sum(len(group) for group in state.began.groups)
-    running = state.running
+    running = [turn for turn in state.running if not state.is_unanswered(turn)]
     if goes_on and not (state.started or state.stopped or state.over or state.durations):
         return ASKING
     if state.began.options.delivery is not None and not (state.serials or state.stopped):
@@ -237,6 +240,19 @@ def outcome(report: RolloutReport) -> str:
     if command := _what_goes_on(report):
         lines.append(render.hanging("", command))
     return "\n".join(lines)
+
+
+def failures(state: RolloutState) -> list[str]:
+    """Return the failed nodes with the reasons, a line each, and how many more there are."""
+    ends = sorted(state.failed.items())
+    lines = [
+        f"{node}  {coloured(end.outcome or str(end.result))}: {render.user_text(end.reason)}"
+        for node, end in ends[:SHOWN_FAILURES]
+    ]
+    if len(ends) > SHOWN_FAILURES:
+        more = render.counted(len(ends) - SHOWN_FAILURES, "failed node")
+        lines.append(f"{more} more: 'localpuppet rollout report {state.began.id}'")
+    return [render.hanging("", line) for line in lines]
 
 
 def _what_goes_on(report: RolloutReport) -> str:

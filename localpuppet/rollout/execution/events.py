@@ -30,6 +30,10 @@ class NodeResult(StrEnum):
     ROLLBACK_FAILED = "rollback failed"
 
 
+# What 'rollout run --failed-in' runs again.
+REPEATED = frozenset(NodeResult) - {NodeResult.SUCCEEDED, NodeResult.SKIPPED}
+
+
 class RolloutEnding(StrEnum):
     """Why a rollout is over."""
 

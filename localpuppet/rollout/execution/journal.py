@@ -20,7 +20,7 @@ from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
 from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Event, RolloutBegan
+from localpuppet.rollout.execution.events import REPEATED, Event, NodeResult, RolloutBegan
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 
@@ -188,10 +188,15 @@ def resumable(journal: JournalReader, caller: str) -> RolloutBegan:
     state = journal.state()
     began = owned(state.began, caller)
     if not state.resumable and state.over is not None:
+        left = [result for result in state.results().values() if result in REPEATED]
+        nodes = f"the {len(left)} nodes" if len(left) > 1 else "the node"
+        again = (
+            f"'localpuppet rollout run --failed-in {began.id}' runs {nodes} that did not succeed"
+        )
+        missed = left.count(NodeResult.NOT_REACHED)
+        hint = f"{again}; {missed} of them not reached" if missed else again
         raise InvalidInputError(
-            f"is over: {state.over.ending}",
-            where=str(began.id),
-            hint=f"to repeat failed nodes, run 'localpuppet rollout run --failed-in {began.id}'",
+            f"is over: {state.over.ending}", where=str(began.id), hint=hint if left else ""
         )
     return began
 

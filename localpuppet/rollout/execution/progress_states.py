@@ -139,8 +139,9 @@ def count_states(states: Collection[ProgressState]) -> dict[str, int]:
 
 def _busy(state: RolloutState) -> dict[NodeName, ProgressState]:
     """Return the nodes with a started run that has not ended."""
-    busy = {turn.node: ProgressState.WAITING for turn in state.differing}
-    turns = [turn for turn in state.running if turn not in state.differing]
+    waiting = [*state.differing, *filter(state.is_unanswered, state.running)]
+    busy = {turn.node: ProgressState.WAITING for turn in waiting}
+    turns = [turn for turn in state.running if turn not in waiting]
     nodes = [turn.node for turn in (*turns, *state.unchecked)]
     return busy | dict.fromkeys(nodes, ProgressState.RUNNING)
 
@@ -159,5 +160,6 @@ def _rollback_states(state: RolloutState) -> dict[NodeName, ProgressState]:
         elif state.over is not None:
             states[node] = ProgressState.FAILED if started else ProgressState.NOT_REACHED
         else:
-            states[node] = ProgressState.RUNNING if started else ProgressState.WAITING
+            asked = started and not state.is_unanswered(turn)
+            states[node] = ProgressState.RUNNING if asked else ProgressState.WAITING
     return states

@@ -123,6 +123,12 @@ class RolloutState:
         """The successful node runs whose checks have not ended, sorted."""
         return sorted(self._unchecked)
 
+    def is_unanswered(self, turn: NodeRun) -> bool:
+        """Return whether a rollback run waits for a node that was unresponsive before."""
+        failed = self.failed.get(turn.node)
+        lost = failed is not None and failed.result is NodeResult.UNRESPONSIVE
+        return lost and turn.step == self.step_back and turn not in self.ends
+
     def settled(self, turn: NodeRun) -> bool:
         """Return whether a node run and its checks are over."""
         end = self.ends.get(turn)

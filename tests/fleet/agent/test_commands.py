@@ -6,11 +6,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import NO_RUN
+from localpuppet.fleet.cli.nodes import NO_AGENT, wrong_clocks
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
@@ -188,10 +191,7 @@ def test_nodes(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     (eve,) = fleet.add("eve", trusted=False)
     empty = a.run("nodes")
-    assert (empty.code, empty.out) == (
-        0,
-        "no agent is running; 'localpuppet agent' on a node starts one\n",
-    )
+    assert (empty.code, empty.out) == (0, f"{NO_AGENT}\n")
     b.behave(gate=True)
     fleet.start()
     fleet.send(a, b)
@@ -404,3 +404,17 @@ def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> No
     open_fifo(tmp_path / "gate")
     assert b.node.finish(by_hand).code == 0
     fleet.settle()
+
+
+def test_nodes_names_those_whose_clock_differs() -> None:
+    """An entry is up to a minute old, so a clock that is behind by less is not seen."""
+    ats = {"a": 4, "b": 6, "c": 3600, "d": -64, "e": -120}
+    published = {
+        name: {"at": show_time(datetime.fromtimestamp(1e9 + seconds, UTC))}
+        for name, seconds in ats.items()
+    }
+    assert list(wrong_clocks({**published, "f": {"at": 3}, "g": {}}, 1e9)) == [
+        "b: its clock is 6.0s ahead of this machine's",
+        "c: its clock is 1h ahead of this machine's",
+        "e: its clock is 2m behind this machine's",
+    ]

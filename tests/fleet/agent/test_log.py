@@ -1,5 +1,8 @@
 """The agent's log: one printable line each, and not too many of a kind."""
 
+import os
+import re
+
 import pytest
 
 from localpuppet.base.machine.ports import LineKind
@@ -9,6 +12,27 @@ from tests.doubles.ports import FakeClock
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the service manager's journal on standard error."""
+    status = os.fstat(2)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+
+
+@pytest.mark.parametrize("stream", ["", "1:2", "x"])
+def test_a_file_gets_the_time_and_no_priority(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    """Also if the variable is that of a service whose output was redirected."""
+    monkeypatch.setenv("JOURNAL_STREAM", stream)
+    log = AgentLog(FakeClock(), debug=False)
+    log.info("accepted")
+    log.warning("refused")
+    first, second = said(capsys)
+    assert re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8} accepted", first)
+    assert second.endswith(" warning: refused")
 
 
 def test_lines_have_their_priority(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,7 @@ def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
         "rollout 20261122T110000Z-0123: test, 4 nodes, 4 runs in 2 groups\n"
         "n03.example.com  skipped: on hold: work\n"
         "n01.example.com  changed (15s)\n"
-        "resumed\n"
+        "resumed: 2 of 4 nodes left\n"
         "n02.example.com  unresponsive (45s): did not tell\\x1b[2J\n"
         "stopped: by SIGINT (1 done, 1 failed, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
@@ -110,6 +110,8 @@ def test_list_and_status_show_the_rollouts_of_this_machine(node: Node) -> None:
         "'localpuppet rollout run --failed-in 20261122T110000Z-0123', "
         "with the same --site if any, does what did not succeed\n"
     )
+    status = node.run("rollout", "status").out
+    assert "\nn02.example.com  unresponsive: did not tell\\x1b[2J\n" in status
     damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
     damaged.write_bytes(b"x" * 5000)
     listed = node.run("rollout", "list")
@@ -163,12 +165,15 @@ def test_failed_nodes_are_repeated_within_the_approval(node: Node) -> None:
     journal.close()
     names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
     site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
-    process = node.start("rollout", "run", "--site", site, "--failed-in", ID)
+    process = node.start(
+        "rollout", "run", "--site", site, "--failed-in", ID, "--wait-timeout", "5m"
+    )
     wait_until(lambda: len(journals.ids()) == 2, lambda: "it does not begin")
     process.kill()
     process.wait()
     again = journals.open(None).state().began
     assert (again.parent, again.approval, again.salt) == (ID, parent.approval, SALT)
+    assert (again.options.timeout, parent.options.timeout) == (300, 3600)
     assert sorted(one for group in again.groups for one in group) == list(NODES)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_time
+from localpuppet.rollout.cli.rollout_text import how_far
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
@@ -160,6 +161,23 @@ def test_a_rollout_from_its_start_to_the_end_of_its_rollback() -> None:
     assert after.rollback is not None
     assert after.rollback.state == "rolled back"
     assert three.node not in after.report.state.took
+
+
+def test_a_rollback_of_an_unresponsive_node_waits_for_it() -> None:
+    """Only a node that answers is running."""
+    turns = [NodeRun(1, node(1)), NodeRun(1, node(2))]
+    back = tuple(NodeRun(3, turn.node) for turn in turns)
+    found = view(
+        StagingEnded(serials={node(1): 1}),
+        NodeRunsStarted(node_runs=tuple(turns)),
+        ended(turns[0], NodeResult.FAILED),
+        ended(turns[1], NodeResult.UNRESPONSIVE),
+        FAILURES,
+        NodeRunsStarted(node_runs=back),
+        first=replace(FIRST, options=replace(FIRST.options, checks=())),
+    )
+    assert (found.counts["running"], found.counts["waiting"]) == (1, 1)
+    assert f"1 running ({node(1)})" in how_far(found.report.state)
 
 
 def test_a_group_whose_only_node_failed_has_failed() -> None:
