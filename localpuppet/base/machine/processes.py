@@ -8,7 +8,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.base.errors import StateError
@@ -17,6 +17,44 @@ from localpuppet.base.machine.child import OwnGroup, SystemChild, make_output
 from localpuppet.base.machine.output_pipe import OutputPipe
 from localpuppet.base.machine.ports import Child, Output
 from localpuppet.base.machine.process_table import SystemProcessTable
+
+# What ends a process that does not handle it, besides KILL.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@contextlib.contextmanager
+def own_umask(mask: int = 0o022) -> Iterator[None]:
+    """Use a umask in a block, whatever the caller's is: for files that another user has to read."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """End a block by an exception for a signal, so that it removes its files; then ignore others.
+
+    Call it in the main thread. A signal that the caller ignores stays ignored.
+
+    Raises:
+        KeyboardInterrupt: INT arrived.
+        SystemExit: Another signal arrived; the code is 128 and its number, as a shell shows it.
+    """
+    handled = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+
+    def end(number: int, _frame: object) -> None:
+        for each in handled:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class SystemProcesses(SystemProcessTable):

@@ -3,8 +3,10 @@
 - A state is the SHA-256 of a file's bytes, `DIRECTORY`, or `None` for a missing name.
 - A listing is the digest of the names in a directory with their kinds; `data/**` means everything
   below `data`.
-- A link counts as what it leads to; one that leads nowhere is `BROKEN`.
-- Names are those of `ports.RawReads`.
+- A link counts as what it leads to; one that leads nowhere is `BROKEN`, and one that leads out of
+  its tree is refused.
+- Names are those of `ports.RawReads`. A compile may name any file: one that is not in the index has
+  no state, and nothing looks for it.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import input_errors
+from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.node.preview.data_keys import MAX_BYTES, key_digests
 from localpuppet.node.preview.ports import SITE_PREFIX
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
@@ -50,11 +53,13 @@ class IndexRoot:
         prefix: What its names start with: empty, or a name.
         path: Its path.
         digest: The digest or commit of a tree that never changes; empty for any other.
+        is_base: Whether it is the machine's own, in which a link may lead out.
     """
 
     prefix: str
     path: Path
     digest: str = ""
+    is_base: bool = False
 
 
 class ReleaseIndex:
@@ -75,7 +80,7 @@ class ReleaseIndex:
         self._children: dict[str, list[str]] = {}
         for name in states:
             self._children.setdefault(name.rpartition("/")[0] or ".", []).append(name)
-        self._listings: dict[str, str | None] = {}
+        self._listings: dict[tuple[str, bool], str | None] = {}
         self._keys = lru_cache(_DATA_FILES)(self._parse_keys)
 
     @classmethod
@@ -94,37 +99,37 @@ class ReleaseIndex:
         for root in roots:
             inner = known.get(root.digest) if root.digest else None
             if inner is None:
-                inner = tree_states(root.path)
+                inner = tree_states(root.path, leaving=BROKEN if root.is_base else "")
                 if root.digest:
                     known.put(root.digest, inner)
             start = f"{root.prefix}/" if root.prefix else ""
             for name, state in inner.items():
                 states[f"{start}{name}" if name != "." else root.prefix or "."] = state
-            for parent in _parents(root.prefix):
+            for parent in () if root.is_base else _parents(root.prefix):
                 states.setdefault(parent, DIRECTORY)
 
         def read(name: str) -> bytes:
             for parent in (name, *_parents(name), ""):
                 if parent in paths:
                     rest = name[len(parent) :].lstrip("/")
-                    path = paths[parent] / rest if rest else paths[parent]
-                    with input_errors(path), path.open("rb") as file:
-                        return file.read(MAX_BYTES + 1)
+                    top = paths[parent] if rest else paths[parent].parent
+                    with input_errors(top), OpenTree(top) as tree:
+                        return tree.read(rest or paths[parent].name, most=MAX_BYTES + 1)
             raise InvalidInputError("is not a file of the release", where=name)
 
         return cls(states, read)
 
     def state(self, name: str) -> str | None:
-        """Return the state of a name; outside of the release, of the path on this machine."""
-        if name.startswith("/"):
-            return _outside(name)
+        """Return the state of a name; `None` if it is missing, or not one of the release."""
         return self.states.get(name)
 
     def listing(self, directory: str) -> str | None:
         """Return the digest of the names in a directory; `None` if it is not one."""
-        if directory not in self._listings:
-            self._listings[directory] = self._list(directory)
-        return self._listings[directory]
+        deep = directory.endswith(_EVERYTHING) or directory == "**"
+        key = directory.removesuffix("**").rstrip("/") or ".", deep
+        if key not in self._listings:
+            self._listings[key] = self._list(*key)
+        return self._listings[key]
 
     def keys(self, file: str) -> Mapping[str, str] | None:
         """Return root key → digest of a data file; `None` if it counts as a whole, or is missing.
@@ -137,11 +142,7 @@ class ReleaseIndex:
     def _parse_keys(self, file: str) -> Mapping[str, str] | None:
         return key_digests(file, self.read(file))
 
-    def _list(self, directory: str) -> str | None:
-        deep = directory.endswith(_EVERYTHING) or directory == "**"
-        top = directory.removesuffix("**").rstrip("/") or "."
-        if top.startswith("/"):
-            return _outside_listing(top, deep=deep)
+    def _list(self, top: str, deep: bool) -> str | None:
         if self.states.get(top) != DIRECTORY:
             return None
         names = sorted(self.below(top) if deep else self._children.get(top, ()))
@@ -172,7 +173,8 @@ def index_roots(release: Release, site_manifest: Path, *, own: str = "") -> list
     if release.site_manifest is None and site_manifest.exists():
         prefix = f"{SITE_PREFIX}{site_manifest.name}"
         roots.append(IndexRoot(prefix=prefix, path=site_manifest))
-    return roots
+    base = (IndexRoot(prefix=str(path), path=path, is_base=True) for path in release.base)
+    return [*roots, *base]
 
 
 def _store_digest(tree: Path) -> str:
@@ -187,19 +189,28 @@ def _parents(name: str) -> Iterator[str]:
         yield name
 
 
-def tree_states(top: Path) -> dict[str, str]:
+def tree_states(top: Path, *, leaving: str = "", shown: Path | None = None) -> dict[str, str]:
     """Return the states of everything in a directory, or of a file, by the name relative to it.
+
+    Args:
+        top: The directory or file.
+        leaving: The state of a link that leads out; empty to refuse it.
+        shown: Its path in messages; the path by default.
 
     Raises:
         InvalidInputError: A file cannot be read, a link leads out, or there are too many files.
     """
     with input_errors(top):
-        status = top.stat()
-        if not stat.S_ISDIR(status.st_mode):
-            return {".": _file_state(str(top))}
-        states = {".": DIRECTORY}
-        _add(str(top.resolve()), "", states, ())
-    return states
+        if not top.is_dir():
+            file = os.open(top, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return {".": _file_state(file, top)}
+            finally:
+                os.close(file)
+        with OpenTree(top, shown=shown) as tree:
+            reader = _TreeReader(tree, leaving)
+            reader.add(tree.descriptor, "", ())
+        return reader.states
 
 
 def tree_metadata(top: Path) -> str:
@@ -222,60 +233,76 @@ def tree_metadata(top: Path) -> str:
     return form.hexdigest()
 
 
-def _add(path: str, start: str, states: dict[str, str], above: tuple[str, ...]) -> None:
-    """Add the states of everything in a directory, whose path has no link."""
-    if path in above or len(above) > MAX_DEPTH:
-        raise InvalidInputError("has a link to a directory that it is in", where=path)
-    above = (*above, path)
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.name == ".git":
-                continue
-            name, inner = f"{start}{entry.name}", entry.path
-            if entry.is_symlink():
-                inner = os.path.realpath(inner)
-                if not os.path.exists(inner):  # noqa: PTH110 - as in _file_state
-                    states[name] = BROKEN
+class _TreeReader:
+    """Reads the states of everything in a tree."""
+
+    def __init__(self, tree: OpenTree, leaving: str) -> None:
+        self._tree, self._leaving = tree, leaving
+        self._files: dict[tuple[int, int], str] = {}
+        self.states = {".": DIRECTORY}
+
+    def add(self, directory: int, start: str, above: tuple[tuple[int, int], ...]) -> None:
+        """Add the states of everything in an open directory, whose names begin with `start`."""
+        own = _identity(os.fstat(directory))
+        if own in above or len(above) > MAX_DEPTH:
+            where = str(self._tree.path / start)
+            raise InvalidInputError("has a link to a directory that it is in", where=where)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name == ".git":
                     continue
-                if os.path.commonpath((inner, above[0])) != above[0]:
+                if len(self.states) > LIMITS.members:
                     raise InvalidInputError(
-                        "is a link that leads out of its tree", where=entry.path
+                        f"has more than {LIMITS.members} members", where=str(self._tree.path)
                     )
-            if len(states) > LIMITS.members:
-                raise InvalidInputError(f"has more than {LIMITS.members} members", where=above[0])
-            if entry.is_dir():
-                states[name] = DIRECTORY
-                _add(inner, f"{name}/", states, above)
-            else:
-                states[name] = _file_state(inner)
+                name = f"{start}{entry.name}"
+                if entry.is_symlink():
+                    inner = self._follow(name)
+                    if isinstance(inner, str):
+                        self.states[name] = inner
+                        continue
+                elif entry.is_file() or entry.is_dir():
+                    inner = open_entry(entry.name, directory)
+                else:
+                    raise InvalidInputError(
+                        "is not a regular file", where=f"{self._tree.path}/{name}"
+                    )
+                try:
+                    self._add(inner, name, (*above, own))
+                finally:
+                    os.close(inner)
+
+    def _follow(self, name: str) -> int | str:
+        """Return a descriptor of what a link leads to, or its state."""
+        try:
+            found = self._tree.find(name)
+        except InvalidInputError:
+            if not self._leaving:
+                raise
+            return self._leaving
+        return BROKEN if found is None else found
+
+    def _add(self, descriptor: int, name: str, above: tuple[tuple[int, int], ...]) -> None:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            self.states[name] = DIRECTORY
+            self.add(descriptor, f"{name}/", above)
+            return
+        own = _identity(status)
+        if own not in self._files:  # links to a directory lead to the same files many times
+            self._files[own] = _file_state(descriptor, self._tree.path / name)
+        self.states[name] = self._files[own]
 
 
-def _file_state(path: str) -> str:
-    # A path object for each file costs twice the time.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise InvalidInputError("is not a regular file", where=path)
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _file_state(descriptor: int, path: Path) -> str:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise InvalidInputError("is not a regular file", where=str(path))
+    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _outside(name: str) -> str | None:
-    """Return the state of a path outside of the release."""
-    path = Path(name)
-    with input_errors(path):
-        if path.is_dir():
-            return DIRECTORY
-        return _file_state(name) if path.exists() else None
-
-
-def _outside_listing(top: str, *, deep: bool) -> str | None:
-    path = Path(top)
-    if not path.is_dir():
-        return None
-    with input_errors(path):
-        names = path.rglob("*") if deep else path.iterdir()
-        states = {str(name): DIRECTORY if name.is_dir() else "" for name in names}
-    return _listing_digest(sorted(states.items()))
 
 
 def _listing_digest(entries: Iterable[tuple[str, str]]) -> str:

@@ -8,25 +8,27 @@ A commit is checked out into the cache by its id, and the files as they are are 
 that nothing changes while it is compiled. The repository stays unchanged.
 """
 
+import errno
 import os
 import re
-import shutil
-from collections.abc import Callable
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.machine.files import disk_errors, make_private, remove_tree
+from localpuppet.base.machine.files import CHUNK, disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.open_tree import OpenTree, open_entry
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.catalog_items import digest
-from localpuppet.node.preview.release_index import TreeStates, tree_metadata, tree_states
+from localpuppet.node.preview.release_index import States, TreeStates, tree_metadata, tree_states
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.releases.git.checkout import check_out
 from localpuppet.node.releases.git.program import GitProgram, make_bare
-from localpuppet.node.releases.limits import Budget
+from localpuppet.node.releases.limits import Budget, size_problem
 
 WORK_TREE = "work tree"
 # Checkouts that stay; each is used by the previews of one commit.
@@ -203,17 +205,16 @@ class Checkouts:
         common = self.git.run(
             self._repository, "rev-parse", "--path-format=absolute", "--git-common-dir"
         )
-        new = places / f".{os.urandom(6).hex()}"
-        scratch, files = new / "git", new / "files"
-        with disk_errors(new):
+        with _temporary(places) as new:
+            scratch, files = new / "git", new / "files"
             for directory in (new, scratch, files):
                 directory.mkdir(mode=0o700)
             make_bare(scratch, alternates=[Path(os.fsdecode(common.rstrip(b"\n")))])
             with errors_at(name, LocalpuppetError):
                 check_out(self.git, scratch, [(name, own, "tree")], files, self.budget())
-            self.states.put(commit, tree_states(files / "tree"))
+                states = _checked(files / "tree")
+            self.states.put(commit, states)
             (files / "tree").rename(place)
-            remove_tree(new)
             self._note_metadata(place, commit)
         return tree
 
@@ -232,22 +233,13 @@ class Checkouts:
     def _note_metadata(self, place: Path, commit: str) -> None:
         self.states.put(f"{commit}{_METADATA}", {"": tree_metadata(place)})
 
-    def _is_no_code(self, directory: str, names: list[str]) -> set[str]:
-        """Return what a copy of the work tree leaves out: git's files and those of localpuppet.
-
-        A root or cache of a job is often in the work tree. A copy of the cache would contain
-        itself, and a state directory has keys.
-        """
-        place = Path(directory).resolve()
-        own = {path.name for path in map(Path.resolve, self.own) if path.parent == place}
-        return ({_GIT} | own) & {*names}
-
     def _copy(self, places: Path) -> RevisionTree:
-        new = places / f".{os.urandom(6).hex()}"
-        with disk_errors(new):
-            shutil.copytree(self.work_tree, new, symlinks=True, ignore=self._is_no_code)
-            new.chmod(0o700)
-            states = tree_states(new)
+        # A root or cache of a job is often in the work tree. A copy of the cache would contain
+        # itself, and a state directory has keys.
+        own = [path.stat() for path in self.own if path.is_dir()]
+        with _temporary(places) as new, OpenTree(self.work_tree) as tree:
+            _TreeCopy(self.budget(), own).directory(tree.descriptor, new, "")
+            states = tree_states(new, shown=self.work_tree)
             key = digest(canonical({**states})).hex()
             place = places / key
             if place.is_dir():
@@ -256,6 +248,71 @@ class Checkouts:
             os.utime(place)
             self.states.put(key, states)
         return RevisionTree(revision=PreviewRevision(name=WORK_TREE), directory=place, key=key)
+
+
+@contextmanager
+def _temporary(places: Path) -> Iterator[Path]:
+    """Yield the path of a new directory, and remove that directory at the end."""
+    new = places / f".{os.urandom(6).hex()}"
+    with disk_errors(new):
+        try:
+            yield new
+        finally:
+            remove_tree(new)
+
+
+def _checked(checkout: Path) -> States:
+    """Return the states of a commit's files, which a node would refuse for the same reasons."""
+    try:
+        return tree_states(checkout, shown=Path())
+    except InvalidInputError as error:
+        raise IntegrityError(error.what, where=error.where, hint=error.hint) from error
+
+
+class _TreeCopy:
+    """Copies the files of a work tree, which may change meanwhile, and its links as they are."""
+
+    def __init__(self, budget: Budget, own: Sequence[os.stat_result]) -> None:
+        self._budget, self._own = budget, own
+
+    def directory(self, source: int, target: Path, start: str) -> None:
+        """Copy an open directory, whose names begin with `start`, without git's files."""
+        target.mkdir(mode=0o755)
+        for entry in sorted(os.listdir(source)):
+            if entry == _GIT:
+                continue
+            name = f"{start}{entry}"
+            problem = size_problem(os.fsencode(name))
+            if problem:
+                raise InvalidInputError(problem, where=ascii(name[:120]))
+            try:
+                descriptor = open_entry(entry, source)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                self._budget.take(0, where=name)
+                (target / entry).symlink_to(os.readlink(entry, dir_fd=source))
+                continue
+            try:
+                self._entry(descriptor, target / entry, name)
+            finally:
+                os.close(descriptor)
+
+    def _entry(self, source: int, target: Path, name: str) -> None:
+        status = os.fstat(source)
+        if stat.S_ISDIR(status.st_mode):
+            if not any(os.path.samestat(status, own) for own in self._own):
+                self.directory(source, target, f"{name}/")
+            return
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError("is not a regular file", where=name)
+        left = status.st_size
+        self._budget.take(left, where=name)
+        with target.open("xb") as copy:
+            while data := os.read(source, min(left, CHUNK)):
+                copy.write(data)
+                left -= len(data)
+        target.chmod(0o755 if status.st_mode & stat.S_IXUSR else 0o644)
 
 
 def _prune(places: Path, used: set[Path]) -> None:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from localpuppet.base.errors import BusyError, IntegrityError, StateError
+from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, StateError
 from localpuppet.base.machine.files import disk_errors, make_private, remove_tree, sync_filesystem
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.open_tree import OpenTree
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
 from localpuppet.node.releases.tree import TreeEntry, check_link, check_path, digest
 
@@ -277,7 +278,6 @@ def _entries(
 
     With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
     """
-    real_root = os.path.realpath(os.fsencode(root))
     for path, file in files:
         check_path(path, where=where)
         try:
@@ -288,11 +288,7 @@ def _entries(
             budget.take(0, where=where)
             target = os.readlink(file)  # noqa: PTH115 - bytes paths
             check_link(path, target, where=where)
-            # A chain of links may lead out where each of them looks harmless.
-            if not (os.path.realpath(file) + b"/").startswith(real_root + b"/"):
-                raise IntegrityError(
-                    "a symlink that points outside the tree", where=where
-                ) from error
+            _check_chain(root, path, where=where)
             if sealed is not None:
                 sealed.append(_line(path, os.lstat(file)))
             yield TreeEntry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
@@ -311,6 +307,17 @@ def _entries(
         finally:
             os.close(fd)
         yield TreeEntry(path=path, kind="X" if executable else "F", sha256=content)
+
+
+def _check_chain(root: Path, path: bytes, *, where: str) -> None:
+    """Reject a link that leads out by others, each of which looks harmless."""
+    with OpenTree(root) as tree:
+        try:
+            found = tree.find(os.fsdecode(path))
+        except InvalidInputError as error:
+            raise IntegrityError("a symlink that points outside the tree", where=where) from error
+    if found is not None:
+        os.close(found)
 
 
 def _hash(fd: int, size: int) -> str:

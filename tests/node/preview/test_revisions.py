@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.preview.cache import PreviewCache
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange, RevisionTree
 from localpuppet.node.releases.git.program import GitProgram
@@ -208,6 +209,61 @@ def test_a_link_that_leads_out_of_the_work_tree_is_rejected(repository: Reposito
     (repository.top / "out").symlink_to("/etc")
     with pytest.raises(InvalidInputError, match="leads out of its tree"):
         repository.trees("main")
+
+
+@pytest.mark.parametrize("depth", range(1, 12))
+def test_a_link_of_a_commit_that_leaves_is_rejected_at_any_depth(
+    repository: Repository, depth: int
+) -> None:
+    """It dangles where the commit is checked, and may lead to a file where it is used."""
+    (repository.top / "files").mkdir()
+    target = "../" * depth + str(repository.top.parent).lstrip("/") + "/token"
+    (repository.top.parent / "token").write_text("of the job")
+    (repository.top / "files/f").symlink_to(target)
+    repository.commit(a="1")
+    if depth == 1:
+        repository.trees("HEAD..HEAD")  # a directory of that name could be in the tree
+        return
+    with pytest.raises(IntegrityError, match=r"^HEAD: files/f: is a link that leads out"):
+        repository.trees("HEAD..HEAD")
+    assert not list((repository.checkouts.directory / "releases").glob("*"))
+
+
+def test_a_link_to_a_link_of_a_commit_that_leaves_is_rejected(repository: Repository) -> None:
+    (repository.top / "a/b").mkdir(parents=True)
+    (repository.top / "c").mkdir()
+    (repository.top / "a/b/c").symlink_to("../../c")
+    (repository.top / "a/b/out").symlink_to("c/../../token")  # `a/token` by its words
+    (repository.top / "c/file").write_text("")
+    repository.commit(file="1")
+    with pytest.raises(IntegrityError, match=r"a/b/out: is a link that leads out"):
+        repository.trees("HEAD..HEAD")
+
+
+def test_a_copy_has_no_file_of_the_job(repository: Repository) -> None:
+    repository.commit(a="1")
+    os.mkfifo(repository.top / "fifo")
+    with pytest.raises(InvalidInputError, match="fifo: is not a regular file"):
+        repository.trees("main")
+    (repository.top / "fifo").unlink()
+    with (repository.top / "sparse").open("wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(IntegrityError, match="sparse: too large"):
+        repository.trees("main")
+    assert not [path for path in (repository.checkouts.directory).rglob("sparse") if path.is_file()]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_a_copy_can_be_read_by_the_compiler(repository: Repository, mask: int) -> None:
+    repository.commit(a="1")
+    (repository.top / "a").chmod(0o600)
+    (repository.top / "b").mkdir(mode=0o700)
+    (repository.top / "b/run").write_text("")
+    (repository.top / "b/run").chmod(0o700)
+    with own_umask(mask):
+        _, head = repository.trees("main")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in head.directory.rglob("*")}
+    assert {name: modes[name] for name in ("a", "run")} == {"a": 0o644, "run": 0o755}
 
 
 def test_a_linked_work_tree_and_a_branch_with_a_slash_are_accepted(

@@ -77,12 +77,13 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
 ) -> None:
     control = ControlRepository(tmp_path)
     control.git("checkout", "-q", "main")
-    control.commit({"ci/localpuppet.yaml": "{}\n"}, "settings")
+    control.nodes.rename(control.path / "nodes")
+    control.commit({"ci/localpuppet.yaml": "{}\n"}, "settings and captures")
     control.git("checkout", "-q", "exporter")
     control.git("rebase", "-q", "main")
-    # Settings of the branch would run a program outside the isolation.
-    control.commit({"ci/localpuppet.yaml": "puppet: {command: /bin/false}\n"}, "hostile")
-    control.nodes.rename(control.path / "nodes")
+    # Settings of the branch would run a program outside the isolation; a capture has facts.
+    hostile = {"ci/localpuppet.yaml": "puppet: {command: /bin/false}\n"}
+    control.commit({**hostile, "nodes/web01.example.com.yaml": "facts: {role: db}\n"}, "hostile")
     program = tmp_path / "bin/localpuppet"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m localpuppet "$@"\n')
@@ -106,6 +107,8 @@ def test_a_pipeline_fills_the_cache_and_previews_a_branch(
     assert codes == [0, 1], "db01 fails to compile with the branch"
     assert "modules/role/manifests/db.pp:1" in (control.path / "preview.md").read_text()
     assert "nginx-exporter" in (control.path / "preview.html").read_text()
+    text = (control.path / "preview.md").read_text()
+    assert "`web01.example.com`, `web02.example.com`" in text, "the capture is that of the base"
 
 
 @pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "gitea.yml"])
