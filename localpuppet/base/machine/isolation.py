@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.confinement import find_programs, limited, mortal
@@ -155,6 +155,25 @@ class CodeIsolation:
             *("/bin/sh", "-c", _ONLY_USERS, "sh"),
             *(setpriv, *drop, "--securebits=+noroot,+noroot_locked", "--", *argv),
         ]
+
+    def refuse_outside(self, visible: Iterable[Path], inside: Iterable[Path]) -> None:
+        """Reject code for the program that is elsewhere than expected, such as a link's target.
+
+        Args:
+            visible: Directories and files that it may read.
+            inside: Directories and files that have all of them.
+
+        Raises:
+            InvalidInputError: One of them is elsewhere.
+        """
+        tops = [path.resolve() for path in inside]
+        for path in () if self.trusted else visible:
+            if not any(path.resolve().is_relative_to(top) for top in tops):
+                raise InvalidInputError(
+                    "is neither in the release nor in the store",
+                    where=str(path),
+                    hint=self.otherwise,
+                )
 
     def check(self, root: Path) -> None:
         """Check that a command can be isolated.

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,8 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.values import field_values
-from localpuppet.base.machine.files import make_private
+from localpuppet.base.machine.files import remove_tree
+from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.enc.instance.fact_names import legacy_facts
@@ -49,9 +50,14 @@ LIMITS: Mapping[str, int] = MappingProxyType(
         "programs": 64,
     }
 )
+# Characters of an error, and of a name that a compile read; reasons why a compile is repeated.
+MAX_MESSAGE, MAX_NAME, MAX_REASONS = 16_384, 4096, 20
 # Deaths of the process after which the rest of the catalogs fail.
 MAX_DEATHS = 100
 _DIED = "Puppet's process died while it compiled this catalog"
+# Locked while a directory is in use; the lock of a killed process is free.
+_ALIVE = "alive.lock"
+_STARTS, _PATIENCE = "another process starts to compile", 60.0
 _NO_HIERA = Path("/nonexistent/hiera.yaml")
 
 
@@ -61,6 +67,7 @@ class PuppetCompileEngine:
 
     Attributes:
         scratch: A directory for files that exist while it compiles.
+        store: Directories that have the modules of releases.
         compilation: Returns the compilation of a release in an environment below a directory.
         command: Returns the command that starts Ruby with Puppet's library.
         ruby: Returns the directories of Ruby and its libraries.
@@ -81,6 +88,7 @@ class PuppetCompileEngine:
     own_modules: Path
     site_manifest: Path
     isolation: CodeIsolation
+    store: tuple[Path, ...] = ()
     processes: int = 2
     mark_key: str = ""
     asks: bool = False
@@ -101,14 +109,25 @@ class PuppetCompileEngine:
     @contextmanager
     def _directory(self) -> Iterator[Path]:
         directory = self.scratch / f"compile-{secrets.token_hex(4)}"
-        make_private(self.scratch)
-        try:
-            directory.mkdir(mode=0o755)
+        with ExitStack() as cleanup:
+            with Flock.need(self.scratch / "lock", _STARTS, seconds=_PATIENCE):
+                _remove_abandoned(self.scratch)
+                cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+                directory.mkdir(mode=0o755)
+                cleanup.enter_context(Flock.need(directory / _ALIVE, _STARTS))
             (directory / "root").mkdir()
             (directory / "environments").mkdir()
             yield directory
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_abandoned(scratch: Path) -> None:
+    """Remove the directories of processes that were killed; the caller keeps new ones out."""
+    for directory in scratch.glob("compile-*"):
+        with suppress(StateError):
+            lock = Flock.take(directory / _ALIVE)
+            if lock is not None:
+                with lock:
+                    remove_tree(directory)
 
 
 class ReleaseCompiler:
@@ -199,6 +218,7 @@ class ReleaseCompiler:
             compilation = self._compilation("production")
             make_environment(compilation)
             visible = [*self._trees(), engine.own_modules, compilation.environments]
+            engine.isolation.refuse_outside(visible, self._inside())
             engine.isolation.check(root)
             self._process = CompilerProcess.start(
                 engine.isolation.command(engine.command(), visible, root, ruby=engine.ruby()),
@@ -216,6 +236,12 @@ class ReleaseCompiler:
             release.site_manifest or self._engine.site_manifest,
             shared_file("preview").parent,
         ]
+
+    def _inside(self) -> list[Path]:
+        """Return the directories and files that have all code of the release, and localpuppet's."""
+        engine = self._engine
+        code = [self._release.directory, *self._release.base, *engine.store, engine.site_manifest]
+        return [*code, engine.own_modules, shared_file("preview").parent, self._directory]
 
     def _setup(self, compilation: Compilation) -> dict[str, Any]:
         engine = self._engine

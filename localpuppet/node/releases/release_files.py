@@ -117,12 +117,14 @@ class ReleaseFiles:
         check_complete(manifest, lock, where=str(app))
         return lock
 
-    def pinned(self, directory: Path, manifest: Manifest) -> Lock:
+    def pinned(self, directory: Path, manifest: Manifest, *, work_trees: bool = True) -> Lock:
         """Return the lock of mutable code, checked against its manifest.
 
         Args:
-            directory: A work tree, or `trunk`; its lock may name work trees of modules.
+            directory: A work tree, or `trunk`.
             manifest: Its manifest.
+            work_trees: Whether its lock may name work trees of modules on this machine: only if
+                its user is the one who wrote it.
 
         Raises:
             InvalidInputError: The lock is missing, invalid, or does not fit.
@@ -136,7 +138,7 @@ class ReleaseFiles:
                     hint=f"run 'localpuppet release lock {directory}'",
                 )
             return EMPTY
-        check_complete(manifest, lock, where=str(directory / LOCK), work_trees=True)
+        check_complete(manifest, lock, where=str(directory / LOCK), work_trees=work_trees)
         return lock
 
     def refuse_open_branches(self, manifest: Manifest, directory: Path) -> None:

@@ -45,6 +45,7 @@ def compile_engine(
     processes = processes or len(os.sched_getaffinity(0))
     return PuppetCompileEngine(
         scratch=node.settings.state / "compiles",
+        store=tuple(node.settings.state / name for name in ("objects", "links")),
         compilation=partial(compilation, node),
         command=lambda: [require_puppet(node).command, "--version"],
         env=partial(_environment, node, asks=asks),

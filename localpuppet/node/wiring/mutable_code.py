@@ -77,6 +77,7 @@ class MutableCode:
         directory: Path,
         name: str | None = None,
         *,
+        work_trees: bool = True,
         warn: Callable[[str], None] | None = None,
     ) -> "Release":
         """Return the code of a work tree, with its modules; see `WorkTrees.release`.
@@ -84,6 +85,7 @@ class MutableCode:
         Args:
             directory: The top of the work tree.
             name: The name of the release; by default that of the directory.
+            work_trees: Whether its lock may name work trees of modules on this machine.
             warn: Takes the warnings; by default they are notes.
 
         Raises:
@@ -98,7 +100,7 @@ class MutableCode:
             ignored=self._sources.ignored,
             warn=warn or (lambda text: self._node.observe("").note(f"warning: {text}")),
         )
-        return trees.release(directory, name)
+        return trees.release(directory, name, work_trees=work_trees)
 
     def _locked_modules(self) -> "LockedModules":
         from localpuppet.node.releases.mutable.modules import LockedModules

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError, errors_at
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.processes import own_umask, unwound_by_signals
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
@@ -79,8 +80,8 @@ class PreviewWiring:
             options = replace(options, shard=f"{order.shard[0]}/{order.shard[1]}")
         self._refuse_mixture(order)
         progress = self._node.observe("preview")
-        with self.cache(order.cache) as cache:
-            nodes = self.nodes(order.nodes, cache, order.shard)
+        with unwound_by_signals(), own_umask(), self.cache(order.cache) as cache:
+            nodes = self.nodes(order.nodes, cache, order.shard, inside=order.work_tree)
             sides = self.sides(order, cache)
             progress.begin()
             try:
@@ -183,7 +184,9 @@ class PreviewWiring:
         base, head = checkouts.trees(order.revisions)
         trusted = order.trusted or head.key == base.key
         scope = "" if trusted else head.key
-        return self.side(base, cache), self.side(head, cache, scope=scope)
+        # A commit is read as a release; only the files as they are may be those of this machine.
+        own = order.trusted and head.revision.commit is None
+        return self.side(base, cache), self.side(head, cache, scope=scope, work_trees=own)
 
     def _turn(self) -> Flock:
         """Return the lock with which previews of one root fetch modules one after the other."""
@@ -194,13 +197,21 @@ class PreviewWiring:
             seconds=_PATIENCE,
         )
 
-    def side(self, tree: "RevisionTree", cache: "PreviewCache", *, scope: str = "") -> PreviewSide:
+    def side(
+        self,
+        tree: "RevisionTree",
+        cache: "PreviewCache",
+        *,
+        scope: str = "",
+        work_trees: bool = False,
+    ) -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
 
         Args:
             tree: The files of the revision.
             cache: The cache.
             scope: See `PreviewSide`.
+            work_trees: Whether its lock may name work trees of modules on this machine.
 
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
@@ -219,7 +230,7 @@ class PreviewWiring:
             with self._turn():
                 warnings: list[str] = []
                 release = self._releases.mutable.work_tree(
-                    tree.directory, name, warn=warnings.append
+                    tree.directory, name, work_trees=work_trees, warn=warnings.append
                 )
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
             index = ReleaseIndex.of(roots, cache)
@@ -236,16 +247,21 @@ class PreviewWiring:
             )
 
     def nodes(
-        self, directory: Path, cache: "PreviewCache", shard: tuple[int, int] | None = None
+        self,
+        directory: Path,
+        cache: "PreviewCache",
+        shard: tuple[int, int] | None = None,
+        *,
+        inside: Path | None = None,
     ) -> list[CapturedNode]:
         """Return the nodes in a directory, or a part of them.
 
         Raises:
-            InvalidInputError: The directory, or a file in it, is invalid.
+            InvalidInputError: The directory is missing, empty, or a link out of `inside`.
         """
         from localpuppet.node.preview.nodes_directory import NodesDirectory
 
-        nodes = NodesDirectory(directory).nodes(cache)
+        nodes = NodesDirectory(directory, inside=inside).nodes(cache)
         if shard is None:
             return nodes
         chosen = choose_shard((node.name for node in nodes), *shard)

@@ -48,12 +48,15 @@ class WorkTrees:
     ignored: Callable[[Path], Ignored]
     warn: Callable[[str], None]
 
-    def release(self, directory: Path, name: str | None = None) -> Release:
+    def release(
+        self, directory: Path, name: str | None = None, *, work_trees: bool = True
+    ) -> Release:
         """Return a work tree as a release, with its modules on this node.
 
         Args:
             directory: The top of the work tree.
             name: The name of the release; by default that of the directory.
+            work_trees: Whether the lock may name work trees of modules on this machine.
 
         Raises:
             InvalidInputError: The directory is not a work tree, others may write to it, or manifest
@@ -65,7 +68,7 @@ class WorkTrees:
         place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
         _refuse(place)
         manifest = self.files.manifest(place, immutable=False)
-        lock = self.files.pinned(place, manifest)
+        lock = self.files.pinned(place, manifest, work_trees=work_trees)
         for path in lock.paths.values():
             refuse_foreign(Path(path))
         name = name or called(place)

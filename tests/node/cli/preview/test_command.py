@@ -2,12 +2,15 @@
 
 import json
 import re
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.cli.preview.markdown import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
 from tests.rigs.node import Done, Node
@@ -208,6 +211,120 @@ def test_parts_that_run_at_a_time_share_a_root_and_a_cache(
     jobs = [node.start("preview", "HEAD..HEAD", *places, f"{number}/2") for number in (1, 2)]
     done = [node.finish(job) for job in jobs]
     assert not [each.err for each in done if each.err]
+
+
+def with_module_of_the_job(control: ControlRepository, node: Node, top: Path) -> None:
+    """Write a lock whose module is a directory of the job, and code that shows a file of it."""
+    node.settings(allow_file_urls=True)
+    module, job = top / "module", top / "job"
+    for directory in (module / "manifests", job / "files"):
+        directory.mkdir(parents=True)
+    (module / "manifests/init.pp").write_text("class extra { }\n")
+    (job / "files/token").write_text("SECRET-OF-THE-JOB")
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "v1"], ["tag", "v1"]):
+        subprocess.run(["git", *who, *words], cwd=module, check=True)
+    pin = f"moduledir: modules\nmodules:\n  extra: {{git: '{module.as_uri()}', tag: v1}}\n"
+    shows = "class role::web { file { '/x': content => file('extra/token') } }\n"
+    control.write({"manifest.yaml": pin, "modules/role/manifests/web.pp": shows})
+    assert node.run("release", "lock", str(control.path)).code == 0
+    lock = control.path / "manifest.lock"
+    lock.write_text(f'{lock.read_text()}paths:\n  extra: "{job}"\n')
+
+
+def test_a_commit_or_an_untrusted_work_tree_names_no_directory_of_the_job(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    control.git("checkout", "-q", "main")
+    with_module_of_the_job(control, node, tmp_path)
+    done = preview(node, control, "main")
+    assert done.code == 2, done.out
+    assert "manifest.lock: paths.extra: is a work tree of the machine that locked it (" in done.err
+    done = preview(node, control, "main", "--trusted", "--json")  # the user's own
+    assert (done.code, "SECRET-OF-THE-JOB" in done.out) == (0, True), done.err
+    control.git("checkout", "-qb", "hostile")
+    control.git("add", "-A")
+    control.git("commit", "-qm", "hostile")
+    for trusted in ([], ["--trusted"]):
+        done = preview(node, control, "main..hostile", *trusted)
+        assert (done.code, "SECRET-OF-THE-JOB" in done.out) == (2, False)
+        assert "hostile: " in done.err
+        assert "manifest.lock: paths.extra: is a work tree of the machine" in done.err
+
+
+def test_captures_in_the_work_tree_are_not_those_of_another_directory(
+    node: Node, control: ControlRepository
+) -> None:
+    (control.path / "nodes").symlink_to("../nodes")
+    places = ["--dir", str(control.path), "--nodes", str(control.path / "nodes")]
+    done = node.run("preview", "main..main", *places)
+    assert done.code == 2, done.out
+    assert "control/nodes: is a link that leads out of its tree (" in done.err
+
+
+def test_an_entry_that_cannot_be_used_concerns_its_node_only(
+    node: Node, control: ControlRepository
+) -> None:
+    (control.nodes / "web02.example.com.yaml").unlink()
+    (control.nodes / "web02.example.com.yaml").symlink_to("/etc/shadow")
+    (control.nodes / "Web03.json").write_text("{}")
+    done = preview(node, control, "main..main", "--json")
+    assert done.code == 1, done.err
+    assert {item["node"]: item["kind"] for item in done.json["failures"]} == {
+        "Web03": "unreadable",
+        "web02.example.com": "unreadable",
+    }
+    assert (done.json["nodes"], done.json["unaffected"]) == (4, 2)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o027, 0o077, 0o777])
+def test_the_umask_of_the_caller_does_not_count(
+    node: Node, control: ControlRepository, mask: int
+) -> None:
+    with own_umask(mask):
+        done = preview(node, control, "main..exporter", "--json", "--html", str(node.root / "x"))
+        assert done.code == 1, done.err  # db01 fails to compile with the branch
+        assert (done.json["changed"], len(done.json["failures"])) == (2, 1)
+        (control.path / "untracked").write_text("")
+    done = preview(node, control, "main", "--json")
+    assert done.code == 1, done.err
+
+
+def compilers(scratch: Path) -> list[str]:
+    """Return the processes that isolate a compiler whose files are below a directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{scratch}/compile-".encode() in (process / "cmdline").read_bytes():
+                found.append(process.name)
+    return found
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM", "HUP", "QUIT", "KILL"])
+def test_a_preview_that_a_signal_ends_leaves_nothing(
+    node: Node, control: ControlRepository, number: str
+) -> None:
+    """What a killed one leaves is removed by the next."""
+    hangs = "Puppet::Functions.create_function(:hangs) { def hangs; sleep 600; end }\n"
+    control.write({"modules/web/lib/puppet/functions/hangs.rb": hangs})
+    control.commit({"modules/role/manifests/web.pp": "class role::web { hangs() }\n"}, "hangs")
+    places = ["--dir", str(control.path), "--nodes", str(control.nodes)]
+    scratch = node.state / "compiles"
+    running = node.start("preview", "HEAD..HEAD", *places)
+    node.wait_until(lambda: compilers(scratch))
+    running.send_signal(getattr(signal, f"SIG{number}"))
+    done = node.finish(running)
+    code = {"INT": 130, "KILL": -9}.get(number, 128 + getattr(signal, f"SIG{number}"))
+    assert done.code == code, done.err
+    assert "Traceback" not in done.err
+    if number == "KILL":
+        assert list(scratch.glob("compile-*"))
+        assert preview(node, control, "main..main").code == 0
+    assert not list(scratch.glob("compile-*"))
+    assert not [
+        path for path in (node.state / "preview/releases").iterdir() if path.name.startswith(".")
+    ]
+    node.wait_until(lambda: not compilers(scratch))
 
 
 def test_a_cache_that_cannot_be_written_is_named(
