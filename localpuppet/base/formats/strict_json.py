@@ -35,21 +35,31 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_DIGITS = 20  # CPython raises its own ValueError for more than 4300
 
 
-def loads(data: bytes | str) -> Any:  # noqa: ANN401 - as json.loads: the caller knows the form
+def loads(data: bytes | str, *, values: int | None = None) -> Any:  # noqa: ANN401 - as json.loads: the caller knows the form
     """Return the value in `data`: JSON of this program or of a program that it started.
 
-    Accepts duplicate keys, NaN and long integers, as `json.loads` does.
+    Accepts duplicate keys and long integers, as `json.loads` does.
 
     Args:
         data: JSON; bytes are UTF-8.
+        values: Maximum number of values, as of `parse_object`, if others may have written it: then
+            NaN and lone surrogates are refused, too.
 
     Raises:
-        ValueError: The data is not JSON, or has more than `MAX_DEPTH` levels.
+        ValueError: The data is not JSON, has more than `MAX_DEPTH` levels, or too many values.
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if _is_deep(raw):
         raise ValueError(f"nested too deep: more than {MAX_DEPTH} levels")
-    return json.loads(data if isinstance(data, str) else data.decode("utf-8"))
+    text = data if isinstance(data, str) else data.decode("utf-8")
+    if values is None:
+        return json.loads(text)
+    if has_more_values(raw, values):
+        raise ValueError(f"more than {values} values")
+    value = json.loads(text, parse_constant=_refuse_constant)
+    if "\\u" in text:
+        _encode(value)
+    return value
 
 
 def loads_again(data: bytes) -> Any:  # noqa: ANN401 - as `loads`
@@ -68,7 +78,8 @@ def _is_deep(data: bytes) -> bool:
     return max(accumulate(steps), default=0) > MAX_DEPTH
 
 
-def _has_more_values(data: bytes, most: int) -> bool:
+def has_more_values(data: bytes, most: int) -> bool:
+    """Return whether JSON has more than some values, without parsing it; see `parse_object`."""
     if len(data) < most or sum(map(data.count, _BEFORE_VALUES)) < most:
         return False
     return sum(map(_outside_strings(data).count, _BEFORE_VALUES)) >= most
@@ -116,7 +127,7 @@ def parse_object(
         )
     if _is_deep(data):
         raise InvalidInputError(f"is nested too deep: more than {MAX_DEPTH} levels", where=where)
-    if values is not None and _has_more_values(data, values):
+    if values is not None and has_more_values(data, values):
         raise InvalidInputError(f"has more than {values} values", where=where)
     try:
         text = data.decode("utf-8")

@@ -56,8 +56,9 @@ CREATE TABLE IF NOT EXISTS trees (
 """
 _FORMAT = Format(version=4, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
-# A blob has less than this when it is unpacked.
-MAX_UNPACKED = 64 * 1024 * 1024
+# A blob has less than this when it is unpacked: four times an answer of the compiler, whose texts
+# are written as ASCII in JSON within JSON.
+MAX_UNPACKED = 256 * 1024 * 1024
 _DAY = 86400
 # Days after which the file of another version is removed.
 _UNUSED = 30

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.bounded_program import start_session
 
@@ -25,6 +25,8 @@ START = 180
 SILENCE = 300
 MAX_LINE = 64 * 1024
 MAX_ANSWER = 64 * 1024**2
+# Counted before an answer is parsed: a value of three bytes may take a hundred of memory.
+MAX_VALUES = 1_000_000
 _CHUNK = 256 * 1024
 _ERRORS = 4000
 
@@ -118,8 +120,8 @@ class CompilerProcess:
                 except OSError as error:
                     raise CompilerDeathError("it has ended") from error
 
-    def receive(self) -> tuple[int, dict[str, Any]]:
-        """Return the number of a request, and the answer to it.
+    def receive(self) -> tuple[int, dict[str, Any], int]:
+        """Return the number of a request, the answer to it, and the bytes of the answer.
 
         Raises:
             CompilerDeathError: The process has ended, does not answer, or breaks the protocol.
@@ -130,16 +132,16 @@ class CompilerProcess:
         if type(number) is not int or type(length) is not int or not 0 <= length <= MAX_ANSWER:
             raise CompilerDeathError("it sent an unexpected message")
         if "failed" in head:
-            return number, head
+            return number, head, 0
         while len(self._received) < length:
             self._wait(deadline, writing=False)
             self._read()
         body = bytes(self._received[:length])
         del self._received[:length]
-        try:
-            return number, self._parse(body)
-        except CompilerDeathError:  # a release can write its own result
-            return number, {"failed": "the compile returned no JSON"}
+        try:  # a release can write its own result
+            return number, self._parse(body), length
+        except CompilerDeathError as error:
+            return number, {"failed": f"the compile's result cannot be read: {error}"}, 0
 
     def close(self) -> None:
         """End the process with everything that it started, and wait for its end."""
@@ -147,9 +149,9 @@ class CompilerProcess:
 
     def _parse(self, data: bytes) -> dict[str, Any]:
         try:
-            value = loads(data)
-        except ValueError as error:
-            raise CompilerDeathError("it sent no JSON") from error
+            value = loads(data, values=MAX_VALUES)
+        except (ValueError, InvalidInputError) as error:
+            raise CompilerDeathError(f"it is not the expected JSON: {error}"[:_ERRORS]) from error
         if not isinstance(value, dict):
             raise CompilerDeathError("it sent an unexpected message")
         return value

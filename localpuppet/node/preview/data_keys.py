@@ -16,12 +16,15 @@ is not text, or it has a tag, a merge key or a date, which makes Puppet reject t
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import yaml
 
-# Larger files count as a whole.
+from localpuppet.base.formats.strict_json import has_more_values
+
+# Larger files, and such with more values, count as a whole.
 MAX_BYTES = 8 * 1024 * 1024
+MAX_VALUES = 400_000
 _SUFFIXES = {"yaml": "yaml", "yml": "yaml", "json": "json"}
 # Plain text that Ruby reads as a date, a time or a symbol: Puppet rejects the file, whatever the
 # key.
@@ -76,6 +79,8 @@ def missing_digests(name: str) -> Mapping[str, str] | None:
 
 
 def _of_json(data: bytes, *, is_metadata: bool) -> dict[str, str]:
+    if has_more_values(data, MAX_VALUES):
+        raise _WholeError
     raw = json.loads(  # noqa: TID251 - spelling counts, and depth raises RecursionError
         data.decode("utf-8"),
         object_pairs_hook=_Members,
@@ -143,7 +148,7 @@ def _digest(*parts: str) -> str:
 
 def _of_yaml(data: bytes) -> dict[str, str]:
     data.decode("utf-8")  # libyaml would also read UTF-16, which Puppet rejects
-    events = iter(yaml.parse(data, Loader=yaml.CSafeLoader))
+    events = _bounded(yaml.parse(data, Loader=yaml.CSafeLoader))
     for event in events:
         if isinstance(event, yaml.MappingStartEvent):
             if event.tag is not None or event.anchor is not None:
@@ -156,6 +161,13 @@ def _of_yaml(data: bytes) -> dict[str, str]:
         if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
             break
     raise _WholeError
+
+
+def _bounded(events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
+    for count, event in enumerate(events):
+        if count > MAX_VALUES:
+            raise _WholeError
+        yield event
 
 
 class _YamlForms:

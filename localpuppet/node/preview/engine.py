@@ -169,8 +169,10 @@ class ReleaseCompiler:
                     number = self._ask(waiting, more=after is not None)
                     running[number] = waiting
                     waiting = after
-                number, raw = self._open().receive()
-                yield _result(running.pop(number), raw)
+                number, raw, size = self._open().receive()
+                if number not in running:
+                    raise CompilerDeathError("it answered what it was not asked")
+                yield _result(running.pop(number), raw, size)
             except CompilerDeathError:
                 self._die()
                 alone.extend(running.values())
@@ -178,9 +180,11 @@ class ReleaseCompiler:
 
     def _compile_alone(self, request: CompileRequest) -> CompileResult:
         try:
-            self._ask(request, more=True)
-            _, raw = self._open().receive()
-            return _result(request, raw)
+            asked = self._ask(request, more=True)
+            number, raw, size = self._open().receive()
+            if number != asked:
+                raise CompilerDeathError("it answered what it was not asked")
+            return _result(request, raw, size)
         except CompilerDeathError as error:
             self._die()
             return _failure(request, f"{_DIED}: {error}")
@@ -276,8 +280,8 @@ class ReleaseCompiler:
         }
 
 
-def _result(request: CompileRequest, raw: Mapping[str, Any]) -> CompileResult:
-    """Return the result in the compiler's answer; what it sends may be the release's."""
+def _result(request: CompileRequest, raw: Mapping[str, Any], size: int) -> CompileResult:
+    """Return the result in the compiler's answer of a size; what it sends may be the release's."""
     if "failed" in raw:
         return _failure(request, str(raw["failed"])[:400])
     try:
@@ -288,7 +292,11 @@ def _result(request: CompileRequest, raw: Mapping[str, Any]) -> CompileResult:
                 node=request.node, catalog=None, failure=_parse_failure(failure), reads=reads
             )
         catalog = CanonicalCatalog.of(raw["catalog"])
-        return CompileResult(node=request.node, catalog=catalog, failure=None, reads=reads)
+        if catalog.certname != request.node:
+            raise ValueError("it is of another node")
+        return CompileResult(
+            node=request.node, catalog=catalog, failure=None, reads=reads, size=size
+        )
     except InvalidInputError as error:
         return CompileResult(
             node=request.node, catalog=None, failure=CompileFailure(message=str(error)), reads=reads
@@ -300,8 +308,8 @@ def _result(request: CompileRequest, raw: Mapping[str, Any]) -> CompileResult:
 def _parse_failure(raw: Mapping[str, Any]) -> CompileFailure:
     file, line = raw["file"], raw["line"]
     return CompileFailure(
-        message=str(raw["message"]) or "Puppet gives no reason",
-        file=None if file is None else str(file),
+        message=str(raw["message"])[:MAX_MESSAGE] or "Puppet gives no reason",
+        file=None if file is None else str(file)[:MAX_NAME],
         line=line if isinstance(line, int) else None,
     )
 
@@ -330,12 +338,13 @@ def _reads(raw: Mapping[str, Any]) -> RawReads:
             )
             for query in raw["queries"]
         ),
-        impure=_texts(raw["impure"]),
+        impure=_texts(raw["impure"])[:MAX_REASONS],
     )
 
 
-def _texts(raw: Iterable[object]) -> tuple[str, ...]:
-    texts = tuple(raw)
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a name is not a text")
-    return texts  # type: ignore[return-value]
+def _texts(raw: object) -> tuple[str, ...]:
+    if not isinstance(raw, list):
+        raise TypeError("names are not a list")
+    if not all(isinstance(text, str) and len(text) <= MAX_NAME for text in raw):
+        raise TypeError("a name is not a text, or too long")
+    return tuple(raw)

@@ -17,6 +17,8 @@ from localpuppet.node.preview.read_set import ReadSet
 
 # Results that are stored in one transaction. A killed preview loses at most these.
 BATCH = 32
+# Bytes of results after which a transaction ends earlier: they are in memory until then.
+BATCH_BYTES = 64 * 1024**2
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -46,13 +48,16 @@ class CacheFiller:
         sources = {node.name: side.source(node) for node in nodes}
         invalid: list[tuple[NodeCompile, CompileOutcome]] = []
         batch: list[NodeCompile] = []
+        size = 0
         for result in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
             request = self._requests.pop(result.node)
             batch.append(_compiled(side, sources[result.node], request, result))
+            size += result.size
             self.advance()
-            if len(batch) >= BATCH:
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
                 yield from zip(batch, self.cache.store(batch), strict=True)
                 batch.clear()
+                size = 0
         yield from zip(batch, self.cache.store(batch), strict=True)
         for compiled in invalid:
             self.advance()

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import field_values
 from localpuppet.node.preview.difference import (
     ADDED,
@@ -24,6 +25,9 @@ from localpuppet.node.preview.result import (
     ForbiddenDifference,
     NodeFailure,
 )
+
+# Bytes of all differences, which are in memory until the end.
+MAX_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,7 @@ class DifferenceGrouping:
 
     forbidden: Sequence[ForbiddenChange] = ()
     _groups: dict[bytes, _OpenGroup] = field(default_factory=dict, init=False)
+    _bytes: int = field(default=0, init=False)
     _violations: dict[tuple[int, str], set[str]] = field(default_factory=dict, init=False)
 
     def add(
@@ -104,7 +109,15 @@ class DifferenceGrouping:
         if not difference:
             return
         general = placeholders.difference(difference)
-        key = hashlib.sha256(_packed(general)).digest()
+        packed = _packed(general)
+        key = hashlib.sha256(packed).digest()
+        self._bytes += 0 if key in self._groups else len(packed)
+        if self._bytes > MAX_BYTES:
+            raise InvalidInputError(
+                f"the differences have more than {MAX_BYTES} bytes",
+                where=node,
+                hint="leave some out with '--ignore', or preview a part with '--shard'",
+            )
         group = self._groups.setdefault(key, _OpenGroup(general, difference))
         group.nodes.append(node)
         if role:

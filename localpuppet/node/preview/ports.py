@@ -128,13 +128,15 @@ class RawReads:
 class CompileResult:
     """The result of one request: a catalog or a failure, and what the compile read.
 
-    A failure without reads (`impure` says why) is one of the machine, such as a time limit.
+    A failure without reads (`impure` says why) is one of the machine, such as a time limit. `size`
+    is about how many bytes of memory it needs.
     """
 
     node: str
     catalog: CanonicalCatalog | None
     failure: CompileFailure | None
     reads: RawReads
+    size: int = 0
 
 
 class CompileEngine(Protocol):

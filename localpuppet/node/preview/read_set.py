@@ -94,20 +94,19 @@ class NodeReads:
 
     def values(self, request: CompileRequest) -> str:
         """Return the digest of what a node gives at these paths."""
-        answers = {_call(query): query.answer for query in request.queries}
+        answers = _Values({_call(query): query.answer for query in request.queries})
+        facts, parameters = _Values(request.facts), _Values(request.parameters)
+        trusted = _Values(request.trusted)
         return _digest(
             [
                 {name: {**body} for name, body in request.classes.items()},
                 request.environment,
-                [_at(request.facts, path) for path in self.facts],
-                [_at(request.trusted, path) for path in self.trusted],
-                [
-                    [_at(request.facts, (name,)), _at(request.parameters, (name,))]
-                    for name in self.parameters
-                ],
+                [facts.at(path) for path in self.facts],
+                [trusted.at(path) for path in self.trusted],
+                [[facts.at((name,)), parameters.at((name,))] for name in self.parameters],
                 _alike({**request.facts, **request.parameters}, self.parameters),
-                [dict(request.facts), dict(request.parameters)] if ALL in self.parameters else [],
-                [_at(answers, (query,)) for query in self.queries],
+                [facts.at(()), parameters.at(())] if ALL in self.parameters else [],
+                [answers.at((query,)) for query in self.queries],
             ]
         )
 
@@ -197,21 +196,31 @@ def _call(query: CapturedQuery) -> str:
     return json.dumps([query.function, [*query.arguments]], sort_keys=True)
 
 
-def _at(values: Mapping[str, Json], path: FactPath) -> list[Json]:
-    """Return the value at a path in a list, or how deep it is where a mapping lacks a key.
+class _Values:
+    """Digests of values in a mapping, each made once however many paths lead to it."""
 
-    `$facts['a']['b']` fails without `a`, and has no value if only `b` is missing.
+    def __init__(self, values: Mapping[str, Json]) -> None:
+        self._whole: Json = {**values}
+        self._digests: dict[int, str] = {}
 
-    What is no mapping on the way counts as a whole: Puppet reads elements of lists and texts, too.
-    """
-    value: Json = {**values}
-    for depth, key in enumerate(path):
-        if not isinstance(value, dict):
-            break
-        if key not in value:
-            return [[], depth]
-        value = value[key]
-    return [value]
+    def at(self, path: FactPath) -> list[Json]:
+        """Return the digest at a path in a list, or how deep it is where a mapping lacks a key.
+
+        `$facts['a']['b']` fails without `a`, and has no value if only `b` is missing.
+
+        What is no mapping on the way counts as a whole: Puppet reads elements of lists and texts,
+        too.
+        """
+        value = self._whole
+        for depth, key in enumerate(path):
+            if not isinstance(value, dict):
+                break
+            if key not in value:
+                return [[], depth]
+            value = value[key]
+        if id(value) not in self._digests:
+            self._digests[id(value)] = _digest(value)
+        return [self._digests[id(value)]]
 
 
 def _alike(values: Mapping[str, Json], names: Iterable[str]) -> list[list[Json]]:

@@ -4,6 +4,7 @@ A catalog has only their address, so a change of the contents is no difference o
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from localpuppet.node.preview.catalog_items import CatalogHead
@@ -14,6 +15,8 @@ from localpuppet.node.puppet.command import file_name
 
 # Larger files, and such that are not UTF-8, are shown by their digest.
 MAX_SHOWN = 256 * 1024
+# Bytes of all texts that are shown; further files are shown by their digest.
+MAX_TEXTS = 64 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -28,8 +31,10 @@ class ServedFiles:
     before: PreviewSide
     after: PreviewSide
     _changes: dict[str, ParameterChange] = field(default_factory=dict, init=False)
+    _left: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._left = MAX_TEXTS
         first, second = (_served(side) for side in (self.before, self.after))
         for path in sorted(first.keys() | second.keys()):
             names = first.get(path), second.get(path)
@@ -40,13 +45,24 @@ class ServedFiles:
             if states[0] != states[1] and DIRECTORY not in states:
                 self._changes[path] = ParameterChange(
                     name=f"content of puppet:///modules/{path}",
-                    before=_shown(self.before, names[0]),
-                    after=_shown(self.after, names[1]),
+                    before=self._shown(self.before, names[0]),
+                    after=self._shown(self.after, names[1]),
                 )
 
     def __bool__(self) -> bool:
         """Return whether any file differs."""
         return bool(self._changes)
+
+    def _shown(self, side: PreviewSide, name: str | None) -> str | None:
+        """Return the text of a file, or its digest."""
+        if name is None:
+            return None
+        data = side.index.read(name) if self._left > 0 else b""
+        with suppress(UnicodeDecodeError):
+            if self._left > 0 and len(data) <= MAX_SHOWN:
+                self._left -= len(data)
+                return data.decode("utf-8")
+        return f"{{sha256}}{side.index.state(name)}"
 
     def changes(self, before: CatalogHead, after: CatalogHead) -> list[ResourceChange]:
         """Return the resources of a node whose files differ, though their sources are the same."""
@@ -85,16 +101,3 @@ def _files_directories(side: PreviewSide) -> Sequence[str]:
             if module.name not in modules:
                 modules[module.name] = name
     return [name for name in modules.values() if side.index.state(name) == DIRECTORY]
-
-
-def _shown(side: PreviewSide, name: str | None) -> str | None:
-    """Return the text of a file, or its digest."""
-    if name is None:
-        return None
-    data = side.index.read(name)
-    try:
-        if len(data) <= MAX_SHOWN:
-            return data.decode("utf-8")
-    except UnicodeDecodeError:
-        pass
-    return f"{{sha256}}{side.index.state(name)}"

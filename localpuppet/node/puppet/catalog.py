@@ -134,6 +134,7 @@ class CanonicalCatalog:
         """
         try:
             listed = raw["resources"]
+            _texts(raw["name"], raw["environment"], *raw["classes"])
             resources = tuple(sorted(map(_resource, listed), key=lambda item: item.reference))
             virtual = {(item["type"], item["title"]) for item in listed if item.get("virtual")}
             contained = {
@@ -206,14 +207,23 @@ def without_secrets(value: Json) -> Json:
     return {key: without_secrets(item) for key, item in value.items()}
 
 
+def _texts(*values: object) -> None:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("a name is not a text")
+
+
 def _resource(raw: Mapping[str, Any]) -> CatalogResource:
+    tags, aliases, line = raw.get("tags", ()), raw.get("aliases") or (), raw.get("line")
+    _texts(raw["type"], raw["title"], *tags, *aliases)
+    if not isinstance(line, int | None):
+        raise TypeError("a line is not a number")
     secret = raw.get("sensitive_parameters", ())
     parameters: dict[str, Json] = {
         name: _secret(value) if name in secret else without_secrets(value)
         for name, value in raw.get("parameters", {}).items()
     }
-    if raw.get("aliases") and "alias" not in secret:
-        parameters["alias"] = [*raw["aliases"]]
+    if aliases and "alias" not in secret:
+        parameters["alias"] = [*aliases]
     for name in _UNORDERED:
         if isinstance(several := parameters.get(name), list):
             parameters[name] = sorted(several, key=str)
@@ -223,8 +233,8 @@ def _resource(raw: Mapping[str, Any]) -> CatalogResource:
         title=raw["title"],
         exported=bool(raw.get("exported")),
         file=None if file is None else in_release(file),
-        line=raw.get("line"),
-        tags=tuple(sorted(raw.get("tags", ()))),
+        line=line,
+        tags=tuple(sorted(tags)),
         parameters=parameters,
     )
 

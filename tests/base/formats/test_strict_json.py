@@ -84,3 +84,24 @@ def test_hostile_nesting_is_refused_with_little_cpu_time(name: str) -> None:
     )
     done = limited(program)
     assert done.out == "refused\n", done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[1, 2, 3, 4, 5, 6]", "more than 5 values"),
+        ("[[], [], []]", "more than 5 values"),
+        ('{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}', "more than 5 values"),
+        ("[NaN]", "NaN is not JSON"),
+        ('["\\ud800"]', "surrogates not allowed"),
+    ],
+)
+def test_values_that_others_may_have_written_are_counted_and_checked(
+    text: str, problem: str
+) -> None:
+    json.loads(text)
+    for data in (text, text.encode()):
+        loads(data)
+        with pytest.raises((ValueError, InvalidInputError), match=problem):
+            loads(data, values=5)
+    assert loads('[1, "a, b, c, d, e", {}]', values=5) == [1, "a, b, c, d, e", {}]

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from localpuppet.node.preview.data_keys import MAX_BYTES, key_digests
+from localpuppet.node.preview.data_keys import MAX_BYTES, MAX_VALUES, key_digests
 
 RUBY = """
 require 'puppet'; require 'json'
@@ -144,3 +144,10 @@ def test_equal_digests_mean_equal_values_for_ruby(
     for key in first.keys() & second.keys():
         if first[key] == second[key]:
             assert values[0][key] == values[1][key]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml"])
+def test_a_file_with_very_many_values_counts_as_a_whole(name: str) -> None:
+    values = ",".join(["1"] * (MAX_VALUES - 100))
+    assert keys(f'{{"a": [{values}]}}', name) is not None
+    assert keys(f'{{"a": [{values}, {values}]}}', name) is None

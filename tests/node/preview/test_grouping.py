@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.preview.difference import (
     CHANGED,
     CatalogDifference,
@@ -129,3 +131,12 @@ def test_a_forbidden_change_of_any_node_is_found() -> None:
     removed = DifferenceGrouping([ForbiddenChange.parse("removed:Class[Ntp::Config]")])
     removed.add("db", CatalogDifference(classes_removed=("ntp::config",)), of(1))
     assert removed.violations()[0].reference == "Class[Ntp::Config]"
+
+
+def test_the_differences_in_memory_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localpuppet.node.preview.grouping.MAX_BYTES", 10_000)
+    grouping = DifferenceGrouping()
+    for number in range(100):  # equal ones count once
+        grouping.add(f"web{number}", change("a", content=("x", "y" * 6_000)), of(number))
+    with pytest.raises(InvalidInputError, match="web1: the differences have more than 10000 bytes"):
+        grouping.add("web1", change("a", content=("x", "z" * 6_000)), of(1))

@@ -13,15 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine import isolation
 from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.preview.engine import LIMITS
+from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME
+from localpuppet.node.preview.layout import LAYOUT
 from localpuppet.node.preview.ports import CompileResult
+from localpuppet.node.preview.read_set import ReadSet
+from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
+from tests.node.preview.rig import release_in
 from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.puppet
@@ -217,6 +221,104 @@ def _processes_that_see(directory: Path) -> set[str]:
             except OSError:
                 continue
     return found
+
+
+def _forged(text: str) -> str:
+    """Return code that sends a text in place of the result `v`."""
+    return (
+        "JSON.singleton_class.prepend(Module.new { define_method(:generate) { |v, *rest, **more|"
+        f" v.is_a?(Hash) && v.key?(:reads) ? {text} : super(v, *rest, **more) }} }}); 'x'"
+    )
+
+
+# What code of a release sends as its result → the failure that its node gets.
+FORGED = {
+    "'[' + '[],' * 1_000_000 + '[]]'": "more than 1000000 values",
+    "'[' * 200 + ']' * 200": "nested too deep",
+    "'{'": "cannot be read",
+    "'[]'": "an unexpected message",
+    '\'{"failure": {"line": NaN}}\'': "NaN is not JSON",
+    '\'{"failure": {"message": "\\ud800"}}\'': "surrogates not allowed",
+    "super(v.merge(reads: {}))": "unexpected result",
+    "super(v.merge(reads: v[:reads].merge(files: [1])))": "not a text",
+    "super(v.merge(reads: v[:reads].merge(files: ['x' * 5000])))": "too long",
+    "super(v.merge(reads: v[:reads].merge(files: 'text')))": "not a list",
+    "super(v.merge(catalog: v[:catalog].merge('name' => 'first')))": "of another node",
+    "super(v.merge(catalog: v[:catalog].merge('name' => 1)))": "not a text",
+    "super(v.merge(catalog: v[:catalog].merge('classes' => [[]])))": "not a text",
+    "super(v.tap { |r| r[:catalog]['resources'][0]['title'] = {} })": "not a text",
+    "super(v.tap { |r| r[:catalog]['resources'][0]['line'] = 'x' })": "not a number",
+    "super(v.tap { |r| r[:catalog]['resources'][0]['parameters'] = 1 })": "",
+    "super(v.merge(failure: { message: 'x' * 1_000_000, file: 'y' * 9_000, line: 1 }))": "xxx",
+    "super(v.merge(failure: 1))": "unexpected result",
+}
+
+
+def test_a_forged_result_fails_its_own_node(tmp_path: Path) -> None:
+    attacks = {text: _forged(text) for text in FORGED}
+    for text, result in hostile(tmp_path, attacks).items():
+        assert result.catalog is None, text
+        assert result.failure is not None, text
+        assert FORGED[text] in result.failure.message, text
+        assert len(result.failure.message) <= MAX_MESSAGE, text
+        assert len(result.failure.file or "") <= MAX_NAME, text
+
+
+def test_a_forged_result_does_not_ask_for_files_of_the_job(tmp_path: Path) -> None:
+    """Whether they exist shows nowhere, and localpuppet does not look for them."""
+    names = [
+        str(tmp_path / "secret"),
+        "/dev",
+        "/proc/self/environ",
+        "../secret",
+        "a\0b",
+        "/nowhere",
+    ]
+    (tmp_path / "secret").write_text("canary")
+    kinds = ("files", "absent", "present", "listed")
+    texts = {
+        f"{kind}: {name}": _forged(
+            f"super(v.merge(reads: v[:reads].merge({kind}: [{json.dumps(name)}])))"
+        )
+        for kind in kinds
+        for name in names
+    }
+    texts |= {
+        f"keys: {name}": _forged(
+            f"super(v.merge(reads: v[:reads].merge(keys: {{ {json.dumps(name)} => ['k'] }})))"
+        )
+        for name in names
+    }
+    results = hostile(tmp_path, texts)
+    release = release_in(tmp_path / "r")
+    index = ReleaseIndex.of(index_roots(release, tmp_path / "none"), TreeStates())
+    index.states[LAYOUT] = "layout"
+    for text, result in results.items():
+        kind, _, name = text.partition(": ")
+        assert result.failure is None, (text, result.failure)
+        made = ReadSet.of(result.reads, request("n"), index)
+        assert index.state(name) is None
+        assert index.listing(name) is None
+        refused = f"{name} changed while it was read, or is not a file of the release"
+        assert (made == refused) == (kind in ("files", "present", "keys")), text
+
+
+def test_only_code_of_the_release_and_the_store_is_shown(tmp_path: Path) -> None:
+    """The second line of defence against a lock that names a directory of the job."""
+    release = write(tmp_path / "r", {"site.pp": ""})
+    (tmp_path / "job").mkdir()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/x").symlink_to("../job")
+    engine = replace(make_engine(tmp_path / "e", trusted=False), store=(tmp_path / "links",))
+    for place in (tmp_path / "job", tmp_path / "links/x", tmp_path / "r/../job"):
+        hostile_release = replace(release, trees={**release.trees, "modules/x": place})
+        with pytest.raises(InvalidInputError, match="is neither in the release nor in the store"):
+            list(engine.compile(hostile_release, [request()]))
+    (tmp_path / "links/x").unlink()
+    (tmp_path / "links/x").mkdir()
+    allowed = replace(release, trees={**release.trees, "modules/x": tmp_path / "links/x"})
+    (result,) = engine.compile(allowed, [request()])
+    assert result.failure is None
 
 
 def test_without_isolation_localpuppet_refuses_to_compile(tmp_path: Path) -> None:

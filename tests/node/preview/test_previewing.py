@@ -1,7 +1,8 @@
 """A preview compiles nodes without a stored result, and compares catalogs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,23 @@ import pytest
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.cache import MAX_ENTRIES
 from localpuppet.node.preview.difference import CHANGED
+from localpuppet.node.preview.filling import BATCH_BYTES, CacheFiller
+from localpuppet.node.preview.finding import request_of
+from localpuppet.node.preview.ports import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.previewing import PreviewOptions, choose_shard
+from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.result import BOTH, FIXED, NEW, SAME, UNREADABLE
+from localpuppet.node.preview.served_files import ServedFiles
 from localpuppet.node.puppet.catalog import CatalogResource
-from tests.doubles.compile_engine import ProgramError, RecordedRelease, resource, write_capture
-from tests.node.preview.rig import PreviewRig, write_release
+from localpuppet.node.releases.release import Release
+from tests.doubles.compile_engine import (
+    FakeCompileEngine,
+    ProgramError,
+    RecordedRelease,
+    resource,
+    write_capture,
+)
+from tests.node.preview.rig import PreviewRig, captured, release_in, side, write_release
 
 SITE = {
     "manifests/site.pp": "v1",
@@ -237,3 +250,56 @@ def test_a_preview_with_stored_results_equals_one_without(rig: PreviewRig) -> No
     for result in (first, again):
         result.pop("statistics")
     assert json.dumps(first) == json.dumps(again)
+
+
+def test_served_texts_have_a_limit_in_total(
+    rig: PreviewRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = []
+    for name in ("base", "head"):
+        files = {f"modules/x/files/{number}": f"{name} {number}" * 100 for number in range(20)}
+        sides.append(side(write_release(rig.directory / name, files), rig.cache()))
+    monkeypatch.setattr("localpuppet.node.preview.served_files.MAX_TEXTS", 10_000)
+    served = ServedFiles(*sides)
+    texts = [
+        text
+        for change in served._changes.values()
+        for text in (change.before, change.after)
+        if isinstance(text, str)
+    ]
+    assert len(texts) == 40
+    assert sum(not text.startswith("{sha256}") for text in texts) == 15
+
+
+def test_large_results_are_stored_before_others_arrive(rig: PreviewRig) -> None:
+    """A result has at most 64 MiB, and 32 of them would be in memory at a time."""
+    base, _ = releases(rig)
+    alive: list[int] = []
+
+    class LargeResults(FakeCompileEngine):
+        def compile(
+            self, release: Release, requests: Iterable[CompileRequest]
+        ) -> Iterator[CompileResult]:
+            for result in super().compile(release, requests):
+                alive.append(1)
+                yield replace(result, size=BATCH_BYTES)
+
+    filler = CacheFiller(cache=rig.cache(), engine=LargeResults(program))
+    for _ in filler.compile(side(base, rig.cache()), captured(rig.nodes)):
+        assert len(alive) == 1
+        alive.clear()
+
+
+def test_no_number_of_paths_makes_a_read_set_large(rig: PreviewRig) -> None:
+    """Code of a release may claim to have read all facts very often."""
+    base, _ = releases(rig)
+    (node,) = captured(rig.nodes)[:1]
+    asked = replace(
+        request_of(node.load(), release_in(base).enc), facts={"a": "x" * 1_000_000, "b": {"c": 1}}
+    )
+    index = side(base, rig.cache()).index
+    paths = tuple(("a", str(number)) for number in range(50_000))
+    made = ReadSet.of(RawReads(facts=(*paths, (), ("b", "c"))), asked, index)
+    assert isinstance(made, ReadSet)
+    other = replace(asked, facts={**asked.facts, "b": {"c": 2}})
+    assert made.node.values(other) != made.values == made.node.values(asked)
