@@ -20,6 +20,7 @@ Example:
 import base64
 import http.client
 import io
+import ipaddress
 import socket
 import ssl
 import string
@@ -41,6 +42,8 @@ from localpuppet.base.machine.anchors import tls_context
 DIRECT = ""
 CHUNK = 256 * 1024
 _REDIRECTS = (301, 302, 303, 307, 308)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 _LookUp = Callable[..., list[Any]]
 _HEADERS = {"User-Agent": f"localpuppet/{__version__}", "Connection": "close"}
 
@@ -108,6 +111,8 @@ class HttpRoute:
         proxy: URL of the proxy for https; `None` for that of the environment, or `DIRECT`.
         plain: Whether http is permitted beside https.
         source: The address of this machine to connect from; empty for any.
+        public: Whether only public addresses are permitted, also after a redirect. Then no proxy is
+            used, because it would look names up itself.
     """
 
     ca: Path | None = None
@@ -115,6 +120,7 @@ class HttpRoute:
     proxy: str | None = None
     plain: bool = False
     source: str = ""
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,11 +165,13 @@ class HttpAnswer:
     Attributes:
         status: The status code.
         headers: The headers.
+        url: The URL that answered, after redirects.
     """
 
     def __init__(self, answer: http.client.HTTPResponse, deadline: Deadline) -> None:
         self.status = answer.status
         self.headers = answer.headers
+        self.url = ""
         self._answer = answer
         self._deadline = deadline
 
@@ -234,6 +242,7 @@ class HttpClient:
                     answer = wire.ask(request.method, target.path, headers, stack)
                 location = answer.headers.get("Location")
                 if not request.redirects or answer.status not in _REDIRECTS or not location:
+                    answer.url = url
                     yield answer
                     return
             url, target = _follow(url, location)
@@ -259,7 +268,7 @@ class HttpClient:
     def _proxy(self, target: _Target) -> tuple[_Target | None, dict[str, str]]:
         """Return the proxy for a target, if any, and the headers for it."""
         headers = {"Host": target.address}
-        if not target.secure or self._route.proxy == DIRECT:
+        if not target.secure or self._route.proxy == DIRECT or self._route.public:
             return None, headers
         from urllib.request import getproxies, proxy_bypass
 
@@ -292,6 +301,17 @@ class HttpClient:
                 problem = error
         raise problem
 
+    def addresses(self, url: str, deadline: Deadline) -> list[str]:
+        """Return the IP addresses of a URL's host, which the route permits.
+
+        Raises:
+            HttpError: The name has none in time, or the route forbids one.
+            InvalidInputError: The URL is refused.
+        """
+        with _network_errors(deadline):
+            found = self._resolve(_parse_url(url, plain=self._route.plain), deadline)
+        return list(dict.fromkeys(address[4][0] for address in found))
+
     def _resolve(self, server: _Target, deadline: Deadline) -> list[Any]:
         """Return addresses; nothing interrupts a name lookup, so another thread waits for it."""
         outcome: list[list[Any] | Exception] = []
@@ -309,6 +329,8 @@ class HttpClient:
             raise TimeoutError
         if isinstance(outcome[0], Exception):
             raise outcome[0]
+        if self._route.public and not all(is_public(item[4][0]) for item in outcome[0]):
+            raise HttpError("has an address that is not public")
         return outcome[0]
 
     @cached_property
@@ -361,6 +383,20 @@ def _network_errors(deadline: Deadline) -> Iterator[None]:
     except (ValueError, http.client.HTTPException) as error:
         # Their text repeats the answer.
         raise HttpError(f"did not answer with HTTP: {type(error).__name__}") from error
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address, or the IPv4 address in it, belongs to the public internet."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if inner is None and ip in _NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(str(inner))
+        if ip not in _GLOBAL_UNICAST:
+            return False
+    return ip.is_global and not ip.is_multicast
 
 
 def _parse_url(url: str, *, plain: bool = False) -> _Target:

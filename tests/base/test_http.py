@@ -18,6 +18,7 @@ from localpuppet.base.http import (
     HttpError,
     HttpRequest,
     HttpRoute,
+    is_public,
 )
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.pages import DRIPS, Answer, PageHandler, Pages, pages
@@ -321,6 +322,36 @@ def test_a_server_with_a_certificate_of_an_unknown_authority_gets_no_request(
     with pages(tmp_path, a=body(b"a")) as server:
         with pytest.raises(HttpError, match="certificate verify failed: "):
             fetch(server, "a", route=HttpRoute())
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("addresses", "public"),
+    [
+        (("93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "2002:5db8:d822::"), True),
+        (("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "0.1.0.0", "255.1.1.1"), False),
+        (("169.254.169.254", "100.64.0.1", "224.0.0.1", "198.18.0.1", "203.0.113.1"), False),
+        (("::1", "::", "fe80::1%lo", "fc00::1", "fec0::1", "ff02::1", "2001:db8::1"), False),
+        (("::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1"), False),
+        (("2002:7f00:1::", "2002:a00:1::", "2001:0:5db8:d822::1", "4000::1"), False),
+    ],
+)
+def test_addresses_of_the_public_internet(addresses: tuple[str, ...], *, public: bool) -> None:
+    assert [address for address in addresses if is_public(address) != public] == []
+
+
+@pytest.mark.parametrize("first", ["93.184.216.34", "127.0.0.1"])
+def test_a_public_route_reaches_no_name_with_a_private_address(tmp_path: Path, first: str) -> None:
+    def look_up(_host: str, port: int, **_more: Any) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", (address, port)) for address in (first, "127.0.0.1")]
+
+    with pages(tmp_path, a=body(b"a")) as server, serve_proxy(ConnectProxy()) as proxy:
+        client = HttpClient(HttpRoute(ca=server.ca, proxy=proxy, public=True), look_up=look_up)
+        with (
+            pytest.raises(HttpError, match="has an address that is not public"),
+            client.open(HttpRequest(url=f"{server.url}/a"), Deadline(LONG)),
+        ):
+            pass
         assert server.requests == []
 
 

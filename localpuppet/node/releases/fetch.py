@@ -96,11 +96,14 @@ class Fetcher:
     Args:
         repository: Git.
         store: Takes the trees.
+        proves: Whether each tree is written again, even if the store has it: then the repository
+            has it, too.
     """
 
-    def __init__(self, *, repository: "Repository", store: Store) -> None:
+    def __init__(self, *, repository: "Repository", store: Store, proves: bool = False) -> None:
         self._repository = repository
         self._store = store
+        self._proves = proves
         self._verified = VerificationCache(store.directory)
         self._rules: dict[ReleaseSource, str] = {}  # before the first check by them
 
@@ -196,7 +199,7 @@ class Fetcher:
 
     def _has(self, item: WantedTag, noted: VerificationRecord) -> bool:
         """Return whether the store has a tree, verified if its source requires that."""
-        if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
+        if item.tree_sha256 is None or not self._store.sound(item.tree_sha256) or self._proves:
             return False
         if item.source is None or item.source.signers is None:
             return True

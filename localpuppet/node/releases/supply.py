@@ -24,17 +24,21 @@ class Supply:
         sources: The site's sources by name.
         files: Reads manifests and locks.
         forge: Returns the Forge; called only if it is needed.
+        proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """
 
     store: Store
     sources: Mapping[str, ReleaseSource]
     files: ReleaseFiles
     forge: "Callable[[], ModuleForge]"
+    proves: bool = False
 
     def tags(self, repository: "Repository") -> Fetcher:
         """Return the fetcher of tags."""
-        return Fetcher(repository=repository, store=self.store)
+        return Fetcher(repository=repository, store=self.store, proves=self.proves)
 
     def modules(self, repository: "Repository") -> ModuleFetcher:
         """Return the fetcher of single modules that are not tags."""
-        return ModuleFetcher(repository=repository, forge=self.forge, store=self.store)
+        return ModuleFetcher(
+            repository=repository, forge=self.forge, store=self.store, proves=self.proves
+        )

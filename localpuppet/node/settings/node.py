@@ -24,6 +24,7 @@ SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
 KEEP_STAGED = "14d"
+PUBLIC_HOSTS = ("forgeapi.puppet.com", "github.com")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Settings:
     install_packages: str | tuple[str, ...] | None
     allow_file_urls: bool
     rewrite: Mapping[str, str]
+    preview_hosts: frozenset[str]
     https_ca: Path | None
     min_free: int
     puppet: Path | None
@@ -155,6 +157,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         install_packages=_words(raw.get("install_packages")),
         allow_file_urls=raw.get("allow_file_urls", False),
         rewrite=_rewrite(raw, file),
+        preview_hosts=frozenset(map(str.lower, raw.get("preview", {}).get("hosts", PUBLIC_HOSTS))),
         https_ca=path("https_ca", "") if "https_ca" in raw else None,
         min_free=raw.get("min_free_mib", 16) * 1048576,
         puppet=root / puppet["command"] if "command" in puppet else None,

@@ -35,6 +35,8 @@ class CodeSources:
         node: The parts of the node.
     """
 
+    _public = False
+
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
         self._shown: Progress | None = None  # shows progress of fetches
@@ -124,7 +126,9 @@ class CodeSources:
         """
         from localpuppet.node.wiring.forge import site_forge
 
-        return site_forge(self._node, progress=self.counted("modules of the forge"))
+        return site_forge(
+            self._node, progress=self.counted("modules of the forge"), public=self._public
+        )
 
     def local_git(self) -> "GitProgram":
         """Return git for repositories on this machine."""
@@ -144,3 +148,28 @@ class CodeSources:
         from localpuppet.node.releases.git.ignored import ignored
 
         return ignored(self.local_git(), directory)
+
+
+class PublicSources(CodeSources):
+    """The places of public code, as everybody reaches them: see `PublicAccess`."""
+
+    _public = True
+
+    def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
+        """Return git for public code, with separate mirrors."""
+        from localpuppet.node.releases.git.access import rewrite_url
+        from localpuppet.node.releases.git.limits import GitLimits
+        from localpuppet.node.releases.git.mirror import PLACE
+        from localpuppet.node.releases.git.mirrors import Git
+        from localpuppet.node.releases.git.public import public_git
+
+        settings = self._node.settings
+        program = public_git(
+            env=program_environment(),
+            address=lambda url: rewrite_url(url, settings.rewrite),
+            timeout=settings.git_timeout,
+            patience=settings.https_timeout,
+            limits=GitLimits(min_free=settings.min_free),
+        )
+        progress = progress or (lambda _done, _all: None)
+        return Git(settings.state / PLACE, program, progress=progress, kind="public ")

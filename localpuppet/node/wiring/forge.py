@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 MAX_TOKEN = 4096
 
 
-def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "ModuleForge":
+def site_forge(
+    node: NodeWiring, *, progress: Callable[[int, int], None], public: bool = False
+) -> "ModuleForge":
     """Return the forge of the site: a directory of archives, or a server.
 
     Args:
         node: The parts of the node.
         progress: Called with the numbers of fetched and of all documents or archives.
+        public: Whether to ask a server as everybody can: directly, and without a token.
 
     Raises:
         InvalidInputError: The file of its token, or its CA, cannot be read.
@@ -36,7 +39,7 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
 
     settings = node.settings
     forge = settings.forge
-    if forge.url.startswith("file:"):
+    if forge.url.startswith("file:") and not public:
         from localpuppet.node.releases.forge.directory import DirectoryForge
 
         return DirectoryForge(
@@ -49,9 +52,10 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
         url=forge.url,
         ca=forge.ca,
         proxy=forge.proxy,
-        token=_token(forge.token_file) if forge.token_file else "",
+        token=_token(forge.token_file) if forge.token_file and not public else "",
         timeout=settings.https_timeout,
         total=settings.git_timeout,
+        public=public,
     )
     return Forge(transfer=transfer, cache=settings.state / PLACE, progress=progress)
 

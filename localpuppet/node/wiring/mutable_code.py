@@ -1,15 +1,18 @@
 """Builds what prepares mutable code: branches, the directory `trunk`, work trees."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.node.releases.git.access import rewrite_url
 from localpuppet.node.wiring.code_sources import CodeSources
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import ReleasePath
+    from localpuppet.node.releases.lock import Lock
     from localpuppet.node.releases.mutable.branches import BranchStaging
     from localpuppet.node.releases.mutable.modules import LockedModules
     from localpuppet.node.releases.mutable.trunk import TrunkStaging
@@ -79,6 +82,7 @@ class MutableCode:
         *,
         work_trees: bool = True,
         warn: Callable[[str], None] | None = None,
+        base: "Lock | None" = None,
     ) -> "Release":
         """Return the code of a work tree, with its modules; see `WorkTrees.release`.
 
@@ -87,6 +91,7 @@ class MutableCode:
             name: The name of the release; by default that of the directory.
             work_trees: Whether its lock may name work trees of modules on this machine.
             warn: Takes the warnings; by default they are notes.
+            base: The lock of the base, if the code is not trusted: see `UntrustedModules`.
 
         Raises:
             LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
@@ -96,7 +101,7 @@ class MutableCode:
         trees = WorkTrees(
             state=self._node.settings.state,
             files=self._sources.files,
-            modules=self._locked_modules(),
+            modules=self._locked_modules() if base is None else self._untrusted_modules(base),
             ignored=self._sources.ignored,
             warn=warn or (lambda text: self._node.observe("").note(f"warning: {text}")),
         )
@@ -106,3 +111,28 @@ class MutableCode:
         from localpuppet.node.releases.mutable.modules import LockedModules
 
         return LockedModules(supply=self._sources.supply, repository=self._sources.repository)
+
+    def _untrusted_modules(self, base: "Lock") -> "LockedModules":
+        from localpuppet.node.releases.lock import ForgePin
+        from localpuppet.node.releases.mutable.modules import CodeSupply, UntrustedModules
+        from localpuppet.node.wiring.code_sources import PublicSources
+
+        settings, own = self._node.settings, self._sources
+        public = PublicSources(self._node)
+        supply = replace(own.supply, proves=True)
+        return UntrustedModules(
+            supply=own.supply,
+            repository=own.repository,
+            base=frozenset(base.pins.values()),
+            named=frozenset(source.url for source in settings.sources.values()),
+            known=CodeSupply(supply=supply, repository=own.repository),
+            public=CodeSupply(
+                supply=replace(supply, forge=public.forge), repository=public.repository
+            ),
+            address=lambda pin: (
+                settings.forge.url
+                if isinstance(pin, ForgePin)
+                else rewrite_url(pin.url, settings.rewrite)
+            ),
+            hosts=settings.preview_hosts,
+        )

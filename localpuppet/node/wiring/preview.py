@@ -19,7 +19,7 @@ from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
-from localpuppet.node.releases.lockfile import MANIFEST
+from localpuppet.node.releases.lockfile import EMPTY, MANIFEST
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
+    from localpuppet.node.releases.lock import Lock
 
 # Seconds to wait for another preview that fetches modules.
 _PATIENCE = 300.0
@@ -186,7 +187,9 @@ class PreviewWiring:
         scope = "" if trusted else head.key
         # A commit is read as a release; only the files as they are may be those of this machine.
         own = order.trusted and head.revision.commit is None
-        return self.side(base, cache), self.side(head, cache, scope=scope, work_trees=own)
+        first = self.side(base, cache)  # with what its lock names on this machine
+        lock = None if trusted else self._releases.sources.files.lock(base.directory) or EMPTY
+        return first, self.side(head, cache, scope=scope, work_trees=own, base=lock)
 
     def _turn(self) -> Flock:
         """Return the lock with which previews of one root fetch modules one after the other."""
@@ -204,6 +207,7 @@ class PreviewWiring:
         *,
         scope: str = "",
         work_trees: bool = False,
+        base: "Lock | None" = None,
     ) -> PreviewSide:
         """Return the release of a revision, with its modules on this machine.
 
@@ -212,6 +216,7 @@ class PreviewWiring:
             cache: The cache.
             scope: See `PreviewSide`.
             work_trees: Whether its lock may name work trees of modules on this machine.
+            base: The lock of the base, if the revision is not trusted.
 
         Raises:
             LocalpuppetError: The revision is no release, or a module cannot be fetched.
@@ -230,7 +235,11 @@ class PreviewWiring:
             with self._turn():
                 warnings: list[str] = []
                 release = self._releases.mutable.work_tree(
-                    tree.directory, name, work_trees=work_trees, warn=warnings.append
+                    tree.directory,
+                    name,
+                    work_trees=work_trees,
+                    warn=warnings.append,
+                    base=base,
                 )
             roots = index_roots(release, self._node.settings.site_manifest, own=tree.key)
             index = ReleaseIndex.of(roots, cache)

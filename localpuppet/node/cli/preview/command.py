@@ -85,7 +85,11 @@ _DIR = click.Path(path_type=Path, exists=True, file_okay=False)
         "--shard I/N",
         "Preview part I of N parts of the nodes, to fill a shared cache by several jobs.",
     ),
-    flag("--trusted", "Compile without isolation: only for code that may read all that you can."),
+    flag(
+        "--trusted",
+        "Compile without isolation, and fetch modules as you: only for code that may read all that"
+        " you can.",
+    ),
 )
 @click.pass_obj
 def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 - what click passes

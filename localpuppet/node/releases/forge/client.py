@@ -1,7 +1,8 @@
 """A forge over https: version 3 of the Puppet Forge's API, with a cache of archives.
 
 An archive in the cache, `STATE/forge/SHA256.tar.gz`, is complete. An interrupted download is kept
-as a part and resumed.
+as a part and resumed. For what everybody can read, the cache counts only if the forge itself names
+the digest: it may have archives that came with a token.
 """
 
 import os
@@ -136,17 +137,19 @@ class Forge:
 
     def _archive(self, release: ForgeRelease, pinned: str) -> str:
         """Put the archive into the cache; return its digest."""
-        if pinned and self._sound(pinned):
+        public = self.transfer.public
+        if pinned and not public and self._sound(pinned):
             return pinned
         sha256_expected, url = self._release(release)
         if pinned and sha256_expected and sha256_expected != pinned:
             raise other_archive(release, pinned=pinned, now=sha256_expected)
         expected = pinned or sha256_expected
-        if expected and self._sound(expected):
-            return expected
+        kept = sha256_expected if public else expected
+        if kept and self._sound(kept):
+            return kept
         part = self.cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
         try:
-            if not expected:  # without a digest, an earlier part may be of another file
+            if not kept:  # without a digest, an earlier part may be of another file
                 part.unlink(missing_ok=True)
             self.transfer.file(url, part)
             sha256 = sha256_of(part)

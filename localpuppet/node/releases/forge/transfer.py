@@ -37,6 +37,7 @@ class Transfer:
         token: Sent to the forge's own origin; empty for none.
         timeout: Seconds without a byte.
         total: Seconds for one document or archive.
+        public: Whether it is asked for what everybody can read, at public addresses only.
     """
 
     url: str
@@ -45,10 +46,12 @@ class Transfer:
     token: str = field(repr=False)
     timeout: float
     total: float
+    public: bool = False
     _client: http.HttpClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self._client = http.HttpClient(http.HttpRoute(ca=self.ca, proxy=self.proxy))
+        route = http.HttpRoute(ca=self.ca, proxy=self.proxy, public=self.public)
+        self._client = http.HttpClient(route)
 
     def document(self, url: str) -> bytes:
         """Return a document.

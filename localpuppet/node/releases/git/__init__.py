@@ -1,8 +1,8 @@
 """Git for releases: mirrors, tags and their signatures, trees as bytes.
 
 decides: `access`, `limits`, `names`, `signer`.
-acts: `checkout`, `committed_tree`, `ignored`, `kept_mirrors`, `mirror`, `program`, `signatures`,
-    `tags`.
+acts: `checkout`, `committed_tree`, `ignored`, `kept_mirrors`, `mirror`, `program`, `public`,
+    `signatures`, `tags`.
 touches the world: `mirrors`, `work_tree`.
 ports: `repository`.
 private: `countersignatures`, `listing`, `words`.

@@ -41,6 +41,8 @@ class Git:
         program: Starts git.
         progress: Called with the numbers of finished and of all repositories.
         names: The site's names of repositories, by URL, for messages.
+        kind: The kind of mirrors. Those of one kind are not used for another: what came with the
+            credentials of this machine is not public.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class Git:
         *,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
         names: Mapping[str, str] | None = None,
+        kind: str = "",
     ) -> None:
         self._mirrors = mirrors
+        self._kind = kind
         self._program = program
         self._progress = progress
         self._names = names or {}
@@ -168,7 +172,7 @@ class Git:
         return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
 
     def _mirror(self, url: str) -> Path:
-        return self._mirrors / mirror.mirror_name(url)
+        return self._mirrors / mirror.mirror_name(self._kind + url)
 
     def _ref(self, url: str, tag: str) -> str | None:
         """Return the object id of a tag's ref in the mirror; mirrors never have packed refs."""

@@ -190,6 +190,11 @@ class GitProgram:
             )
         raise IntegrityError(f"git {_verb(arguments)} failed: {error_text}", where=str(repository))
 
+    def version(self) -> tuple[int, int]:
+        """Return the version of git: `(2, 39)`."""
+        match = re.search(rb"(\d+)\.(\d+)", self.run(Path(os.devnull), "version"))
+        return (int(match[1]), int(match[2])) if match else (0, 0)
+
     def objects(
         self, repository: Path, names: Sequence[str]
     ) -> list[tuple[str, str, bytes] | None]:

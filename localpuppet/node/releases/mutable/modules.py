@@ -1,17 +1,24 @@
 """Brings the locked modules of mutable code (a work tree, `trunk`, a branch) onto the node.
 
-Trees are compared with their pins, as for a release.
+Trees are compared with their pins, as for a release. The lock of a revision that the user does not
+trust names what its author likes, so it decides neither who asks nor what is shown:
+
+- what the base's lock pins, and other versions of the repositories and Forge modules that the base
+  or the settings name: brought as for the base;
+- anything else: as everybody can get it, from listed hosts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.fetch import wanted_of
 from localpuppet.node.releases.layout.links import ModuleLinks
-from localpuppet.node.releases.lock import Lock
+from localpuppet.node.releases.lock import AnyPin, ForgePin, Lock
 from localpuppet.node.releases.supply import Supply
 
 if TYPE_CHECKING:
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockedModules:
-    """Brings locked modules and collections onto the node.
+class CodeSupply:
+    """One way of bringing code.
 
     Attributes:
         supply: Provides code.
@@ -29,6 +36,11 @@ class LockedModules:
 
     supply: Supply
     repository: "Callable[[str], AbstractContextManager[Repository]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedModules(CodeSupply):
+    """Brings locked modules and collections onto the node."""
 
     def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
         """Bring the trees of a lock into the store, and link its modules.
@@ -40,15 +52,80 @@ class LockedModules:
             file: The lock's file, for messages.
 
         Raises:
-            InvalidInputError: The forge has no such release.
+            InvalidInputError: The forge has no such release, or an untrusted lock names code of a
+                place that is not listed.
             IntegrityError: A tag moved, or bytes or a signature are wrong.
             UnavailableError: A repository or the forge is unreachable.
             BusyError: Another process changes the store.
         """
         wanted = wanted_of(lock, self.supply.sources, file=str(file))
+        ways = [*self.ways(lock.pins, str(file))]
         with self.supply.store.locks.take_for_changes():
-            with self.repository(title) as repository:
-                budget = self.supply.store.budget()
-                self.supply.tags(repository).bring(wanted, budget=budget)
-                self.supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
+            budget = self.supply.store.budget()
+            for way, pins in ways:
+                tags = {key: wanted[key] for key in pins if key in wanted}
+                with way.repository(title) as repository:
+                    way.supply.tags(repository).bring(tags, budget=budget)
+                    way.supply.modules(repository).bring(pins, file=str(file), budget=budget)
             ModuleLinks(self.supply.store.directory).make(trees)
+
+    def ways(
+        self, pins: Mapping[str, AnyPin], file: str
+    ) -> Iterator[tuple[CodeSupply, Mapping[str, AnyPin]]]:
+        """Yield how to bring pins, with those that are brought so."""
+        yield self, pins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntrustedModules(LockedModules):
+    """Brings the modules of an untrusted revision.
+
+    Attributes:
+        base: The pins of the base's lock, which are on the node.
+        named: The URLs of the repositories that the settings name.
+        known: Brings other versions of known code.
+        public: Brings what everybody can get.
+        address: Returns the address that a pin is fetched from.
+        hosts: The hosts of public code: HOST or HOST:PORT, in lower case.
+    """
+
+    base: frozenset[AnyPin]
+    named: frozenset[str]
+    known: CodeSupply
+    public: CodeSupply
+    address: Callable[[AnyPin], str]
+    hosts: frozenset[str]
+
+    def ways(
+        self, pins: Mapping[str, AnyPin], file: str
+    ) -> Iterator[tuple[CodeSupply, Mapping[str, AnyPin]]]:
+        """Yield how to bring pins; see `LockedModules.ways`.
+
+        Raises:
+            InvalidInputError: A pin is of a place that is not listed.
+        """
+        same = {key: pin for key, pin in pins.items() if pin in self.base}
+        names = self.named | {_name(pin) for pin in self.base}
+        known = {key: pin for key, pin in pins.items() if _name(pin) in names and key not in same}
+        public = {key: pin for key, pin in pins.items() if key not in same and key not in known}
+        for key, pin in public.items():
+            self._refuse_unlisted(pin, f"{file}: {key}")
+        for way, some in ((self, same), (self.known, known), (self.public, public)):
+            if some:
+                yield way, some
+
+    def _refuse_unlisted(self, pin: AnyPin, where: str) -> None:
+        url = urlsplit(self.address(pin))
+        if url.scheme != "https" or url.netloc.lower().removesuffix(":443") not in self.hosts:
+            raise InvalidInputError(
+                "only this revision names this code, which is at no https host of 'preview.hosts';"
+                " the revision is not trusted",
+                where=where,
+                hint="name its repository in 'sources' or its host in 'preview.hosts' of"
+                " localpuppet.yaml, or pass '--trusted' for code that may do all that you can",
+            )
+
+
+def _name(pin: AnyPin) -> str:
+    """Return the exact repository, or the module of the Forge."""
+    return pin.forge if isinstance(pin, ForgePin) else pin.url

@@ -35,11 +35,13 @@ class ModuleFetcher:
         repository: Git.
         forge: Returns the Forge; called only if it is needed.
         store: Takes the trees.
+        proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
     """
 
     repository: "Repository"
     forge: "Callable[[], ModuleForge]"
     store: Store
+    proves: bool = False
 
     def bring(
         self,
@@ -85,7 +87,7 @@ class ModuleFetcher:
         return with_digests
 
     def _has(self, pin: Untagged) -> bool:
-        return bool(pin.tree_sha256) and self.store.sound(pin.tree_sha256)
+        return bool(pin.tree_sha256) and self.store.sound(pin.tree_sha256) and not self.proves
 
     def _commits(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, CommitPin)}

@@ -34,9 +34,11 @@ def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def transfer(url: str, tmp_path: Path, token: str = "", total: float = 120) -> Transfer:
+def transfer(
+    url: str, tmp_path: Path, token: str = "", total: float = 120, *, public: bool = False
+) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total)
+    return Transfer(url=url, ca=ca, proxy=None, token=token, timeout=60, total=total, public=public)
 
 
 @pytest.mark.parametrize("token", ["", "s3cret"])
@@ -81,6 +83,21 @@ def test_a_partial_download_without_a_digest_is_not_resumed(
     ((_, archive, sha256),) = forge.archives({RELEASE: ""})
     assert archive.read_bytes() == modules.files[NTP]
     assert sha256 == hashlib.sha256(modules.files[NTP]).hexdigest()
+
+
+def test_what_everybody_can_get_is_asked_of_the_forge_and_not_of_the_cache(
+    modules: ModuleForge, url: str, tmp_path: Path
+) -> None:
+    cache, pinned = tmp_path / "cache", hashlib.sha256(modules.files[NTP]).hexdigest()
+    own = Forge(transfer=transfer(url, tmp_path), cache=cache)
+    assert [sha256 for _, _, sha256 in own.archives({RELEASE: pinned})] == [pinned]
+    asked = len(modules.asked)
+    assert [sha256 for _, _, sha256 in own.archives({RELEASE: pinned})] == [pinned]
+    assert len(modules.asked) == asked
+    public = Forge(transfer=transfer(url, tmp_path, public=True), cache=cache)
+    with pytest.raises(UnavailableError, match="has an address that is not public"):
+        list(public.archives({RELEASE: pinned}))
+    assert len(modules.asked) == asked
 
 
 def test_an_archive_that_changes_in_its_directory_is_used_as_it_was_hashed(

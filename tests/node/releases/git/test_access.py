@@ -19,6 +19,7 @@ from localpuppet.node.releases.git.access import (
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.git.program import GitProgram
+from localpuppet.node.releases.git.public import PublicAccess
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority
@@ -177,6 +178,26 @@ def test_git_uses_the_proxy_of_a_source_and_sends_it_no_credentials(
     assert [sent for _, sent in heard] == [None, basic]
     assert set(proxy.places) == {"localhost:1"}
     assert all("authorization" not in str(headers).lower() for _, headers in proxy.heard)
+
+
+def test_git_reaches_public_code_at_the_given_addresses_only(
+    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
+) -> None:
+    """The certificate of the server, which is not for that name, shows that git connected."""
+    _, _, port = asking[0].rpartition(":")
+    git = Git(
+        tmp_path / "mirrors",
+        GitProgram(
+            env={"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
+            allow_file=True,
+            timeout=60,
+            access=lambda _asked: PublicAccess(addresses=("127.0.0.1",)),
+        ),
+    )
+    with pytest.raises(UnavailableError, match=r"(?i)certificate"):
+        git.refs([GitUrl.parse(f"https://no-dns-has-it.invalid:{port}/a.git", where="")])
+    with pytest.raises(UnavailableError, match="transport 'file' not allowed"):
+        git.refs([GitUrl.parse(f"file://{tmp_path}", where="", allow_file=True)])
 
 
 def test_only_git_commands_with_network_access_get_the_proxy(tmp_path: Path) -> None:
