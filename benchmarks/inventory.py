@@ -132,6 +132,9 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
     async def store_of() -> KeyValue:
         return kv
 
+    async def nobody(_: KeyValue) -> dict[str, dict[str, object]]:
+        return {}
+
     admission = EntryAdmission(
         Verifier(TrustedKeys(made.directory / "trusted"), None, SystemClock()),
         claims=made.directory / "none",
@@ -144,6 +147,7 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
         trust=lambda: "1",
         probe=f"{INVENTORY}x",
         companion=NoCompanion(),
+        online=nobody,
     )
     return ViewFollower(view, sources, clock=SystemClock(), log=FakeLog())
 

@@ -121,7 +121,8 @@ class Member:
         """Publish the entry of a good run."""
         made = entry(self.name, at=time.time(), roles=roles, **more)
         Outbox(self.root / "var").offer(made, refresh=0)
-        assert self.run("inventory", "publish").code == 0
+        done = self.run("inventory", "publish")
+        assert done.code == 0, done.err
 
     def kill(self) -> None:
         """End the agent as a crash would."""

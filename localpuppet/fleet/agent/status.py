@@ -42,6 +42,8 @@ class NodeRecords:
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
+        started_at: When the agent started.
+        has_entry: Returns whether the node has an entry to publish.
         run_interval: Seconds between periodic runs; `None` for no periodic runs.
         confirmation: Returns the published state of the confirmation of a deployed release.
     """
@@ -52,6 +54,8 @@ class NodeRecords:
     modules: Path
     rollback: Callable[[], Rollback | None]
     assigned: Callable[[], Assignment | None]
+    started_at: str
+    has_entry: Callable[[], bool]
     run_interval: float | None
     confirmation: Callable[[], Mapping[str, Json] | None]
 
@@ -95,6 +99,8 @@ class Describer:
             "at": show_time(self.clock.now()),
             "version": __version__,
             "state": state,
+            "started_at": self.kept.started_at,
+            "has_entry": self.kept.has_entry(),
             "run_interval": self.kept.run_interval,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),

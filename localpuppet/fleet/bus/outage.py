@@ -15,6 +15,8 @@ from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 Result = TypeVar("Result")
 # Seconds after which a task that continues despite its cancellation is cancelled again.
 CANCEL_AGAIN = 1.0
+# Seconds between two looks at the beginning of a store that stays connected.
+LOOK = 30.0
 
 
 async def ours(work: Awaitable[Result]) -> Result:
@@ -48,6 +50,30 @@ async def cancel_all(
         for task in pending:
             task.cancel()
         await asyncio.wait(pending, timeout=again)
+
+
+class StoreChange:
+    """Notices that a store was connected again, or is another one.
+
+    Args:
+        prefix: The prefix whose store counts.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._kv: KeyValue | None = None
+        self._due = 0.0
+        self.born = 0.0
+
+    async def noticed(self, kv: KeyValue) -> bool:
+        """Return whether what was written before may be missing in the store."""
+        now = asyncio.get_running_loop().time()
+        if kv is self._kv and now < self._due:
+            return False
+        born = await ours(kv.born(self._prefix))
+        changed = kv is not self._kv or born != self.born
+        self._kv, self._due, self.born = kv, now + LOOK, born
+        return changed
 
 
 def is_outage(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -17,7 +18,7 @@ from localpuppet.base.machine.files import write_json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import HISTORY
-from localpuppet.fleet.bus.outage import is_outage, ours
+from localpuppet.fleet.bus.outage import StoreChange, is_outage, ours
 from localpuppet.fleet.history.day import SLOTS, day_of, history_key
 from localpuppet.fleet.history.day_log import DIRECTORY, DayLog
 from localpuppet.fleet.trust.signing import MessageSigner
@@ -37,6 +38,7 @@ class PublishedDays:
 
     def __init__(self, state: Path) -> None:
         self._path = state / DIRECTORY / "published.json"
+        self._born: float | None = None
 
     def has(self, payloads: Mapping[str, bytes]) -> bool:
         """Return whether each payload was the last one written to its key."""
@@ -45,7 +47,8 @@ class PublishedDays:
 
     def begin(self, born: float) -> bool:
         """Forget the days of another store than the one that began then; return whether it was."""
-        if self._raw().get("born") == born:
+        self._born, known = born, self._raw()
+        if not known or known.get("born") == born:
             return False
         write_json(self._path, {"schema": SCHEMA, "born": born, "digests": {}})
         return True
@@ -53,8 +56,7 @@ class PublishedDays:
     def note(self, key: str, payload: bytes) -> None:
         """Record that a payload was written to a key."""
         digests = {**self._read(), key: _digest(payload)}
-        born = self._raw().get("born")
-        write_json(self._path, {"schema": SCHEMA, "born": born, "digests": digests})
+        write_json(self._path, {"schema": SCHEMA, "born": self._born, "digests": digests})
 
     def _read(self) -> dict[str, Any]:
         return dict(mapping_of(self._raw().get("digests")))
@@ -91,7 +93,7 @@ class HistoryPublisher:
     _stamps: dict[str, int] = field(default_factory=dict, init=False)
     _retry_at: float = field(default=0.0, init=False)
     _reported: str = field(default="", init=False)
-    _kv: KeyValue | None = field(default=None, init=False)
+    _change: StoreChange = field(default_factory=partial(StoreChange, HISTORY), init=False)
 
     async def step(self) -> None:
         """Publish the days that changed; log a refusal once, and try again later."""
@@ -118,10 +120,8 @@ class HistoryPublisher:
             UnavailableError: The bus is unreachable, or denies the write.
         """
         kv = await ours(self.store())
-        if kv is not self._kv:
-            if self.published.begin(await ours(kv.born(HISTORY))):
-                self._stamps.clear()
-            self._kv = kv
+        if await self._change.noticed(kv) and self.published.begin(self._change.born):
+            self._stamps.clear()
         for log, day in _last_days(self.logs, self.clock):
             key, stamp = history_key(self.node, log.form.kind, day), log.stamp(day)
             # Days share keys, so the stamp of another day is another number.

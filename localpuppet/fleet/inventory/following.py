@@ -7,10 +7,10 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from localpuppet.base.errors import LocalpuppetError, StateError
 from localpuppet.base.machine.database import DamagedError
@@ -29,6 +29,7 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
 from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
+from localpuppet.fleet.inventory.reading import UnlistedNodes, refuse_lost, unlisted_nodes
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.view import View
 
@@ -49,6 +50,8 @@ class Pauses:
         longest: Before any later attempt, at most.
         not_allowed: Before a node without read access tries again.
         refused: Before the next attempt after a disk error.
+        old: Between the last moment of a view and the beginning of the bus, at most, if the view
+            has what the bus before had.
     """
 
     look: float = 2.0
@@ -58,6 +61,7 @@ class Pauses:
     longest: float = 60.0
     not_allowed: float = 600.0
     refused: float = 30.0
+    old: float = 600.0
 
 
 PAUSES = Pauses()
@@ -91,6 +95,7 @@ class Sources:
         trust: Returns a text that changes when the trust files change.
         probe: A readable key, to check that the bus answers.
         companion: Stores what entries point to.
+        online: Returns what the nodes that are online publish about themselves, verified.
     """
 
     store: Callable[[], Awaitable[KeyValue]]
@@ -98,6 +103,7 @@ class Sources:
     trust: Callable[[], str]
     probe: str
     companion: Companion
+    online: Callable[[KeyValue], Awaitable[Mapping[str, Mapping[str, Any]]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +127,7 @@ class ViewFollower:
     _listed: set[str] = field(default_factory=set, init=False)
     _after: dict[str, int | None] = field(default_factory=dict, init=False)
     _born: float = field(default=0.0, init=False)
+    _is_whole: bool = field(default=False, init=False)
     _logged: str = field(default="", init=False)
     _again: float = field(init=False)
 
@@ -148,8 +155,15 @@ class ViewFollower:
             error = None if following.cancelled() else following.exception()
         return error
 
-    async def list_once(self) -> None:
-        """Update the view from one listing, for a process that does not stay."""
+    async def list_once(self) -> UnlistedNodes:
+        """Update the view from one listing, for a process that does not stay.
+
+        Returns:
+            The online nodes without an entry.
+
+        Raises:
+            UnavailableError: Also if the bus has lost entries that are not back yet.
+        """
         try:
             kv = await self.sources.store()
             begun = self.clock.now().timestamp()
@@ -162,9 +176,28 @@ class ViewFollower:
                         await self._take(kv, prefix, [change])
                         if isinstance(change, KeyListing) and not change.more:
                             break
+            unlisted = await self.unlisted(kv)
+            refuse_lost(unlisted)
             self.view.note(current=begun)
         finally:
             self.view.close()
+        return unlisted
+
+    async def unlisted(self, kv: KeyValue) -> UnlistedNodes:
+        """Return the online nodes without an entry in the view."""
+        online, born = await self.sources.online(kv), await kv.born(INVENTORY)
+        now = self.clock.now().timestamp()
+        return unlisted_nodes(online, self.view.settled(), born=born, now=now)
+
+    async def _check_lost(self, kv: KeyValue) -> None:
+        """Refuse a view that has seen only what a bus had after it lost its data.
+
+        A view that was current shortly before has the entries of that time.
+        """
+        current = self.view.current_until()
+        if not self._is_whole and (current is None or current < self._born - self.pauses.old):
+            refuse_lost(await self.unlisted(kv))
+        self._is_whole = True
 
     def _pause(self, error: BaseException | None) -> float:
         """Return how long to wait after a session, and log why the session ended."""
@@ -200,6 +233,7 @@ class ViewFollower:
         born = await kv.born(INVENTORY)
         if born != self._born:  # its revisions say nothing about those of the store before
             self._born = born
+            self._is_whole = False
             self._after.clear()
         self._listed.clear()
         await self._check_trust()
@@ -289,6 +323,7 @@ class ViewFollower:
             if await self.sources.companion.update(kv):
                 self.changed()
             if self._listed >= {TOMBSTONES, INVENTORY}:
+                await self._check_lost(kv)
                 self.view.note(current=begun)
                 self._logged, self._again = "", self.pauses.again
                 await asyncio.sleep(self.pauses.beat)

@@ -24,7 +24,15 @@ PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 SCHEMA = 1
 _TEXTS = ("node", "state")
-_TEXTS_OR_NULL = ("at", "version", "cause", "blocked", "release_digest", "other_agent_since")
+_TEXTS_OR_NULL = (
+    "at",
+    "version",
+    "cause",
+    "blocked",
+    "release_digest",
+    "other_agent_since",
+    "started_at",
+)
 # Why the state of a node with two agents is not trusted.
 OTHER_AGENT = "another agent has its name and key: one of two machines is a copy"
 _OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason", "failing_since")
@@ -59,7 +67,8 @@ def form_problem(entry: Mapping[str, Json]) -> str | None:
     bad_field = _first_not_text(entry, _TEXTS, _TEXTS_OR_NULL)
     for part, keys in (*texts, *((hold, _OF_HOLD) for hold in holds)):
         bad_field = bad_field or _first_not_text(mapping_of(part), (), keys)
-    return bad_field or _no_time(mapping_of(last).get("finished_at"))
+    bad_field = bad_field or _no_time("finished_at", mapping_of(last).get("finished_at"))
+    return bad_field or _no_time("started_at", entry.get("started_at"))
 
 
 def _first_not_text(
@@ -72,12 +81,12 @@ def _first_not_text(
     return None
 
 
-def _no_time(text: Json) -> str | None:
+def _no_time(key: str, text: Json) -> str | None:
     try:
         if isinstance(text, str) and text and datetime.fromisoformat(text).tzinfo is None:
-            return "its finished_at has no zone"
+            return f"its {key} has no zone"
     except ValueError:
-        return "its finished_at is not a time"
+        return f"its {key} is not a time"
     return None
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from random import SystemRandom
 
 from localpuppet.base.errors import (
@@ -22,7 +23,7 @@ from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import INVENTORY
-from localpuppet.fleet.bus.outage import ours
+from localpuppet.fleet.bus.outage import StoreChange, ours
 from localpuppet.fleet.inventory.chunks import ChunkWriter
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
@@ -73,7 +74,7 @@ class Publisher:
     log: Log
     then: Callable[[bool], Awaitable[None]]
     _logged: str = field(default="", init=False)
-    _kv: KeyValue | None = field(default=None, init=False)
+    _change: StoreChange = field(default_factory=partial(StoreChange, INVENTORY), init=False)
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
         """Publish until `leave` is set.
@@ -86,7 +87,7 @@ class Publisher:
         published, due = 0, 0.0
         while not leave.is_set():
             stamp = self.outbox.stamp()
-            if await self._is_connected_again():
+            if await self._may_have_lost():
                 due = min(due, loop.time() + SPREAD * _CHANCE())
             wanted = stamp and (stamp != published or loop.time() >= due)
             if wanted and await self._publish():
@@ -96,11 +97,10 @@ class Publisher:
             await wait_first(changed, leave, seconds=LOOK)
             changed.clear()
 
-    async def _is_connected_again(self) -> bool:
-        before = self._kv
+    async def _may_have_lost(self) -> bool:
         with suppress(UnavailableError):
-            self._kv = await self.store()
-        return self._kv is not before
+            return await self._change.noticed(await self.store())
+        return False
 
     async def _publish(self) -> bool:
         """Publish the entry; return whether the bus has it now."""

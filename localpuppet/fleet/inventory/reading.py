@@ -6,10 +6,12 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -18,6 +20,8 @@ from localpuppet.fleet.inventory.entry_brief import InventoryNode
 T = TypeVar("T")
 # Seconds by which a view may be ahead of the clock before the clock is considered wrong.
 SKEW = 30.0
+# Seconds after its beginning in which a bus that lost its data waits for the nodes.
+RETURN = 3600.0
 Scalar = str | int | float | bool
 # A dotted fact path (`os.family`), `role` or `node` → values, one of which must match.
 Equal = Mapping[str, Collection[Scalar]]
@@ -131,6 +135,55 @@ class UnansweredQuery:
     """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlistedNodes:
+    """The nodes that are online and have no entry in a view, sorted.
+
+    Attributes:
+        names: All of them. A node has no entry before its first good, whole run.
+        lost: Those that had one before the bus lost its data, and have not published again.
+    """
+
+    names: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+def unlisted_nodes(
+    online: Mapping[str, Mapping[str, Json]], listed: Collection[str], *, born: float, now: float
+) -> UnlistedNodes:
+    """Return the online nodes that a view lacks.
+
+    A bus that is younger than one of its agents is new, or has lost its data. After some time that
+    is no reason any more: a node could keep others from asking for ever.
+
+    Args:
+        online: Node → what it published about itself; see `presence.believe`.
+        listed: The nodes of the view, and those that it rejects or that a tombstone names.
+        born: When the bus began, in seconds since 1970; 0 if unknown.
+        now: Seconds since 1970, UTC.
+    """
+    states = {node: state for node, state in online.items() if state.get("started_at")}
+    names = tuple(sorted(states.keys() - set(listed)))
+    starts = [datetime.fromisoformat(str(state["started_at"])) for state in states.values()]
+    is_new = bool(starts) and min(starts).timestamp() < born and now < born + RETURN
+    lost = tuple(name for name in names if is_new and states[name].get("has_entry") is True)
+    return UnlistedNodes(names=names, lost=lost)
+
+
+def refuse_lost(unlisted: UnlistedNodes) -> None:
+    """Refuse a view that lacks nodes which had an entry.
+
+    Raises:
+        UnavailableError: There are such nodes.
+    """
+    if unlisted.lost:
+        raise UnavailableError(
+            f"the bus lost its data, and has no entry yet of {shown_names(unlisted.lost)}",
+            where="inventory",
+            hint="ask again in some seconds; 'localpuppet inventory forget' leaves a node out",
+        )
 
 
 def ask(

@@ -134,6 +134,17 @@ class View:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
+    def settled(self) -> set[str]:
+        """Return the nodes with an entry, and those that were rejected or forgotten."""
+        with self._database.snapshot() as connection:
+            return {
+                node
+                for (node,) in connection.execute(
+                    "SELECT node FROM entries UNION SELECT node FROM refused"
+                    " UNION SELECT node FROM seen WHERE forgotten IS NOT NULL"
+                )
+            }
+
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, NodeState]:
         """Return the state of the given nodes, all at one moment."""
         with self._database.snapshot() as connection:

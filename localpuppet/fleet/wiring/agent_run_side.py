@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import remove_half_written
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.service_manager import ServiceManager
@@ -109,7 +110,10 @@ def run_parts(
         return agent.paths() if run is None else paths_of_run(node, run)
 
     confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
+    outbox = PublishingWiring(node, fleet=fleet).outbox()
     kept = NodeRecords(
+        started_at=show_time(node.clock.now()),
+        has_entry=lambda: outbox.stamp() > 0,
         holds=holds,
         records=open_records(node),
         attempt=open_attempts(node).newest,
@@ -120,7 +124,6 @@ def run_parts(
         confirmation=confirmation.report,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
-    outbox = PublishingWiring(node, fleet=fleet).outbox()
     ours = fleet_settings(node).agent.run_cmd is None
 
     def request_run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:

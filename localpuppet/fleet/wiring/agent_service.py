@@ -76,8 +76,10 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     sides, timeout = settings.agent.sides, settings.bus.timeout
     user = _user(sides.user)
 
+    relayed = ProxyKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
+
     async def store() -> KeyValue:
-        return ProxyKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
+        return relayed
 
     @asynccontextmanager
     async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:

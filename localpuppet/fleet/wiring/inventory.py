@@ -4,9 +4,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.admission import EntryAdmission
     from localpuppet.fleet.inventory.following import ViewFollower
-    from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader
+    from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, UnlistedNodes
     from localpuppet.fleet.inventory.view import View
 
     Store = Callable[[], Awaitable[KeyValue]]
@@ -76,8 +77,29 @@ class InventoryWiring:
             trust=self._trust,
             probe=INVENTORY + self._fleet.name,
             companion=self._exports.follower(view, log),
+            online=self._online,
         )
         return ViewFollower(view, sources, clock=self._node.clock, log=log, changed=changed)
+
+    async def _online(self, kv: "KeyValue") -> dict[str, dict[str, Any]]:
+        """Return what the nodes that are online publish about themselves."""
+        from localpuppet.fleet.inventory import presence
+
+        tokens = await presence.nodes(kv)
+        return {name: presence.believe(self._fleet.verifier, name, tokens[name]) for name in tokens}
+
+    async def unlisted(self) -> "UnlistedNodes":
+        """Return the nodes that are online and have no entry in the view, which was read before.
+
+        Raises:
+            UnavailableError: The bus is unreachable.
+        """
+        async with self._fleet.connected() as kv:
+            follower = self.follower(lent(kv), NoteLog(lambda _text: None))
+            try:
+                return await follower.unlisted(kv)
+            finally:
+                follower.view.close()
 
     @asynccontextmanager
     async def reader(
@@ -103,7 +125,9 @@ class InventoryWiring:
             there = self.agent_is_there() and self.is_current(view)
             if not (there or (run is not None and self._is_shared(view, run))):
                 async with self._fleet.connected() as kv:
-                    await self.follower(lent(kv), NoteLog(note)).list_once()
+                    unlisted = await self.follower(lent(kv), NoteLog(note)).list_once()
+                if unlisted.names and run is None:
+                    note(f"online without an entry of a good run: {shown_names(unlisted.names)}")
         except UnavailableError:
             if not self.agent_is_there():
                 raise

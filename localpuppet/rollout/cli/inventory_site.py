@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.text import shown_names
 from localpuppet.node.cli import render
 from localpuppet.node.wiring.node import NodeWiring
 
@@ -99,6 +100,28 @@ def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[N
         }
 
     return _read(node, ask)
+
+
+def refuse_unlisted(
+    node: NodeWiring, selected: Collection[NodeName], without: Collection[NodeName]
+) -> None:
+    """Refuse a rollout that nodes could miss because they have no entry in the inventory.
+
+    Raises:
+        InvalidInputError: Such nodes are online, and are neither selected nor left out.
+    """
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
+    from localpuppet.fleet.wiring.run_async import run
+
+    unlisted = run(InventoryWiring(node).unlisted())
+    missing = sorted(set(unlisted.names) - set(selected) - set(without))
+    if missing:
+        raise InvalidInputError(
+            f"the rollout would miss online nodes without an entry: {shown_names(missing)}",
+            where=INVENTORY,
+            hint="an entry follows a good run; name nodes with --nodes, or leave these out with"
+            " --without",
+        )
 
 
 def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:

@@ -113,6 +113,8 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
     if not catalogs:
         if given["order"] != "site":
             raise click.UsageError(f"--order {given['order']} requires --catalogs")
+        if given["without"]:
+            raise click.UsageError("--without requires --catalogs")
         with without_collector():
             show(read_plan(node, given), "json" if as_json else None)
         return 0

@@ -1,5 +1,6 @@
 """The options of `localpuppet rollout run` that select nodes and earlier rollouts."""
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,7 +8,7 @@ import click
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli.command import option, options
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.inventory_site import answer, fact_of, with_roles
+from localpuppet.rollout.cli.inventory_site import answer, fact_of, refuse_unlisted, with_roles
 from localpuppet.rollout.cli.site_options import SITE, names_in, read_plan, site_options
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _ORDER = options(
         default="site",
         show_default=True,
     ),
+    option("--without NODE,…", "Leave out these nodes (repeatable).", multiple=True),
 )
 earlier_options = options(
     "Earlier rollout",
@@ -51,9 +53,14 @@ def selected(
     from localpuppet.rollout.execution import selecting
 
     if given["order"] == "none":
-        return _one_group(node, given, again)
-    selection = selecting.of_plan(read_plan(node, given))
-    return selection if again is None else selecting.only(selection, again)
+        selection = _one_group(node, given, again)
+    else:
+        selection = selecting.of_plan(read_plan(node, given))
+        selection = selection if again is None else selecting.only(selection, again)
+    without, nodes = names_in(given["without"]), {*itertools.chain(*selection.groups)}
+    if given["source"] is None and not given["nodes"] and again is None:
+        refuse_unlisted(node, nodes, without)
+    return selecting.only(selection, nodes - {*without}) if without else selection
 
 
 def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":

@@ -2,9 +2,11 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,7 @@ class Node:
         self.trust = "1"
         self.verified = 0
         self.companion = NoCompanion()
+        self.online: dict[str, dict[str, Any]] = {}
         self.view = View(directory / "view.sqlite", now=self.seconds)
 
     def seconds(self) -> float:
@@ -65,6 +68,9 @@ class Node:
                 raise UnavailableError("is unreachable", where="bus")
             return self.kv
 
+        async def online(_: KeyValue) -> Mapping[str, Mapping[str, Any]]:
+            return self.online
+
         admission = EntryAdmission(
             Counting(self.trusted, None, self.clock),
             claims=self.claims,
@@ -77,6 +83,7 @@ class Node:
             trust=lambda: self.trust,
             probe=key_of("me"),
             companion=self.companion,
+            online=online,
         )
         return ViewFollower(
             self.view,
@@ -383,3 +390,24 @@ def test_an_expired_certificate_or_list_removes_no_entry(
     )
     assert (admission.distrust(WEB.name, b"token") is None) is believed
     assert isinstance(admission.entry(WEB.name, b"token"), EntryRefusal)
+
+
+async def test_a_view_is_not_current_before_nodes_are_back_on_a_bus_that_lost_its_data(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    node.store.born = node.seconds() - 1
+    started = datetime.fromtimestamp(node.store.born - 1, UTC).isoformat()
+    node.online = {str(WEB.name): {"started_at": started, "has_entry": True}}
+    with pytest.raises(UnavailableError, match=r"lost its data, and has no entry yet of web01\."):
+        await node.follower().list_once()
+    assert node.view.current_until() is None
+    async with node.following():
+        while not node.log.lines:  # why
+            await asyncio.sleep(0.01)
+        assert node.view.current_until() is None
+        await node.kv.put(key_of(WEB.name), signed(WEB, entry(str(WEB.name), at=node.seconds())))
+        while node.view.current_until() is None:
+            await asyncio.sleep(0.01)
+    node.online[str(DB.name)] = {"started_at": started, "has_entry": False}  # no good run yet
+    assert (await node.follower().list_once()).names == (str(DB.name),)

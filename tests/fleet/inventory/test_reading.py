@@ -1,21 +1,27 @@
 """Inventory queries: "no such nodes" and "cannot ask" are different answers."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.reading import (
+    RETURN,
     SKEW,
     Equal,
     InventoryAnswer,
     InventoryReader,
     ResourceOffer,
     UnansweredQuery,
+    UnlistedNodes,
     ask,
+    refuse_lost,
+    unlisted_nodes,
 )
 
 NOW = 1_700_000_000.0
@@ -82,3 +88,27 @@ def test_a_view_that_is_not_current_answers_no_query(current: float | None, said
 def test_an_unreadable_view_is_not_an_empty_answer() -> None:
     answer = _ask(Reader(NOW, damaged=True))
     assert answer == UnansweredQuery(reason="view.sqlite: is damaged")
+
+
+def _online(node: str, started_at: str | None, *, has_entry: bool) -> dict[str, dict[str, Json]]:
+    return {node: {"node": node, "started_at": started_at, "has_entry": has_entry}}
+
+
+def test_online_nodes_are_unlisted_and_some_are_lost_if_the_bus_is_younger_than_an_agent() -> None:
+    online: dict[str, dict[str, Json]] = {
+        **_online("old", "2026-11-27T10:00:00+00:00", has_entry=True),
+        **_online("lost", "2026-11-27T12:00:00+00:00", has_entry=True),
+        **_online("new", "2026-11-27T12:00:00+00:00", has_entry=False),
+        "robbed": {"node": "robbed", "state": "not trusted"},
+    }
+    born = datetime(2026, 11, 27, 11, tzinfo=UTC).timestamp()
+
+    def unlisted(*, born: float = born, later: float = 1.0) -> UnlistedNodes:
+        return unlisted_nodes(online, ["old"], born=born, now=born + later)
+
+    assert unlisted() == UnlistedNodes(names=("lost", "new"), lost=("lost",))
+    with pytest.raises(UnavailableError, match="the bus lost its data, and has no entry yet of"):
+        refuse_lost(unlisted())
+    for none_lost in (unlisted(born=born - 7200), unlisted(later=RETURN), unlisted(born=0.0)):
+        assert none_lost == UnlistedNodes(names=("lost", "new"))
+        refuse_lost(none_lost)

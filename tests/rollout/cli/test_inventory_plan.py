@@ -47,3 +47,27 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
     refused = web.run("rollout", "run", "--role", "lb", "--one-at-a-time-by", "datacenter")
     assert (refused.code, "no single value of fact 'datacenter'" in refused.err) == (2, True)
+
+
+def test_nodes_that_are_online_without_an_entry_are_named_and_no_rollout_misses_them(
+    fleet: Fleet,
+) -> None:
+    a, b, operator = fleet.add("a", "b", "operator")
+    a.start()
+    b.start()
+    fleet.present(a, b)
+    a.publish_entry("web")
+    warning = f"online without an entry of a good run: {b.name}"
+    for words in (["plan"], ["query", "role=web"]):
+        done = operator.run(*words)
+        assert (done.code, a.name in done.out, warning in done.err) == (0, True, True)
+    miss = f"the rollout would miss online nodes without an entry: {b.name}"
+    for words in ([], ["--role", "web"], ["--order", "none", "--query", "role=web"]):
+        refused = operator.run("rollout", "run", *words)
+        assert (refused.code, miss in refused.err) == (2, True)
+    for words in (["--without", str(b.name)], ["--nodes", str(a.name)]):
+        assert miss not in operator.run("rollout", "run", *words).err
+    b.publish_entry("web")
+    assert operator.run("query", "role=web").err == ""
+    none = operator.run("rollout", "run", "--without", f"{a.name},{b.name}")
+    assert (none.code, "the selection matches no node" in none.err) == (2, True)
