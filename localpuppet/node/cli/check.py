@@ -78,7 +78,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             )
     addition = node.additions.check()
     warnings += _needs(node, release, parse=parse and puppet is not None)
-    warnings += [*addition.warnings, *(_blocked(node) if puppet else [])]
+    warnings += [*addition.warnings, *(_puppet_state(node) if puppet else [])]
     rollback = rollback_in_force(node) if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -118,17 +118,19 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     render.emit(click.style("valid", fg="green"))
 
 
-def _blocked(node: NodeWiring) -> list[str]:
-    """Return which process has Puppet's run lock, so that no run can start."""
+def _puppet_state(node: NodeWiring) -> list[str]:
+    """Return what of Puppet blocks runs or changes them: its run lock and its puppet.conf."""
     from localpuppet.node.puppet.run_lock import PuppetRunLock
 
+    lines: list[str] = []
     try:
         installation = find_puppet(node, ask=True)
         if installation is not None:
+            lines += installation.warnings(bus=node.neighbours.exchange_resources)
             PuppetRunLock(installation.run_lock, node.processes).refuse_held()
     except (BusyError, PuppetMissingError) as error:
-        return [str(error)]
-    return []
+        lines.append(str(error))
+    return lines
 
 
 def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:

@@ -7,7 +7,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
@@ -19,11 +19,13 @@ OURS = frozenset(
         "apply",
         "catalog",
         "catalog_cache_terminus",
+        "catalog_terminus",
         "agent_catalog_run_lockfile",
         "agent_disabled_lockfile",
         "certname",
         "classfile",
         "client_datadir",
+        "code",
         "color",
         "config",
         "confdir",
@@ -48,9 +50,11 @@ OURS = frozenset(
         "reports",
         "resourcefile",
         "route_file",
+        "splay",
         "statedir",
         "storeconfigs",
         "storeconfigs_backend",
+        "use_cached_catalog",
         "vardir",
         "version",
         "write_catalog_summary",
@@ -58,6 +62,11 @@ OURS = frozenset(
 )
 # The termini are in modules/localpuppet.
 STORECONFIGS = ("--storeconfigs", "--storeconfigs_backend", "localpuppet")
+# puppet.conf must not let a run sleep, nor give it another catalog than that of the release.
+_FIXED = (
+    *("--no-splay", "--no-use_cached_catalog", "--catalog_terminus", "compiler"),
+    *("--catalog_cache_terminus", "", "--code", ""),
+)
 _ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
 # Below a run's public directory: where Puppet keeps the facts of the run, as routes.yaml says. A
 # directory of the run's own, or Puppet would take the facts of the run before from there.
@@ -146,6 +155,7 @@ class ApplyCommand:
         instance_facts: The path of the facts from instance data, or `None`.
         storeconfigs: Whether resources are exported and collected over the bus.
         root: The root whose bus the run asks; `None` for the default root.
+        selection: The tags in puppet.conf; the record has these even if the file changes.
     """
 
     command: str
@@ -158,6 +168,7 @@ class ApplyCommand:
     instance_facts: Path | None = None
     storeconfigs: bool = False
     root: Path | None = None
+    selection: Mapping[str, str] = field(default_factory=dict)
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what Puppet applies."""
@@ -220,6 +231,8 @@ class ApplyCommand:
             str(route_file),
             "--reports",
             ",".join(reports) or "none",
+            *_FIXED,
+            *(word for name, value in self.selection.items() for word in (f"--{name}", value)),
             *rest[1:],
         ]
 

@@ -12,9 +12,17 @@ ASKED = (
     "agent_disabled_lockfile",
     "certname",
     "codedir",
+    "config",
     "hiera_config",
     "libdir",
 )
+# What 'puppet apply' reads in the sections [user] and [main], and what it changes.
+OF_RUNS = {
+    "noop": "runs change nothing",
+    "skip_tags": "runs apply a part of the catalog, and no rollback returns to them",
+    "storeconfigs": "exported resources go to Puppet's own backend, not over the bus",
+    "tags": "runs apply a part of the catalog, and no rollback returns to them",
+}
 # Where Debian and the vendor of Puppet install gems: `VERSION/specifications/NAME-VERSION.gemspec`.
 GEM_DIRECTORIES = (
     *("/var/lib/gems", "/usr/share/rubygems-integration", "/usr/local/lib/ruby/gems"),
@@ -34,7 +42,7 @@ class Installation:
     Attributes:
         command: Absolute path.
         version: The output of `puppet --version`.
-        settings: The values of `ASKED`.
+        settings: The values of `ASKED` and `OF_RUNS`.
         lean: Ruby flags that its interpreter accepts; empty if it ignores RUBYOPT.
     """
 
@@ -55,9 +63,32 @@ class Installation:
             TypeError, ValueError, KeyError: The value is not an installation.
         """
         installation = cls(**{**raw, "lean": tuple(raw["lean"])})
-        if not set(ASKED) <= set(installation.settings):
+        if not {*ASKED, *OF_RUNS} <= set(installation.settings):
             raise ValueError("an older probe")
         return installation
+
+    @property
+    def selection(self) -> dict[str, str]:
+        """The settings of puppet.conf that choose a part of the catalog."""
+        return {name: self.settings.get(name, "") for name in ("tags", "skip_tags")}
+
+    @property
+    def noop(self) -> bool:
+        """Whether puppet.conf lets runs change nothing."""
+        return self.settings.get("noop") == "true"
+
+    def warnings(self, *, bus: bool) -> list[str]:
+        """Return a line for each setting of puppet.conf that changes what a run means.
+
+        Args:
+            bus: Whether localpuppet exchanges exported resources, whatever puppet.conf says.
+        """
+        return [
+            f"puppet.conf: {name} is set: {effect} (remove it)"
+            for name, effect in OF_RUNS.items()
+            if self.settings.get(name, "") not in ("", "false")
+            and not (bus and name == "storeconfigs")
+        ]
 
     @property
     def disable_file(self) -> Path:

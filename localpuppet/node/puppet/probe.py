@@ -18,6 +18,7 @@ from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.node.puppet.installation import (
     ASKED,
     LEAN_FLAGS,
+    OF_RUNS,
     Installation,
     find_command,
     parse_settings,
@@ -54,8 +55,9 @@ class PuppetProbe:
             return None
         try:
             kept = read_json(self.memory)
-            if kept["key"] == self._key(command):
-                return Installation.from_dict(kept["installation"])
+            installation = Installation.from_dict(kept["installation"])
+            if kept["key"] == self._key(command, installation):
+                return installation
         except (FileNotFoundError, StateError, KeyError, TypeError, ValueError):
             pass  # nothing kept, or by another version: ask again
         return None
@@ -79,22 +81,20 @@ class PuppetProbe:
             )
         installation = self._ask(command)
         make_private(self.memory.parent)
-        write_json(self.memory, {"key": self._key(command), "installation": installation.to_dict()})
+        key = self._key(command, installation)
+        write_json(self.memory, {"key": key, "installation": installation.to_dict()})
         return installation
 
-    def _key(self, command: Path) -> list[Any]:
-        status = command.stat()
-        confdir = self.directories.get("confdir", Path("/etc/puppet"))
-        stamps = []
-        for file in (confdir / "puppet.conf", Path("/etc/puppetlabs/puppet/puppet.conf")):
-            stamps.append(file.stat().st_mtime_ns if file.exists() else 0)
+    def _key(self, command: Path, installation: Installation) -> list[Any]:
+        status, file = command.stat(), Path(installation.settings["config"])
         directories = sorted((name, str(path)) for name, path in self.directories.items())
         return [
             __version__,
             os.path.realpath(command),
             status.st_mtime_ns,
             status.st_size,
-            *stamps,
+            str(file),
+            file.stat().st_mtime_ns if file.exists() else 0,
             [list(pair) for pair in directories],
             str(self.lean_start),
         ]
@@ -109,8 +109,11 @@ class PuppetProbe:
             if not lean or probe_took(stderr):
                 break
         version, _ = self._run(command, ["--version"], self.env)
-        settings = parse_settings(stdout)
-        missing = [name for name in ASKED if name not in settings]
+        of_runs, _ = self._run(
+            command, ["config", "print", "--section", "user", *OF_RUNS, *own], self.env
+        )
+        settings = {**parse_settings(stdout), **parse_settings(of_runs)}
+        missing = [name for name in (*ASKED, *OF_RUNS) if name not in settings]
         if missing:
             raise PuppetMissingError(
                 f"'puppet config print' did not print {', '.join(missing)}", where=str(command)

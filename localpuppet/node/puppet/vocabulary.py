@@ -41,7 +41,8 @@ _TEXT = """
     of oids old on once one only open operation operator option optional options or os other out
     output outside override owner package packages parameter parameters parent parse parser
     parsing part pass passed path paths pattern patterns peer pending per permission permissions
-    permitted pipe please prefetch preparing present print private problems proc process produce
+    permitted pipe please postrun_command prefetch preparing prerun_command present print
+    private problems proc process produce
     produced production profile property provide provided provider puppet purged qualified
     qualify query quota range read reading reassign received record recurse redacted redeclare
     redefine reference refused regexp registry relationship relative release releases reload

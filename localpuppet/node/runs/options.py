@@ -37,15 +37,20 @@ class RunOptions:
     through: str | None = None
     causes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def part(self) -> str:
-        """The options that choose a part of the catalog; empty for the whole catalog."""
+    def part(self, selection: Mapping[str, str]) -> str:
+        """Return the options that choose a part of the catalog; empty for the whole catalog.
+
+        Args:
+            selection: The settings of puppet.conf for it, which the command line replaces.
+        """
         extra = " ".join(self.extra)
-        chosen = [
-            "" if self.tags is None else f"--tags {self.tags}",
-            extra if "tags" in extra else "",
+        tags = "" if self.tags is None else f"--tags {self.tags}"
+        own = [
+            f"--{name} {value} (puppet.conf)"
+            for name, value in selection.items()
+            if value and f"--{name}" not in f"{tags} {extra}"
         ]
-        return " ".join(filter(None, chosen))
+        return " ".join(filter(None, [tags, extra if "tags" in extra else "", *own]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,7 @@ class Supervisor:
             node.state / "good_runs", records=self.records, releases=node.keep_releases
         )
         installation = node.installation if isinstance(node.installation, Installation) else None
+        self._found = installation
         self.holds = Holds(
             node.state / "holds", installation.disable_file if installation else None, clock
         )
@@ -162,13 +163,14 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.take()
             self.records.check_space(self._node.min_free)
+            part = prepared.options.part(self._found.selection if self._found else {})
             status = Status(
                 id=run.id,
                 state=RunState.QUEUED,
                 release=prepared.release.name,
-                noop=prepared.options.noop,
-                partial=bool(prepared.options.part),
-                part=prepared.options.part,
+                noop=prepared.options.noop or bool(self._found and self._found.noop),
+                partial=bool(part),
+                part=part,
                 started_at=show_time(self._clock.now()),
                 supervisor=asdict(self._processes.me()),
                 work_tree=prepared.release.work_tree,
@@ -223,6 +225,8 @@ class Supervisor:
             raise error.at(prepared.loaded.name) from error
         call = node.call(installation, release, document.environment, options)
         call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
+        for warning in installation.warnings(bus=call.storeconfigs):
+            self._observer.note(f"warning: {warning}")
         make_environment(call.compilation)
         classify.write_document(document, call.node_document)
         command = call.recorded(

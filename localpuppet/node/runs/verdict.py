@@ -90,8 +90,11 @@ def decide(ending: PuppetEnd) -> RunVerdict:
         first = f": {report.first_failed}" if report.first_failed else ""
         return _failed(f"{show_resources(counts.failed)} failed{first}")
     if code == 1:
-        after = f"Puppet exited 1 after it applied the catalog ({report.status})"
-        return _failed(f"{after}: {ending.first_error or 'see the log'}")
+        ended = "catalog_application" in report.seconds
+        if not (ended or counts.total):  # a failed prerun_command, for example
+            return _failed(_without_report(ending))
+        when = f"{'after' if ended else 'while'} it applied the catalog ({report.status})"
+        return _failed(f"Puppet exited 1 {when}: {ending.first_error or 'see the log'}")
     return _failed(f"Puppet exited {code} and its report says {report.status}: they disagree")
 
 

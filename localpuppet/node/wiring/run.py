@@ -250,6 +250,7 @@ class RunWiring:
             config_version=release.config_version,
             storeconfigs=self._node.neighbours.exchange_resources,
             root=None if settings.root == SYSTEM_ROOT else settings.root,
+            selection=installation.selection,
         )
 
 

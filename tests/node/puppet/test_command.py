@@ -20,6 +20,10 @@ from localpuppet.node.puppet.command import check_extra, error_lines
         "--no-storeconfigs",
         "--storeconfigs_backend=puppetdb",
         "--catalog_cache_terminus=json",
+        "--catalog_terminus=rest",
+        "--code=notify{'x':}",
+        "--splay",
+        "--use_cached_catalog",
         "-e",
     ],
 )

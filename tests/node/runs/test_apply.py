@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.rigs.node import REPOSITORY, Node, shell
 
 ESCAPES = "\x1b[31mRED\x1b]0;pwn\x07"
@@ -350,3 +352,97 @@ def test_a_run_of_localpuppet_holds_puppets_run_lock(node: Node) -> None:
     status = node.status()
     assert (node.root / "seen").read_text() == str(status["puppet"]["pid"])
     assert not lock.exists()
+
+
+def test_a_run_with_tags_in_puppet_conf_is_partial_until_the_command_line_replaces_them(
+    node: Node,
+) -> None:
+    node.app("notify { 'a': tag => 'web' } notify { 'b': } notify { 'c': tag => 'old' }")
+    conf = "[agent]\ntags = nothing\n[user]\ntags = web, old\n[main]\ntags = b\nskip_tags = old\n"
+    node.write("puppet/conf/puppet.conf", conf)
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "message: defined 'message' as 'a'" in done.out
+    assert "as 'b'" not in done.out
+    assert "as 'c'" not in done.out
+    status = node.status()
+    assert status["partial"]
+    assert status["part"] == "--tags web, old (puppet.conf) --skip_tags old (puppet.conf)"
+    assert "warning: puppet.conf: tags is set: runs apply a part" in done.err
+    node.run("apply", "--tags", "b")
+    assert node.status()["part"] == "--tags b --skip_tags old (puppet.conf)"
+    node.write("puppet/conf/puppet.conf", "[agent]\ntags = nothing\n[master]\nskip_tags = a\n")
+    whole = node.run("apply")
+    assert "puppet.conf" not in whole.err
+    assert "as 'b'" in whole.out
+    assert not node.status()["partial"]
+
+
+def test_a_run_uses_the_tags_that_its_record_names(node: Node) -> None:
+    """The ENC, which the run asks after it has read puppet.conf, changes the file."""
+    conf = node.root / "puppet/conf/puppet.conf"
+    enc = f"#!/bin/sh\nprintf '[main]\\ntags = nothing\\n' > {conf}\necho 'classes: {{}}'\n"
+    node.settings(enc=str(node.write("asked", enc, 0o755)))
+    node.app("notify { 'a': }")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert conf.exists()
+    assert "as 'a'" in done.out
+    assert not node.status()["partial"]
+
+
+def test_puppet_conf_decides_neither_the_catalog_nor_when_a_run_begins(node: Node) -> None:
+    node.app("notify { 'of the release': }")
+    node.write("puppet/conf/puppet.conf", "[main]\ncatalog_cache_terminus = json\n")
+    assert node.run("apply").code == 0
+    cached = node.root / "puppet/var/client_data/catalog"
+    assert not cached.exists()
+    conf = (
+        "[user]\nsplay = true\nsplaylimit = 100000000\nuse_cached_catalog = true\n"
+        "catalog_terminus = yaml\ncatalog_cache_terminus = yaml\ncode = \"notify{'x':}\"\n"
+    )
+    node.write("puppet/conf/puppet.conf", conf)
+    done = node.run("apply", "--timeout", "120")
+    assert done.code == 0, done.err
+    assert "as 'of the release'" in done.out
+    assert not cached.exists()
+
+
+def test_a_noop_in_puppet_conf_is_no_step_forward(node: Node) -> None:
+    node.app("notify { 'a': }")
+    node.write("puppet/conf/puppet.conf", "[main]\nnoop = true\n")
+    done = node.run("apply")
+    assert "warning: puppet.conf: noop is set: runs change nothing" in done.err
+    assert node.status()["noop"]
+
+
+def test_storeconfigs_of_puppet_conf_is_named(node: Node) -> None:
+    node.app("notify { 'a': }")
+    node.write("puppet/conf/puppet.conf", "[main]\nstoreconfigs = true\n")
+    for command in ("check", "apply"):
+        assert "puppet.conf: storeconfigs is set" in node.run(command).err
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "words"),
+    [
+        ("prerun_command", "notify { 'a': }", "Puppet applied nothing: Could not run command from"),
+        ("postrun_command", "notify { 'a': }", "exited 1 after it applied the catalog (changed)"),
+        (
+            "graph = true\n#",
+            "notify { ['a', 'b']: } Notify['a'] -> Notify['b'] -> Notify['a']",
+            "exited 1 while it applied the catalog (failed): ",
+        ),
+    ],
+)
+def test_a_failure_around_the_catalog_is_told_from_one_after_it(
+    node: Node, setting: str, code: str, words: str
+) -> None:
+    node.app(code)
+    node.write("puppet/conf/puppet.conf", f"[main]\n{setting} = /bin/false\n")
+    assert node.run("apply").code == 1
+    status = node.status()
+    assert words in status["reason"]
+    if "command" in setting:
+        assert setting in status["reason"]
+        assert setting in status["failure_cause"]["error"]

@@ -20,14 +20,16 @@ from tests.doubles.ports import FakeProcesses
 ID = RunId("20261120T140312.482913Z-7f3a")
 
 
-def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> PuppetReport:
+def report(
+    status: str, *, failed: int = 0, noop_pending: bool = False, ended: bool = False
+) -> PuppetReport:
     return PuppetReport(
         status=status,
         noop=noop_pending,
         noop_pending=noop_pending,
         time="2026-11-20T14:03:12Z",
         resources=Resources(total=9, failed=failed, out_of_sync=2),
-        seconds={},
+        seconds={"catalog_application": 0.1} if ended else {},
     )
 
 
@@ -46,7 +48,8 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Puppe
         (0, None, None, Outcome.FAILED, "wrote no report"),
         (2, None, None, Outcome.FAILED, "wrote no report"),
         (1, None, None, Outcome.FAILED, "Puppet applied nothing"),
-        (1, None, report("changed"), Outcome.FAILED, "exited 1 after it applied"),
+        (1, None, report("changed", ended=True), Outcome.FAILED, "exited 1 after it applied"),
+        (1, None, report("failed"), Outcome.FAILED, "exited 1 while it applied"),
         (4, None, report("failed", failed=1), Outcome.FAILED, "1 resource failed"),
         (6, None, report("failed", failed=3), Outcome.FAILED, "3 resources failed"),
         (0, None, report("failed"), Outcome.FAILED, "its report says failed"),
