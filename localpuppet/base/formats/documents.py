@@ -38,7 +38,7 @@ class Documents:
         *,
         schema: str,
         where: str,
-        symbol_keys: bool = False,
+        ruby: bool = False,
         may_be_empty: bool = False,
     ) -> dict[str, Json]:
         """Return the document in `data`.
@@ -47,7 +47,7 @@ class Documents:
             data: Strict YAML, at most 1 MiB.
             schema: The name of its schema ("input", "manifest", "enc", "settings", …).
             where: Its name in messages.
-            symbol_keys: See `strict_yaml.parse`.
+            ruby: See `strict_yaml.parse`.
             may_be_empty: Accept an empty document as an empty mapping.
 
         Raises:
@@ -58,7 +58,7 @@ class Documents:
             return document
         from localpuppet.base.formats import schemas, strict_yaml
 
-        value = strict_yaml.parse(data, where=where, symbol_keys=symbol_keys)
+        value = strict_yaml.parse(data, where=where, ruby=ruby)
         if value is None:
             if not may_be_empty:
                 raise InvalidInputError("is empty: a mapping is needed", where=where)

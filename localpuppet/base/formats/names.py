@@ -22,7 +22,7 @@ _NODE = rf"{_NODE_LABEL}(?:\.{_NODE_LABEL})*\Z"
 _CLASS = r"[a-z][a-z0-9_]*(?:::[a-z][a-z0-9_]*)*\Z"
 _VARIABLE = r"[a-z_][A-Za-z0-9_]*\Z"
 _CLASS_PARAMETER = r"[a-z][A-Za-z0-9_]*\Z"
-_ENVIRONMENT = r"[a-z0-9_]{1,255}\Z"
+_ENVIRONMENT = r"[A-Za-z0-9_]{1,255}\Z"
 _PUPPET_TAG = r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 _SIGNER = r"[a-z0-9_][a-z0-9_.@-]*\Z"
@@ -216,7 +216,7 @@ class EnvironmentName(str):
             raise InvalidInputError(
                 f"{text[:80]!r} is not a valid environment name",
                 where=where,
-                hint="lower-case letters, digits and '_'",
+                hint="letters, digits and '_'",
             )
         return cls(text)
 

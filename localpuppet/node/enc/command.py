@@ -1,13 +1,15 @@
 """The site's ENC command, whose answer follows the same rules as a file."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from localpuppet.base.errors import EncError, InvalidInputError, StateError
 from localpuppet.base.formats.documents import Documents
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import NodeName, check_parameter
 from localpuppet.base.formats.text import last_words
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import MAX_DOCUMENT
 from localpuppet.base.machine.ports import Processes
 from localpuppet.node.enc.document import EncData
@@ -21,15 +23,23 @@ class EncCommand:
         argv: Absolute program and arguments; the node's name is appended.
         timeout: Seconds.
         env: Its environment.
+        note: Takes warnings about its answer.
     """
 
     argv: tuple[str, ...]
     timeout: float
     env: Mapping[str, str]
+    note: Callable[[str], None] = lambda _text: None
 
     @classmethod
     def parse(
-        cls, text: str, *, timeout: float, env: Mapping[str, str], where: str
+        cls,
+        text: str,
+        *,
+        timeout: float,
+        env: Mapping[str, str],
+        where: str,
+        note: Callable[[str], None] = lambda _text: None,
     ) -> "EncCommand":
         """Return the command in the setting `enc`.
 
@@ -38,6 +48,7 @@ class EncCommand:
             timeout: Seconds.
             env: The command's environment.
             where: File and key of the setting, for messages.
+            note: Takes warnings about its answers.
 
         Raises:
             InvalidInputError: The command is empty, or its program is not an absolute path.
@@ -50,7 +61,18 @@ class EncCommand:
             raise InvalidInputError("must start with an absolute path", where=where)
         if "\0" in text:
             raise InvalidInputError("has a NUL character, which a command cannot have", where=where)
-        return cls(argv=argv, timeout=timeout, env=env)
+        return cls(argv=argv, timeout=timeout, env=env, note=note)
+
+    def _reachable(self, raw: Mapping[str, Json], where: str) -> dict[str, Json]:
+        """Return the parameters that Puppet code can reach, as Puppet ignores others."""
+        kept: dict[str, Json] = {}
+        for name, value in cast("dict[str, Json]", raw.get("parameters") or {}).items():
+            try:
+                check_parameter(name, where=f"{where}: parameters")
+                kept[name] = value
+            except InvalidInputError as error:
+                self.note(f"warning: {error.where}: {error.what}, so it is left out")
+        return kept
 
     def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
         """Return the command's answer for `node`, checked like every input.
@@ -81,8 +103,8 @@ class EncCommand:
         if not output.stdout.strip():
             raise EncError("printed nothing: it does not know the node", where=where)
         try:
-            raw = documents.parse(output.stdout, schema="enc_output", where=where, symbol_keys=True)
-            return EncData.from_dict(raw)
+            raw = documents.parse(output.stdout, schema="enc_output", where=where, ruby=True)
+            return EncData.from_dict({**raw, "parameters": self._reachable(raw, where)})
         except InvalidInputError as error:
             placed = error if error.where.startswith(where) else error.at(where)
             raise EncError(placed.what, where=placed.where, hint=placed.hint) from error

@@ -113,4 +113,5 @@ def enc_command(node: NodeWiring) -> "EncCommand | None":
         timeout=settings.enc_timeout,
         env=program_environment(),
         where=f"{settings.root / FILE}: enc",
+        note=node.observe("").note,
     )

@@ -1,9 +1,15 @@
 """Strict YAML: accepted texts, refused texts, and the line that a message names."""
 
+import json
+import re
+import subprocess
+from random import Random
+
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_yaml import parse
+from localpuppet.base.formats.values import Json
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_depth_50_is_accepted() -> None:
 
 
 def test_symbol_keys_are_accepted_only_where_puppet_accepts_them() -> None:
-    assert parse(b":classes: {a: 1}", where="f", symbol_keys=True) == {"classes": {"a": 1}}
+    assert parse(b":classes: {a: 1}", where="f", ruby=True) == {"classes": {"a": 1}}
     with pytest.raises(InvalidInputError):
         parse(b":classes: {a: 1}", where="f")
 
@@ -128,3 +134,119 @@ def test_messages_do_not_repeat_values(text: str) -> None:
         assert secret not in message
     if text.startswith(("password", "token")):
         assert text.partition(":")[0] in message, "the message names the key"
+
+
+RUBY = """
+require 'psych'
+require 'json'
+read = JSON.parse($stdin.read).map do |text|
+  value = Psych.safe_load("a: #{text}", permitted_classes: [Symbol])['a']
+  usable = !value.is_a?(Symbol) && (!value.is_a?(Float) || value.finite?)
+  usable && !(value.is_a?(Integer) && value.bit_length > 63) ? [value] : []
+rescue StandardError, Psych::Exception
+  []
+end
+puts JSON.generate(read)
+"""
+DISPUTED = [
+    "52:54:00:12:34:56",
+    "1:30",
+    "-1:30",
+    "12:30:00",
+    "190:20:30.15",
+    "1:30.5",
+    "1:2:3:4",
+    "12:99",
+    "0o17",
+    "017",
+    "-017",
+    "08",
+    "08540",
+    "00",
+    "1_000",
+    "1,000",
+    "1__0",
+    "0b101",
+    "-0b11",
+    "0b12",
+    "0x1F",
+    "+0x1f",
+    "0xg",
+    "1e3",
+    "7e12345",
+    "1.5e3",
+    "1.5e+3",
+    ".5",
+    "1.",
+    "1_0.5",
+    "1,0.5",
+    "yEs",
+    "oN",
+    "nO",
+    "TrUe",
+    "=",
+    "2024-01-02",
+    ":x",
+    ".inf",
+    ".nan",
+    "99999999999999999:30",
+]
+
+
+def in_python(text: str) -> list[Json]:
+    """Return the value of a plain scalar in a list; an empty one if it is refused."""
+    try:
+        value = parse(f"a: {text}".encode(), where="f", ruby=True)
+    except InvalidInputError:
+        return []
+    assert isinstance(value, dict)
+    return [value["a"]]
+
+
+def test_plain_scalars_for_ruby_are_read_as_ruby_reads_them() -> None:
+    random = Random(39)  # noqa: S311 - the same texts each time
+    pieces = "0123456789_,.:xbeE+-"
+    drawn = ["".join(random.choices(pieces, k=random.randint(1, 8))) for _ in range(2000)]
+    texts = [*DISPUTED, *(text for text in drawn if text[0].isalnum())]
+    done = subprocess.run(
+        ["/usr/bin/ruby", "-e", RUBY],
+        input=json.dumps(texts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for text, expected in zip(texts, json.loads(done.stdout), strict=True):
+        found = in_python(text)
+        assert (found, list(map(type, found))) == (expected, list(map(type, expected))), text
+
+
+def test_aliases_and_merge_keys_for_ruby_are_written_out() -> None:
+    text = b"a: &x {k: 1, l: &y [1]}\nb: *x\nc: {<<: *x, k: 2}\nd: {k: 2, <<: *x}\ne: *y\n"
+    assert parse(text, where="f", ruby=True) == {
+        "a": {"k": 1, "l": [1]},
+        "b": {"k": 1, "l": [1]},
+        "c": {"k": 2, "l": [1]},
+        "d": {"k": 1, "l": [1]},
+        "e": [1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &x [*x]", "inside or before its own value"),
+        ("a: *x", "inside or before its own value"),
+        ("a: &x 1\n*x : 2", "an alias is a key"),
+        ("a: {<<: 1}", "needs a mapping"),
+        ("a: {k: 1, k: 2}", "duplicate key"),
+        ("a: !ruby/object:Thing {}", "tags are not allowed"),
+        (
+            "a0: &a0 [xxxxxxxxxx]\n"
+            + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40)),
+            "aliases expand to more than",
+        ),
+    ],
+)
+def test_what_ruby_cannot_use_either_is_refused_for_ruby(text: str, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(problem)):
+        parse(text.encode(), where="f", ruby=True)

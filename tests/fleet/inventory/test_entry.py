@@ -101,7 +101,7 @@ def test_a_field_of_a_newer_version_is_passed_over() -> None:
         ({"paths": [{"nodes": [WEB] * 19}]}, "paths[0].nodes: has 19 elements"),
         ({"paths": [{"nodes": []}] * 33}, "paths: has 33 elements"),
         ({"exports": {"count": -1, "digest": None}}, "exports.count: is -1"),
-        ({"environment": "Production"}, "environment: 'Production'"),
+        ({"environment": "Produc-tion"}, "environment: 'Produc-tion'"),
     ],
 )
 def test_a_malformed_field_is_refused_with_its_place(change: dict[str, Any], said: str) -> None:

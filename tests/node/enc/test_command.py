@@ -1,6 +1,7 @@
 """The ENC of the site, as a real program."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,6 +67,45 @@ def test_large_error_output_is_not_stored(script: Path) -> None:
     assert done.code == 0, done.err
     held = ast.literal_eval(done.out)["held"]
     assert held < 1024 * 1024, "the ENC wrote 375 MiB, twice the memory limit"
+
+
+@pytest.mark.parametrize("name", ["enable-puppet8", "Rack", "ssh keys", "a::b", "trusted"])
+def test_a_parameter_that_code_cannot_reach_is_left_out_with_a_warning(
+    script: Path, name: str
+) -> None:
+    body = f"print('parameters: {{role: web, {name}: hunter2}}')"
+    notes: list[str] = []
+    command = write(script, body)
+    enc = EncCommand.parse(command, timeout=60, env={}, where="enc", note=notes.append)
+    answer = enc.ask(NODE, processes=SystemProcesses(), documents=Documents(None))
+    assert answer.parameters == {"role": "web"}
+    (note,) = notes
+    assert note.startswith(f"warning: enc {command}: parameters: ")
+    assert repr(name) in note
+    assert "left out" in note
+    assert "hunter2" not in note
+
+
+def test_what_ruby_writes_is_read_with_its_aliases_symbols_and_environment(script: Path) -> None:
+    program = """
+    nic = {"mac" => "52:54:00:12:34:56", "zip" => "08540", "id" => "7e12345"}
+    puts({:classes => {"a" => {"nics" => [nic, nic]}}, :parameters => {"nic" => nic},
+          "environment" => "KT_Org_Library_3"}.to_yaml)
+    """
+    printed = subprocess.run(
+        ["/usr/bin/ruby", "-ryaml", "-e", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "*1" in printed
+    assert "mac: 52:54" in printed
+    answer = ask(write(script, f"print({printed!r})"))
+    nic = {"mac": "52:54:00:12:34:56", "zip": "08540", "id": "7e12345"}
+    assert answer.classes == {"a": {"nics": [nic, nic]}}
+    assert answer.parameters == {"nic": nic}
+    assert answer.environment == "KT_Org_Library_3"
+
+
+def test_an_answer_without_an_environment_is_accepted(script: Path) -> None:
+    assert ask(write(script, "print('environment:\\nclasses: [a]')")).environment is None
 
 
 def test_error_output_does_not_affect_the_answer(script: Path) -> None:
