@@ -8,19 +8,20 @@ class Reader
   attr_reader :said
 
   def initialize
-    @said = { 'modules' => [], 'moduledir' => '', 'forge' => '' }
+    @said = { 'modules' => [], 'forge' => '' }
   end
 
   def mod(name, args = nil, **options)
     options = args if args.is_a?(Hash)
     version = args.is_a?(Hash) ? '' : args.to_s
     line = caller_locations.find { |place| place.path == 'Puppetfile' }&.lineno || 0
-    kept = options.to_h { |key, value| [key.to_s, value.to_s] }
-    @said['modules'] << { 'name' => name.to_s, 'line' => line, 'version' => version, 'options' => kept }
+    kept = options.compact.to_h { |key, value| [key.to_s, value.to_s] }
+    @said['modules'] << { 'name' => name.to_s, 'line' => line, 'version' => version, 'options' => kept,
+                          'moduledir' => @moduledir }
   end
 
   def moduledir(path)
-    @said['moduledir'] = path.to_s
+    @moduledir = path.to_s
   end
 
   def forge(url)

@@ -160,3 +160,40 @@ def test_a_reason_is_readable_on_a_narrow_terminal(shop: Node, forge: Forge) -> 
     offline = puppetfile(shop, module(forge, "apt"))
     unasked = make(shop, "import", "--dry-run", str(offline)).out
     assert "apt: names no ref: master is taken, and its repository was not asked" in unasked
+
+
+@pytest.mark.parametrize(
+    ("conf", "old", "moduledir", "taken"),
+    [
+        ("modulepath = site:one", "", "one", ["ntp"]),
+        ("modulepath = site:two", "", "two", ["apt"]),
+        ("modulepath = one:two", "", "one", ["apt", "ntp"]),
+        ("modulepath = site", "", "one", []),
+        ("", "moduledir: two\n", "two", ["apt"]),
+        ("modulepath = modules:one", "moduledir: modules\n", "modules", ["ntp"]),
+    ],
+)
+def test_modules_of_several_moduledirs_are_imported_or_left_by_name(
+    shop: Node, forge: Forge, conf: str, old: str, moduledir: str, taken: list[str]
+) -> None:
+    shop.write("control/environment.conf", f"{conf}\n")
+    manifest = shop.write("control/manifest.yaml", old or "{}\n")
+    one, two = (module(forge, name, ":branch => 'main'") for name in ("ntp", "apt"))
+    file = shop.write("control/Puppetfile", f"moduledir 'one'\n{one}\nmoduledir 'two'\n{two}\n")
+    done = make(shop, "import", str(file), "-o", str(manifest), "--json")
+    assert done.code == (0 if len(taken) == 2 else 1), done.err
+    assert done.json["moduledir"] == moduledir
+    assert sorted(done.json["modules"]) == taken
+    for entry in done.json["entries"]:
+        if entry["module"] not in taken:
+            place = "one" if entry["module"] == "ntp" else "two"
+            assert f"goes to {place} by install_path or moduledir" in entry["reason"]
+
+
+def test_a_missing_comma_stops_the_import_with_file_and_line(shop: Node, forge: Forge) -> None:
+    url = forge.repo("ntp").url
+    file = shop.write("control/Puppetfile", f"mod 'ntp',\n  git: '{url}'\n  tag: 'v1.0.0'\n")
+    refused = make(shop, "import", str(file))
+    assert refused.code == 2
+    assert f"{file}: line 3: a comma is missing before 'tag:'" in refused.err
+    assert not (file.parent / "manifest.yaml").exists()

@@ -104,7 +104,8 @@ def _read(making: "ReleaseMaking", file: Path, *, evaluate: bool) -> "Puppetfile
     if not evaluate:
         from localpuppet.node.releases.puppetfile.parsing import parse
 
-        return parse(text)
+        with errors_at(str(file), LocalpuppetError):
+            return parse(text)
     with errors_at(str(file), LocalpuppetError):
         return making.evaluate_puppetfile(data)
 
@@ -122,25 +123,29 @@ def _with_moduledir(
     Only a control repository has such a directory: one with an `environment.conf`, or with modules
     or manifests where r10k's users have them.
     """
+    from contextlib import suppress
     from dataclasses import replace
 
     from localpuppet.node.releases.layout import environment
     from localpuppet.node.releases.manifest import parse_inner_path
 
-    try:
-        moduledir = parse_inner_path(
-            puppetfile.moduledir or environment.MODULEDIR, where="moduledir"
-        )
-    except InvalidInputError:
-        moduledir = environment.MODULEDIR
     file = directory / environment.FILE
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    usual = environment.parse_environment(text).modulepath
+    named = []
+    for entry in puppetfile.entries:
+        with suppress(InvalidInputError):
+            named.append(parse_inner_path(entry.moduledir or "", where="moduledir"))
+    named = [name for name in named if name] or [environment.MODULEDIR]
+    moduledir = next((name for name in named if name in usual), named[0])
     places = (environment.MANIFESTS, *environment.SITE_DIRECTORIES)
     control = file.exists() or any((directory / name).is_dir() for name in places)
     if not old.moduledir and control and not old.modules:
         old = replace(old, moduledir=moduledir)
-    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
-    conf = environment.parse_environment(text, moduledir=moduledir)
-    return old, (*conf.modulepath, moduledir, environment.MODULEDIR)
+    own = old.moduledir or moduledir
+    modulepath = environment.parse_environment(text, moduledir=own).modulepath
+    is_usual = modulepath == (own, environment.BASE)
+    return old, (*modulepath, environment.MODULEDIR) if is_usual else modulepath
 
 
 def _show(

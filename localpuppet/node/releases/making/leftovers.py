@@ -6,7 +6,7 @@ The results are warnings; nothing here rejects a release.
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
@@ -64,18 +64,22 @@ def unused_parts(
     if not (directory / NAME).is_file():
         notes += unused_data(directory, directory, None)
     try:
-        return notes + left_of_puppetfile(directory, manifest)
+        return notes + left_of_puppetfile(directory, manifest, inner.modulepath)
     except InvalidInputError as error:
         return [*notes, str(error)]
 
 
-def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
+def left_of_puppetfile(
+    directory: Path, manifest: Manifest, modulepath: Iterable[str] = ()
+) -> list[str]:
     """Return the Puppetfile entries that the manifest lacks or pins otherwise, a line each."""
     file = directory / PUPPETFILE
     if not file.exists():
         return []
-    puppetfile = parse(read_user_file(file).decode("utf-8", "replace"))
-    rules = ImportRules(allow_file=True, use_tags=False, paths=(manifest.moduledir,), asking=False)
+    with errors_at(PUPPETFILE, LocalpuppetError):
+        puppetfile = parse(read_user_file(file).decode("utf-8", "replace"))
+    paths = (manifest.moduledir or ".", *modulepath)
+    rules = ImportRules(allow_file=True, use_tags=False, paths=paths, asking=False)
     imported = import_modules(puppetfile, rules=rules, old=manifest, repository=None)
     notes = [
         f"{PUPPETFILE}:{choice.entry.line}: {choice.name} is not in the manifest"

@@ -12,6 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.versions import Range
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
+from localpuppet.node.releases.manifest import parse_inner_path
 from localpuppet.node.releases.module import ForgeModule, GitModule, Module
 from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
 
@@ -138,7 +139,8 @@ def choose(
     notes = _notes(options)
     try:
         parse_module_name(name, where="")
-        _refuse_others(options, rules)
+        _refuse_others(options)
+        _refuse_place(options.get("install_path", entry.moduledir), rules)
         if "git" not in options:
             module: Module | None = _forge(entry, options, rules)
             version_text = module.version.text if isinstance(module, ForgeModule) else ""
@@ -179,19 +181,35 @@ def _notes(options: Mapping[str, str]) -> list[str]:
     notes = []
     if options.get("exclude_spec") == "true":
         notes.append("spec/ stays: a tree is as its author made it")
-    unknown = sorted(set(options) - _KNOWN - set(_OTHERS))
+    unknown = sorted(set(options) - _KNOWN - ({"git"} if "git" in options else {*_OTHERS}))
     if unknown:
         notes.append(f"{', '.join(unknown)} is not kept")
     return notes
 
 
-def _refuse_others(options: Mapping[str, str], rules: ImportRules) -> None:
+def _refuse_others(options: Mapping[str, str]) -> None:
+    if "git" in options and "path" in options:
+        raise InvalidInputError(
+            "is a directory of its repository (:path), and a module here is a whole repository"
+        )
     for key, what in _OTHERS.items():
         if options.get(key, "false") != "false" and "git" not in options:
             raise InvalidInputError(what)
-    path = options.get("install_path", "").strip("/").removeprefix("./")
-    if path and path not in rules.paths:
-        raise InvalidInputError(f"goes to {path}, which is not on the modulepath")
+
+
+def _refuse_place(place: str | None, rules: ImportRules) -> None:
+    """Reject an entry that r10k puts into a directory where Puppet looks for no modules."""
+    if place is None:
+        return
+    try:
+        inner = parse_inner_path(place.removeprefix("./"), where="") or "."
+    except InvalidInputError:
+        inner = ""
+    if inner not in rules.paths:
+        shown = place if place.removeprefix("./") else f"{place!r}, the top of the release"
+        raise InvalidInputError(
+            f"goes to {shown} by install_path or moduledir, which is not on the modulepath"
+        )
 
 
 def _forge(entry: PuppetfileEntry, options: Mapping[str, str], rules: ImportRules) -> ForgeModule:

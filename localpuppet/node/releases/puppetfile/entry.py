@@ -15,6 +15,7 @@ class PuppetfileEntry:
         options: Its options by name; symbols and booleans as text.
         comment: The comment right above it, without `#`.
         left: Why it cannot be read, or empty.
+        moduledir: The `moduledir` above it; `None` without one.
     """
 
     name: str
@@ -23,6 +24,7 @@ class PuppetfileEntry:
     options: Mapping[str, str]
     comment: str = ""
     left: str = ""
+    moduledir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,10 @@ class Puppetfile:
 
     Attributes:
         entries: Its modules, in its order.
-        moduledir: The `moduledir` setting, or empty.
         forge: The `forge` setting, or empty.
         notes: Line → unsupported code there.
     """
 
     entries: tuple[PuppetfileEntry, ...]
-    moduledir: str = ""
     forge: str = ""
     notes: Mapping[int, str]

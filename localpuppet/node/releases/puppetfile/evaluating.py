@@ -86,7 +86,6 @@ def _puppetfile(output: bytes) -> Puppetfile:
         entries = tuple(_entry(item) for item in document["modules"][:MAX_MODULES])
         return Puppetfile(
             entries=entries,
-            moduledir=str(document["moduledir"]),
             forge=str(document["forge"]),
             notes={},
         )
@@ -102,5 +101,6 @@ def _entry(raw: Mapping[str, object]) -> PuppetfileEntry:
         name=str(raw["name"])[:200],
         line=int(str(raw["line"])),
         version=str(raw["version"])[:200],
+        moduledir=None if raw["moduledir"] is None else str(raw["moduledir"])[:1024],
         options={str(key): str(value)[:1024] for key, value in options.items()},
     )

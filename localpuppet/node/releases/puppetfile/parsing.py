@@ -2,18 +2,24 @@
 
 The grammar covers `mod` in all its forms, `moduledir`, `forge` and comments. Code such as a
 variable, a condition or an interpolation is reported with its line and never evaluated; the rest is
-read.
+read. A missing comma, which changes what an entry says, is an error.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 from localpuppet.node.releases.puppetfile.tokens import Statement, Token, statements
 
 RUBY = "uses Ruby code ('--evaluate' runs it)"
 INSIDE = "is inside Ruby code ('--evaluate' runs it)"
 _OPENING = ("if", "unless", "case", "while", "until", "for", "def", "begin", "class", "module")
+_ENDS = ("string", "symbol")
+_BEGINS = ("string", "symbol", "label")
+_HASH_ROCKET = ["symbol", "arrow"]
 _SINGLE_ESCAPE = re.compile(r"\\([\\'])")
 _DOUBLE_ESCAPE = re.compile(r'\\([\\"])')
 
@@ -27,17 +33,23 @@ def parse(text: str) -> Puppetfile:
 
     Args:
         text: The Puppetfile.
+
+    Raises:
+        InvalidInputError: A comma is missing, so that Ruby cannot read it either.
     """
     entries: list[PuppetfileEntry] = []
     notes: dict[int, str] = {}
-    settings = {"moduledir": "", "forge": ""}
-    depth = 0
+    settings: dict[str, str | None] = {"moduledir": None, "forge": ""}
+    depth, before = 0, ""
     for statement in statements(text.removeprefix("\ufeff")):
         first = statement.tokens[0]
         word = first.text if first.kind == "word" else ""
         opened = _opened(statement.tokens)
+        _refuse_missing_comma(statement.tokens, before=before)
+        before = word
         if word == "mod" and opened <= 0:
-            entries.append(_entry(statement, left=INSIDE if depth > 0 else ""))
+            entry = _entry(statement, left=INSIDE if depth > 0 else "")
+            entries.append(replace(entry, moduledir=settings["moduledir"]))
         elif word in settings and depth == 0:
             try:
                 (settings[word],) = _values(statement.tokens[1:])
@@ -51,10 +63,25 @@ def parse(text: str) -> Puppetfile:
             depth = max(0, depth + opened)
     return Puppetfile(
         entries=tuple(entries),
-        moduledir=settings["moduledir"],
-        forge=settings["forge"],
+        forge=settings["forge"] or "",
         notes=notes,
     )
+
+
+def _refuse_missing_comma(tokens: Sequence[Token], *, before: str) -> None:
+    """Reject `git: 'URL' tag: 'v1'`, also over two lines.
+
+    Args:
+        tokens: A statement.
+        before: The first word of the statement before it.
+    """
+    pairs = pairwise(tokens) if tokens[0].text == "mod" else ()
+    missing = [second for first, second in pairs if first.kind in _ENDS and second.kind in _BEGINS]
+    is_rest = tokens[0].kind == "label" or [token.kind for token in tokens[:2]] == _HASH_ROCKET
+    for token in [tokens[0]] if is_rest and before == "mod" else missing:
+        raise InvalidInputError(
+            f"a comma is missing before {_short(token.text)}", where=f"line {token.line}"
+        )
 
 
 def _short(text: str) -> str:
@@ -100,17 +127,17 @@ def _arguments(tokens: list[Token]) -> tuple[str, dict[str, str]]:
         raise _RubyError
     _string(parts[0][0])
     version = ""
-    options: dict[str, str] = {}  # of equal names, Ruby takes the last, too
+    options: dict[str, str | None] = {}  # of equal names, Ruby takes the last, too
     for number, part in enumerate(parts[1:]):
         if len(part) == 1 and number == 0:
             version = _value(part[0])
         elif len(part) == 2 and part[0].kind == "label":
-            options[part[0].text[:-1]] = _value(part[1])
+            options[part[0].text[:-1]] = _option(part[1])
         elif len(part) == 3 and part[1].kind == "arrow":
-            options[_value(part[0])] = _value(part[2])
+            options[_value(part[0])] = _option(part[2])
         else:
             raise _RubyError
-    return version, options
+    return version, {name: value for name, value in options.items() if value is not None}
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -125,6 +152,10 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 def _values(tokens: Sequence[Token]) -> list[str]:
     return [_value(token) for token in tokens if token.text not in ("(", ")")]
+
+
+def _option(token: Token) -> str | None:
+    return None if token.text == "nil" else _value(token)
 
 
 def _value(token: Token) -> str:

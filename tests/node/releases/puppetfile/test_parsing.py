@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
 from localpuppet.node.releases.puppetfile.parsing import INSIDE, RUBY, parse
 
@@ -62,9 +63,33 @@ def test_comments_above_a_module_belong_to_it() -> None:
     assert [entry.comment for entry in parse(text).entries] == ["why\nit is", ""]
 
 
-def test_moduledir_and_forge_are_kept() -> None:
-    found = parse("forge 'https://forge.example.net'\nmoduledir 'ext'\n")
-    assert (found.forge, found.moduledir) == ("https://forge.example.net", "ext")
+def test_the_forge_and_the_moduledir_above_each_entry_are_kept() -> None:
+    text = "forge 'https://forge.example.net'\nmod 'a'\nmoduledir 'x'\nmod 'b'\n"
+    found = parse(f"{text}moduledir ''\nmod 'c'\n")
+    assert found.forge == "https://forge.example.net"
+    assert [entry.moduledir for entry in found.entries] == [None, "x", ""]
+
+
+def test_an_option_of_nil_is_left_out() -> None:
+    assert one(f"mod 'ntp', git: '{URL}', install_path: nil").options == {"git": URL}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"mod 'ntp',\n  git: '{URL}'\n  tag: 'v1'\n", 3),
+        (f"mod 'ntp',\n  :git => '{URL}'\n  :tag => 'v1'\n", 3),
+        (f"mod 'ntp', git: '{URL}' tag: 'v1'\n", 1),
+        (f"mod 'ntp', :git => '{URL}' :tag => 'v1'\n", 1),
+        (f"mod 'ntp', git: '{URL}', ref: :main tag: 'v1'\n", 1),
+        ("# above\nmod 'ntp' '1.2.3'\n", 2),
+        ("mod 'ntp' :latest\n", 1),
+        ("mod 'a', '1.0'\nmod 'ntp'\n  git: 'x'\n", 3),
+    ],
+)
+def test_a_missing_comma_is_an_error_on_its_line_as_for_ruby(text: str, line: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"^line {line}: a comma is missing before"):
+        parse(text)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +133,11 @@ PIECES = st.sampled_from(
 
 
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=24).map("".join)))
-def test_any_text_is_read_without_an_error(text: str) -> None:
-    for entry in parse(text).entries:
+def test_any_text_is_read_without_another_error_than_a_missing_comma(text: str) -> None:
+    try:
+        entries = parse(text).entries
+    except InvalidInputError as error:
+        assert "a comma is missing" in error.what
+        return
+    for entry in entries:
         assert entry.line >= 1
