@@ -32,7 +32,7 @@ def weigh(records: Iterable[bytes], budget: Budget, urls: Mapping[str, str]) -> 
             raise IntegrityError(
                 "a tree holds a submodule (gitlink, mode 160000)",
                 where=where,
-                hint="vendor it, or make it a separate module",
+                hint="name it in the manifest and take it out with 'git rm --cached', or vendor it",
             )
         problem = size_problem(path)
         if problem:

@@ -72,7 +72,8 @@ class Repository(Protocol):
         """Return a fetched tag.
 
         Raises:
-            IntegrityError: The tag is nested, misnamed, or does not point at a commit.
+            InvalidInputError: The tag is a tag of a tag.
+            IntegrityError: The tag is misnamed, or does not point at a commit.
             UnavailableError: The tag was not downloaded.
         """
 
@@ -80,7 +81,8 @@ class Repository(Protocol):
         """Return many fetched tags at once, by URL and tag; see `tag`.
 
         Raises:
-            IntegrityError: A tag is nested, misnamed, or does not point at a commit.
+            InvalidInputError: A tag is a tag of a tag.
+            IntegrityError: A tag is misnamed, or does not point at a commit.
             UnavailableError: A tag was not downloaded.
         """
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from localpuppet.base.errors import IntegrityError
+from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.node.releases.git.names import TRAILER
 
@@ -53,7 +53,8 @@ def judge(
         where: The repository and tag, for messages.
 
     Raises:
-        IntegrityError: The tag is nested, misnamed, or does not point at a commit.
+        InvalidInputError: The tag is a tag of a tag.
+        IntegrityError: The tag is misnamed, or does not point at a commit.
     """
     kind = git_object[1] if git_object else "missing object"
     sources: tuple[str, ...] = ()
@@ -62,10 +63,14 @@ def judge(
         head, _, message = git_object[2].partition(b"\n\n")
         sources, tagged_at = _sources(message), _time(head)
         fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
-        if fields.get(b"type") != b"commit":
-            raise IntegrityError(
-                "is a nested tag, or a tag of something else than a commit", where=where
+        if fields.get(b"type") == b"tag" and commit is not None:
+            raise InvalidInputError(
+                "points at another tag, and not at a commit",
+                where=where,
+                hint=f"name its commit ('commit: {commit[0]}'), or tag the commit itself",
             )
+        if fields.get(b"type") != b"commit":
+            raise IntegrityError("is a tag of something else than a commit", where=where)
         if fields.get(b"tag") != name.encode():
             tag_name = one_line(fields.get(b"tag", b"").decode("utf-8", "replace"))[:60]
             raise IntegrityError(f"the tag object says that its name is {tag_name!r}", where=where)
