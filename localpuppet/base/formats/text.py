@@ -25,7 +25,7 @@ _UNSAFE_IN_LINE = f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]"
 
 # What ends a line, what shows nothing at its start, and what is an IPv6 address to its end.
 _BREAK = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-_CONTROL = "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u200b-\u200d\u2060-\u2065"
+_CONTROL = "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\xad\u180e\u200b-\u200d\u2060-\u2065"
 _NOTHING = f"(?:{_STYLE}|\x1b\\[[0-9;?]*\\Z|[^\\S{_BREAK}]|[{_CONTROL}{_HIDING}])*+"
 _ADDRESS = (
     f"[0-9a-f./][0-9a-f.]{{0,15}}(?::[0-9a-f.]{{1,15}}){{0,7}}(?:/\\d{{1,3}})?[ \t]*[{_BREAK}]"

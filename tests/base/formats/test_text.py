@@ -44,6 +44,8 @@ COMMANDS = {
     "a\r::x::": "a\r:\\u003ax::",
     "a\u2028::x::": "a\u2028:\\u003ax::",
     "a\x85\u3000\ufeff\u200b::x::": "a\x85\u3000\ufeff\u200b:\\u003ax::",
+    "a\u180e::x::": "a\u180e::x::",
+    "a\n\u180e::x::": "a\n\u180e:\\u003ax::",
     "a ##vso[b]": "a ##vso\\u005bb]",
     "###[error]": "###\\u005berror]",
     "##teamcity[a": "##teamcity\\u005ba",
