@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS trees (
     digest TEXT PRIMARY KEY, states BLOB NOT NULL, day INTEGER NOT NULL, checksum BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-_FORMAT = Format(version=4, tables=_TABLES)
+_FORMAT = Format(version=5, tables=_TABLES)
 _DAMAGE = (DamagedError, EarlierFormatError, LaterFormatError)
 # A blob has less than this when it is unpacked: four times an answer of the compiler, whose texts
 # are written as ASCII in JSON within JSON.

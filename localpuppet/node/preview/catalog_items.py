@@ -9,6 +9,7 @@
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -19,7 +20,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 
 DIGEST_BYTES = 20
-_SERVED = "puppet:///modules/"
+# Puppet ignores the case of the scheme, and a query.
+_SERVED = re.compile("puppet:(?://)?/modules/([^?]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class CatalogHead:
         environment: Puppet's environment.
         classes: The names of its classes.
         types: The types of its resources.
-        sources: Title of a file → path below `modules` of its sources, of files and directories.
+        sources: Reference of a resource → path below `modules` of its sources, of files and
+            directories; types of modules, such as `Concat_fragment`, have them as well.
     """
 
     certname: str
@@ -49,16 +52,17 @@ class CatalogHead:
             classes=catalog.classes,
             types=tuple(sorted({resource.type for resource in catalog.resources})),
             sources={
-                resource.title: served
+                f"{resource.type}[{resource.title}]": served
                 for resource in catalog.resources
-                if resource.type == "File"
+                if resource.type != "Class"
+                and "::" not in resource.type  # a definition, which passes it on
                 and (served := tuple(_served(resource.parameters.get("source"))))
             },
         )
 
     def parts(self) -> tuple[bytes, bytes]:
         """Return the bytes that are the node's own, and those that nodes may share."""
-        sources = {title: [*paths] for title, paths in self.sources.items()}
+        sources = {name: [*paths] for name, paths in self.sources.items()}
         shared = [[*self.classes], [*self.types], sources]
         return canonical([self.certname, self.environment]), canonical(shared)
 
@@ -75,7 +79,7 @@ class CatalogHead:
             environment=environment,
             classes=tuple(classes),
             types=tuple(types),
-            sources={title: tuple(paths) for title, paths in sources.items()},
+            sources={name: tuple(paths) for name, paths in sources.items()},
         )
 
 
@@ -171,5 +175,5 @@ def catalog_digest(own: bytes, shared: bytes, items: Sequence[bytes]) -> bytes:
 def _served(source: Json) -> Iterator[str]:
     """Yield the paths below `modules` that a file's parameter `source` names."""
     for item in source if isinstance(source, list) else [source]:
-        if isinstance(item, str) and item.startswith(_SERVED):
-            yield item.removeprefix(_SERVED).rstrip("/")
+        if isinstance(item, str) and (served := _SERVED.match(item)):
+            yield "/".join(part for part in served[1].split("/") if part not in ("", "."))

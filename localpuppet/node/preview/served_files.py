@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from localpuppet.node.preview.catalog_items import CatalogHead
 from localpuppet.node.preview.difference import CHANGED, ParameterChange, ResourceChange
 from localpuppet.node.preview.finding import PreviewSide
-from localpuppet.node.preview.release_index import DIRECTORY
+from localpuppet.node.preview.release_index import BROKEN, DIRECTORY
 from localpuppet.node.puppet.command import file_name
 
 # Larger files, and such that are not UTF-8, are shown by their digest.
@@ -54,9 +54,11 @@ class ServedFiles:
         return bool(self._changes)
 
     def _shown(self, side: PreviewSide, name: str | None) -> str | None:
-        """Return the text of a file, or its digest."""
+        """Return the text of a file, or its digest; of a broken link, what it is."""
         if name is None:
             return None
+        if side.index.state(name) == BROKEN:
+            return "a link that leads nowhere"
         data = side.index.read(name) if self._left > 0 else b""
         with suppress(UnicodeDecodeError):
             if self._left > 0 and len(data) <= MAX_SHOWN:
@@ -67,16 +69,17 @@ class ServedFiles:
     def changes(self, before: CatalogHead, after: CatalogHead) -> list[ResourceChange]:
         """Return the resources of a node whose files differ, though their sources are the same."""
         changes = []
-        for title in sorted(before.sources.keys() & after.sources.keys()):
-            both = {*before.sources[title]} & {*after.sources[title]}
+        for name in sorted(before.sources.keys() & after.sources.keys()):
+            both = {*before.sources[name]} & {*after.sources[name]}
             parameters = tuple(
                 change
                 for path, change in self._changes.items()
                 if any(path == source or path.startswith(f"{source}/") for source in both)
             )
             if parameters:
+                kind, _, title = name.removesuffix("]").partition("[")
                 changes.append(
-                    ResourceChange(action=CHANGED, type="File", title=title, parameters=parameters)
+                    ResourceChange(action=CHANGED, type=kind, title=title, parameters=parameters)
                 )
         return changes
 

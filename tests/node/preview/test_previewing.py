@@ -219,6 +219,32 @@ def test_contents_that_modules_serve_are_compared_as_files(rig: PreviewRig) -> N
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("File", "puppet:/modules/x//motd"),
+        ("File", "PUPPET:///modules/x/./motd?a"),
+        ("Concat_fragment", "puppet:///modules/x/motd"),
+    ],
+)
+def test_contents_are_compared_however_a_resource_names_them(
+    tmp_path: Path, kind: str, source: str
+) -> None:
+    rig = PreviewRig(tmp_path, lambda _view: iter([resource(kind, "a[b]", source=source)]))
+    write_capture(rig.nodes, "n0.example.com", {})
+    base, head = releases(rig, **{"modules/x/files/motd": "changed\n"})
+    (group,) = rig.preview(base, head).groups
+    assert [change.reference for change in group.difference.resources] == [f"{kind}[a[b]]"]
+
+
+def test_a_served_link_that_leads_nowhere_is_shown_as_one(rig: PreviewRig) -> None:
+    base, head = releases(rig, **{"modules/x/files/motd": None})
+    (head / "modules/x/files").mkdir(parents=True)
+    (head / "modules/x/files/motd").symlink_to("nothing")
+    ((change,),) = [group.difference.resources for group in rig.preview(base, head).groups]
+    assert change.parameters[0].after == "a link that leads nowhere"
+
+
 def test_a_change_that_no_catalog_shows_is_a_blind_spot_of_its_nodes(rig: PreviewRig) -> None:
     base, head = releases(
         rig,
