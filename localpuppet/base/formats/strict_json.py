@@ -43,7 +43,7 @@ def loads(data: bytes | str, *, values: int | None = None) -> Any:  # noqa: ANN4
     Args:
         data: JSON; bytes are UTF-8.
         values: Maximum number of values, as of `parse_object`, if others may have written it: then
-            NaN and lone surrogates are refused, too.
+            NaN, infinite numbers and lone surrogates are refused, too.
 
     Raises:
         ValueError: The data is not JSON, has more than `MAX_DEPTH` levels, or too many values.
@@ -56,7 +56,7 @@ def loads(data: bytes | str, *, values: int | None = None) -> Any:  # noqa: ANN4
         return json.loads(text)
     if has_more_values(raw, values):
         raise ValueError(f"more than {values} values")
-    value = json.loads(text, parse_constant=_refuse_constant)
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     if "\\u" in text:
         _encode(value)
     return value
