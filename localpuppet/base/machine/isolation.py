@@ -122,11 +122,13 @@ class CodeIsolation:
         find_programs("mount", "umount", "findmnt", path=self.path, package="mount")
         is_root = os.geteuid() == 0
         mark = _READABLE if is_root else ""
-        code = {f"{mark}{text}" for each in visible for text in _ways(each)}
-        programs = {text for each in ruby for text in _ways(each)}
+        programs, code = (
+            sorted({f"{mark}{text}" for each in group for text in _ways(each)})
+            for group in (ruby, visible)
+        )
         hidden = {f"{_HIDDEN}{path}" for path in self._hidden(ruby, visible)}
         # A directory comes before what is in it.
-        paths = [*SYSTEM, *sorted(hidden), *sorted(programs), *sorted(code)]
+        paths = [*SYSTEM, *programs, *sorted(hidden), *code]
         users = () if is_root else ("--map-root-user",)
         script = str(shared_file("isolate.sh"))
         return [unshare, *_NAMESPACES, *users, "--", "/bin/sh", script, str(root), *paths, "--"]
@@ -134,7 +136,7 @@ class CodeIsolation:
     def _hidden(self, ruby: Sequence[Path], visible: Sequence[Path]) -> set[Path]:
         """Return what is covered: the highest directories around hidden ones, without Ruby's."""
         needed, seen = [each.resolve() for each in ruby], [each.resolve() for each in visible]
-        system = {Path(each).resolve() for each in SYSTEM}
+        system = {*(Path(each).resolve() for each in SYSTEM), *needed}
         covered = set()
         for path in (*LOCAL, *(each.resolve() for each in self.hidden)):
             ways = [way for way in (path, *path.parents) if not system.isdisjoint(way.parents)]

@@ -45,6 +45,7 @@ class CompilerProcess:
         self._process = process
         self._stack = stack
         self._received = bytearray()
+        self.puppet = ""
 
     @property
     def pid(self) -> int:
@@ -92,12 +93,16 @@ class CompilerProcess:
             compiler = cls(ours, process, stack.pop_all())
         try:
             compiler.send(setup)
-            compiler._line(time.monotonic() + START)
+            ready = compiler._parse(compiler._line(time.monotonic() + START))
+            compiler.puppet = str(ready.get("ready", ""))[:100]
         except CompilerDeathError as error:
             text = os.pread(errors, _ERRORS, 0).decode("utf-8", "replace").strip()
             compiler.close()
             reason = text.splitlines()[0] if text else str(error)
-            raise StateError(f"Puppet's compiler did not start: {reason}") from error
+            raise StateError(
+                f"Puppet's compiler did not start: {reason}",
+                hint="isolated, it sees the file of 'puppet.command', Ruby and its libraries only",
+            ) from error
         return compiler
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +70,7 @@ class PuppetCompileEngine:
         store: Directories that have the modules of releases.
         compilation: Returns the compilation of a release in an environment below a directory.
         command: Returns the command that starts Ruby with Puppet's library.
+        version: Returns the version of the Puppet of runs.
         ruby: Returns the directories of Ruby and its libraries.
         env: Its environment.
         own_modules: The directory of localpuppet's own modules.
@@ -85,6 +86,7 @@ class PuppetCompileEngine:
     compilation: Callable[[Release, str, Path], Compilation]
     command: Callable[[], list[str]]
     env: Callable[[], Mapping[str, str]]
+    version: Callable[[], str]
     own_modules: Path
     site_manifest: Path
     isolation: CodeIsolation
@@ -92,7 +94,7 @@ class PuppetCompileEngine:
     processes: int = 2
     mark_key: str = ""
     asks: bool = False
-    ruby: Callable[[], Sequence[Path]] = tuple
+    ruby: Callable[[], Iterable[Path]] = tuple
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
 
     def compile(
@@ -229,6 +231,12 @@ class ReleaseCompiler:
                 env=engine.env(),
                 setup=self._setup(compilation),
             )
+            if self._process.puppet not in engine.version():
+                raise StateError(
+                    f"the Puppet that compiles is {self._process.puppet}, and runs use another",
+                    where=engine.command()[0],
+                    hint="set puppet.command to a command that passes RUBYOPT on to Ruby",
+                )
         return self._process
 
     def _trees(self) -> list[Path]:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.formats.strict_json import loads
+
 # What a probe asks Puppet for.
 ASKED = (
     "agent_catalog_run_lockfile",
@@ -28,6 +30,7 @@ GEM_DIRECTORIES = (
     *("/var/lib/gems", "/usr/share/rubygems-integration", "/usr/local/lib/ruby/gems"),
     "/opt/puppetlabs/puppet/lib/ruby/gems",
 )
+_RUBY = b"localpuppet: ruby "
 # Start-up tuning: see docs/contribute/benchmarks/runs.md for what each is worth.
 LEAN_FLAGS = (
     ("--disable-did_you_mean", "--disable-error_highlight"),
@@ -44,12 +47,18 @@ class Installation:
         version: The output of `puppet --version`.
         settings: The values of `ASKED` and `OF_RUNS`.
         lean: Ruby flags that its interpreter accepts; empty if it ignores RUBYOPT.
+        ruby: Its interpreter; empty if it ignores RUBYOPT.
+        load_path: Directories from which it loads Puppet, without the interpreter's own.
+        places: Directories and files of both.
     """
 
     command: str
     version: str
     settings: Mapping[str, str]
     lean: tuple[str, ...]
+    ruby: str = ""
+    load_path: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -62,10 +71,15 @@ class Installation:
         Raises:
             TypeError, ValueError, KeyError: The value is not an installation.
         """
-        installation = cls(**{**raw, "lean": tuple(raw["lean"])})
+        lists = {name: tuple(raw[name]) for name in ("lean", "load_path", "places")}
+        installation = cls(**{**raw, **lists})
         if not {*ASKED, *OF_RUNS} <= set(installation.settings):
             raise ValueError("an older probe")
         return installation
+
+    def interpreter(self, path: str) -> Path | None:
+        """Return the interpreter; `find_ruby` searches for one that ignores RUBYOPT."""
+        return Path(self.ruby) if self.ruby else find_ruby(Path(self.command), path)
 
     @property
     def selection(self) -> dict[str, str]:
@@ -120,6 +134,17 @@ def probe_environment(
 def probe_took(stderr: bytes) -> bool:
     """Return whether a probe's standard error shows that the interpreter took the lean start."""
     return b"localpuppet: lean start" in stderr and b"unknown argument" not in stderr
+
+
+def probed_ruby(stderr: bytes) -> dict[str, Any]:
+    """Return what the lean start printed about Ruby: values of `Installation`; empty if nothing."""
+    lines = [line for line in stderr.splitlines() if line.startswith(_RUBY)]
+    try:
+        raw = loads(lines[-1].removeprefix(_RUBY))
+        lists = {name: tuple(raw[name]) for name in ("load_path", "places")}
+        return {"ruby": raw["ruby"], **lists}
+    except (IndexError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def parse_settings(stdout: bytes) -> dict[str, str]:

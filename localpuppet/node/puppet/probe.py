@@ -24,6 +24,7 @@ from localpuppet.node.puppet.installation import (
     parse_settings,
     probe_environment,
     probe_took,
+    probed_ruby,
 )
 
 TIMEOUT = 120
@@ -123,6 +124,7 @@ class PuppetProbe:
             version=version.decode("utf-8", "replace").strip(),
             settings=settings,
             lean=lean,
+            **(probed_ruby(stderr) if lean else {}),
         )
 
     def _run(

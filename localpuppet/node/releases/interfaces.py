@@ -59,6 +59,7 @@ class Parser:
 
     Attributes:
         ruby: Puppet's own interpreter.
+        load_path: Directories from which it loads Puppet.
         script: `base/share/interface.rb`; `hiera_data.rb` is beside it.
         own_modules: localpuppet's own modules, which every run has.
         env: The environment for it.
@@ -72,6 +73,7 @@ class Parser:
     env: Mapping[str, str]
     version: str
     processes: Processes
+    load_path: tuple[str, ...] = ()
 
     def ask(
         self, directories: Sequence[Path], *, names: Sequence[str], own_code: Mapping[str, Path]
@@ -88,11 +90,18 @@ class Parser:
             PuppetMissingError: Puppet's library does not load, or reached the timeout.
             StateError: The interpreter cannot be started.
         """
-        return self._answer(
+        interface = self._answer(
             self.script,
             [self.own_modules, *directories, "--", *own_code.values()],
             lambda raw: Interface.from_dict(raw, modulepath=[*names, *own_code]),
         )
+        if interface.puppet not in self.version:
+            raise PuppetMissingError(
+                f"the Puppet of this Ruby is {interface.puppet}, and runs use {self.version}",
+                where=str(self.ruby),
+                hint="set puppet.command to a command that passes RUBYOPT on to Ruby",
+            )
+        return interface
 
     def refused_data(self, files: Sequence[Path]) -> list[RefusedData]:
         """Return what Puppet's interpreter refuses in files of Hiera data, as YAML.
@@ -113,7 +122,11 @@ class Parser:
         self, script: Path, arguments: Sequence[object], read: Callable[[Any], _Answer]
     ) -> _Answer:
         output = self.processes.capture(
-            list(map(str, [self.ruby, script, *arguments])),
+            [
+                str(self.ruby),
+                *(f"-I{each}" for each in self.load_path),
+                *map(str, [script, *arguments]),
+            ],
             env=self.env,
             timeout=DEADLINE,
             limit=MAX_ANSWER,

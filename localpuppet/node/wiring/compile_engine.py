@@ -47,7 +47,9 @@ def compile_engine(
         scratch=node.settings.state / "compiles",
         store=tuple(node.settings.state / name for name in ("objects", "links")),
         compilation=partial(compilation, node),
-        command=lambda: [require_puppet(node).command, "--version"],
+        command=partial(_command, node),
+        version=lambda: require_puppet(node).version,
+        ruby=lambda: map(Path, require_puppet(node).places),
         env=partial(_environment, node, asks=asks),
         own_modules=OWN_MODULES,
         site_manifest=node.settings.site_manifest,
@@ -63,6 +65,13 @@ def compile_engine(
         mark_key=mark_key,
         asks=asks,
     )
+
+
+def _command(node: NodeWiring) -> list[str]:
+    """Return a command that loads the file in RUBYOPT with Puppet's library."""
+    installation = require_puppet(node)
+    ruby = None if installation.ruby else installation.interpreter(program_environment()["PATH"])
+    return [str(ruby), "-e", ""] if ruby else [installation.command, "--version"]
 
 
 def _environment(node: NodeWiring, *, asks: bool) -> dict[str, str]:

@@ -154,13 +154,13 @@ class PreviewWiring:
         from localpuppet import __version__
         from localpuppet.base.share.files import shared_file
         from localpuppet.node.preview.release_index import tree_states
-        from localpuppet.node.puppet.installation import find_ruby, ruby_state
+        from localpuppet.node.puppet.installation import ruby_state
 
         installation = require_puppet(self._node)
         own = hashlib.sha256()
         for directory in (OWN_MODULES, shared_file("preview").parent):
             own.update(repr(sorted(tree_states(directory).items())).encode())
-        ruby = find_ruby(Path(installation.command), program_environment()["PATH"])
+        ruby = installation.interpreter(program_environment()["PATH"])
         with disk_errors(Path(installation.command)):
             own.update((ruby_state(ruby) if ruby else "").encode())
         words = (__version__, installation.version, installation.command, own.hexdigest())

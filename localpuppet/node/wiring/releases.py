@@ -158,12 +158,11 @@ class ReleaseWiring:
         Raises:
             PuppetMissingError: Its interpreter is missing.
         """
-        from localpuppet.node.puppet.installation import find_ruby
         from localpuppet.node.releases.interfaces import Parser
         from localpuppet.node.wiring.state import puppet_environment
 
         env = puppet_environment(self._node, installation)
-        ruby = find_ruby(Path(installation.command), env["PATH"])
+        ruby = installation.interpreter(env["PATH"])
         if ruby is None:
             raise PuppetMissingError(
                 "its Ruby was not found beside it, in its first line or in PATH",
@@ -171,6 +170,7 @@ class ReleaseWiring:
             )
         return Parser(
             ruby=ruby,
+            load_path=installation.load_path,
             script=shared_file("interface.rb"),
             own_modules=OWN_MODULES,
             env=env,

@@ -1,8 +1,10 @@
 """The engine with the installed Puppet, and releases of a few files."""
 
 import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,13 @@ def write(directory: Path, files: Mapping[str, str]) -> Release:
     )
 
 
+@cache
+def installed_version(puppet: str) -> str:
+    """Return the version that a command prints."""
+    done = subprocess.run([puppet, "--version"], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
 def make_engine(
     directory: Path,
     *,
@@ -73,6 +82,7 @@ def make_engine(
         scratch=directory / "scratch",
         compilation=compilation,
         command=lambda: [puppet, "--version"],
+        version=lambda: installed_version(puppet),
         env=lambda: {
             "PATH": PATH,
             "LC_ALL": "C.UTF-8",

@@ -26,6 +26,7 @@ from localpuppet.node.preview.read_set import ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex, TreeStates, index_roots
 from tests.node.preview.engine_rig import PATH, compile_all, make_engine, request, write
 from tests.node.preview.rig import release_in
+from tests.rigs.puppet_wrapper import OTHER_VERSION, make_wrapper, probe
 from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.puppet
@@ -365,3 +366,43 @@ def test_the_shared_process_reads_only_files_of_the_release(tmp_path: Path) -> N
     argv = [ruby, "-e", code, str(shared_file("preview/memo.rb")), str(release), *names]
     done = subprocess.run(argv, check=True, capture_output=True, timeout=120)
     assert json.loads(done.stdout) == [["text", names[0]]]
+
+
+def test_the_directories_of_a_wrapper_are_shown(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    wrapper = make_wrapper(tmp_path)
+    (tmp_path / "wrapped/secret").write_text("x")
+    installation = probe(tmp_path, wrapper)
+    code = "notify { [$clientversion, String(find_file('%s') =~ Undef)]: }"
+    site = code % (tmp_path / "wrapped/secret")
+    release = write(tmp_path / "r", {"site.pp": site})
+    engine = replace(
+        make_engine(tmp_path / "e", trusted=False),
+        command=lambda: [str(wrapper), "--version"],
+        ruby=lambda: map(Path, installation.places),
+        version=lambda: OTHER_VERSION,
+    )
+    catalog = compile_all(engine, release, [request("a")])["a"].catalog
+    assert catalog is not None
+    notices = {one.title for one in catalog.resources if one.type == "Notify"}
+    assert notices == {OTHER_VERSION, "true"}
+
+
+def test_what_a_wrapper_lacks_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "variables").write_text("")
+    wrapper = tmp_path / "puppet"
+    wrapper.write_text(f'#!/bin/sh\n. {tmp_path}/variables\nexec /usr/bin/puppet "$@"\n')
+    wrapper.chmod(0o755)
+    release = write(tmp_path / "r", {"site.pp": ""})
+    engine = make_engine(tmp_path / "e", trusted=False)
+    blind = replace(engine, command=lambda: [str(wrapper), "--version"])
+    with pytest.raises(StateError, match=r"did not start: .*/variables.*puppet\.command"):
+        list(blind.compile(release, [request()]))
+
+
+def test_a_puppet_that_is_not_that_of_runs_compiles_nothing(tmp_path: Path) -> None:
+    release = write(tmp_path / "r", {"site.pp": ""})
+    other = replace(make_engine(tmp_path / "e"), version=lambda: OTHER_VERSION)
+    with pytest.raises(StateError, match=r"runs use another.*puppet\.command"):
+        list(other.compile(release, [request()]))

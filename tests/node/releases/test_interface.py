@@ -1,13 +1,19 @@
 """The interface of a release, which Puppet's parser reads, and the check of inputs with it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from localpuppet.base.errors import PuppetMissingError
+from localpuppet.base.machine.processes import SystemProcesses
+from localpuppet.node.puppet.installation import Installation
+from localpuppet.node.releases.interfaces import Parser
 from tests.rigs.applied import SavedSites
 from tests.rigs.forge import Forge, release
 from tests.rigs.node import REPOSITORY, Node
+from tests.rigs.puppet_wrapper import OTHER_VERSION, make_wrapper, probe
 
 WEB = """\
 # Serves.
@@ -240,21 +246,32 @@ def test_ruby_is_found_beside_puppet_or_in_the_first_line_of_puppet(tmp_path: Pa
     assert find_ruby(env, "/nowhere") is None
 
 
-def test_foreign_modules_are_parsed(node: Node) -> None:
-    """The modules of this repository and, if installed, those of Debian's packages."""
-    from localpuppet.base.machine.processes import SystemProcesses
-    from localpuppet.node.releases.interfaces import Parser
-
-    directories = [REPOSITORY / "modules/foo/trunk", Path("/usr/share/puppet/modules")]
-    directories = [directory for directory in directories if directory.is_dir()]
-    parser = Parser(
-        ruby=Path("/usr/bin/ruby"),
+def parser_of(installation: Installation) -> Parser:
+    return Parser(
+        ruby=installation.interpreter("/usr/bin:/bin") or Path("/usr/bin/ruby"),
+        load_path=installation.load_path,
         script=REPOSITORY / "localpuppet/base/share/interface.rb",
         own_modules=REPOSITORY / "modules/localpuppet",
         env={"PATH": "/usr/bin:/bin"},
-        version="",
+        version=installation.version,
         processes=SystemProcesses(),
     )
+
+
+def test_foreign_modules_are_parsed(tmp_path: Path) -> None:
+    """The modules of this repository and, if installed, those of Debian's packages."""
+    directories = [REPOSITORY / "modules/foo/trunk", Path("/usr/share/puppet/modules")]
+    directories = [directory for directory in directories if directory.is_dir()]
+    parser = parser_of(probe(tmp_path, Path("/usr/bin/puppet")))
     found = parser.ask(directories, names=list(map(str, directories)), own_code={})
     assert not found.problems
     assert "foo" in found.classes
+
+
+def test_the_parser_is_that_of_the_command_even_behind_a_wrapper(tmp_path: Path) -> None:
+    installation = probe(tmp_path, make_wrapper(tmp_path))
+    assert installation.version == OTHER_VERSION
+    parser = parser_of(installation)
+    assert parser.ask([], names=[], own_code={}).puppet == OTHER_VERSION
+    with pytest.raises(PuppetMissingError, match=rf"runs use {OTHER_VERSION}.*puppet\.command"):
+        replace(parser, load_path=()).ask([], names=[], own_code={})

@@ -50,6 +50,16 @@ def statistics(done: Done) -> tuple[int, int]:
     return numbers["compiled"], numbers["cached"]
 
 
+def test_a_wrapper_may_withhold_rubyopt_from_puppet(node: Node, control: ControlRepository) -> None:
+    """As that of the vendor's packages does."""
+    text = '#!/bin/sh\nunset RUBYOPT\nexec /usr/bin/puppet "$@"\n'
+    wrapper = node.write("puppet-wrapper", text, 0o755)
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.write("localpuppet.yaml", json.dumps({**settings, "puppet": {"command": str(wrapper)}}))
+    done = preview(node, control, "main...exporter", "--json")
+    assert (done.json["nodes"], done.json["unaffected"]) == (3, 0), done.err
+
+
 def test_a_branch_is_compared_with_main(
     node: Node, control: ControlRepository, tmp_path: Path
 ) -> None:
