@@ -148,10 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             # Of an ASCII stream, click would take the buffer.
-            encoding = (
-                "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
-            )
-            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+            if codecs.lookup(stream.encoding).name == "ascii":
+                stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, render.CommandFreeStream(stream))
     try:
         result = cli.main(

@@ -36,7 +36,8 @@ module LocalpuppetPreview
     end
 
     def serve
-      Thread.new { watch } if @setup['isolated']
+      # Its own thread looks whatever this one is waiting for.
+      Thread.new { loop { sleep(TICK); @lock.synchronize { look unless @children.empty? } } } if @setup['isolated']
       while @open || !@waiting.empty? || !@children.empty?
         start(@waiting.shift) while !@waiting.empty? && @children.size < @limits['processes']
         turn
@@ -173,25 +174,17 @@ module LocalpuppetPreview
       status
     end
 
-    # End compiles that are over a limit, whatever this process is waiting for.
-    def watch
-      loop do
-        sleep(TICK)
-        @lock.synchronize { look unless @children.empty? }
-      end
-    end
-
+    # End compiles that are over a limit, and what lost its parent; return what that was.
     def look
       table = Programs.table
-      strays = table.keys - Programs.own
+      strays = table.keys - [1, Process.ppid, Process.pid]
       @children.each_value do |child|
         family = Programs.family(child[:pid], table)
         child[:over] ||= over(table.values_at(*family))
-        Programs.kill(family) if child[:over]
+        Programs.kill(family, reap: false) if child[:over]
         strays -= family
       end
-      Programs.kill(strays)
-      Programs.reap(strays)
+      Programs.kill(strays, reap: true)
       strays
     end
 
@@ -236,29 +229,18 @@ module LocalpuppetPreview
       File.read("#{place}/status").scan(FIELDS).to_h.transform_values(&:to_i)
     end
 
-    # Return this process, and what started it.
-    def self.own
-      [1, Process.ppid, Process.pid]
-    end
-
     # Return a program of the table and all that it started; what lost its parent is not in it.
     def self.family(pid, table)
       family = table.key?(pid) ? [pid] : []
       family.each { |parent| family.concat(table.keys.select { |one| table[one][:parent] == parent }) }
     end
 
-    def self.kill(pids)
+    # Kill programs; `reap`: wait for those that are this process's children.
+    def self.kill(pids, reap:)
       pids.each do |pid|
         Process.kill(:KILL, pid)
-      rescue Errno::ESRCH
-        nil
-      end
-    end
-
-    def self.reap(pids)
-      pids.each do |pid|
-        Process.wait(pid, Process::WNOHANG)
-      rescue Errno::ECHILD
+        Process.wait(pid, Process::WNOHANG) if reap
+      rescue Errno::ESRCH, Errno::ECHILD
         nil
       end
     end
