@@ -97,8 +97,8 @@ def test_paths_outside_the_release_are_reported_and_not_used(
         "environment.conf: modulepath: there is no directory gone (remove it)",
         "environment.conf: modulepath: does not have moduledir, modules (add it)",
         "modulepath: there is no directory modules",
-        "Puppetfile:2: ntp is not in the manifest (run 'localpuppet release import')",
         "data: not used: there is no hiera.yaml beside it",
+        "Puppetfile:2: ntp is not in the manifest (run 'localpuppet release import')",
     ]
 
 

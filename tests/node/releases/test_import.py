@@ -120,8 +120,8 @@ def test_ruby_code_is_run_only_with_the_option_evaluate(shop: Node, forge: Forge
 @pytest.mark.parametrize(
     ("ruby", "what"),
     [
-        ("File.write('/var/lib/x', 'x')", "Permission denied|it was killed"),
-        ("require 'socket'\nTCPSocket.new('127.0.0.1', 22)", "unreachable|refused"),
+        ("File.write('/var/lib/x', 'x')", "Read-only file system|it was killed"),
+        ("require 'socket'\nTCPSocket.new('127.0.0.1', 22)", "Operation not permitted"),
         ("raise 'no'", "RuntimeError: no"),
         ("loop {}", "did not end|it was killed"),
         ("x = 'a' * 1_000_000_000 * 4", "NoMemoryError|ArgumentError"),
