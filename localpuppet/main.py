@@ -144,14 +144,7 @@ def _additions(node: "NodeWiring") -> "CommandAdditions":
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
-            # Of an ASCII stream, click would take the buffer.
-            if codecs.lookup(stream.encoding).name == "ascii":
-                stream.reconfigure(encoding="utf-8")
-            stream.reconfigure(errors="backslashreplace")
-            setattr(sys, name, render.CommandFreeStream(stream))
+    _prepare_output()
     try:
         result = cli.main(
             args=None if argv is None else list(argv),
@@ -175,6 +168,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return report_unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _prepare_output() -> None:
+    """Make both streams take any text, and let none of it be a command for a CI runner."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            # Of an ASCII stream, click would take the buffer.
+            if codecs.lookup(stream.encoding).name == "ascii":
+                stream.reconfigure(encoding="utf-8")
+            stream.reconfigure(errors="backslashreplace")
+            setattr(sys, name, render.CommandFreeStream(stream))
 
 
 def _report_usage(error: click.ClickException) -> int:
