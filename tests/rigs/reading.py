@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+# What the agent writes before a line: its priority in the journal, or the time.
+_HEAD = r"^(?:<\d>|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?:warning: )?)"
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CAUSE = rf"a (?P<cause>\S+(?: from \S+)?) \((?P<uuid>{_UUID})\)(?: along (?P<way>.+))?"
 _LINES = {
@@ -44,7 +46,7 @@ class LogReader:
     def events(self, log: str) -> Iterator[dict[str, Any]]:
         """Yield the events, each with `at`, `node` and `what`."""
         for line in log.splitlines():
-            for event in self._events(re.sub(r"^<\d>", "", line)):
+            for event in self._events(re.sub(_HEAD, "", line)):
                 self._at += 1
                 yield {"at": self._at, "node": self._node, **event}
 
