@@ -31,6 +31,7 @@ GEM_DIRECTORIES = (
     "/opt/puppetlabs/puppet/lib/ruby/gems",
 )
 _RUBY = b"localpuppet: ruby "
+_LEAN_START = (b"localpuppet: lean start", _RUBY)
 # Start-up tuning: see docs/contribute/benchmarks/runs.md for what each is worth.
 LEAN_FLAGS = (
     ("--disable-did_you_mean", "--disable-error_highlight"),
@@ -134,6 +135,11 @@ def probe_environment(
 def probe_took(stderr: bytes) -> bool:
     """Return whether a probe's standard error shows that the interpreter took the lean start."""
     return b"localpuppet: lean start" in stderr and b"unknown argument" not in stderr
+
+
+def without_probed_ruby(stderr: bytes) -> bytes:
+    """Return a probe's standard error without the lines of the lean start."""
+    return b"\n".join(line for line in stderr.splitlines() if not line.startswith(_LEAN_START))
 
 
 def probed_ruby(stderr: bytes) -> dict[str, Any]:

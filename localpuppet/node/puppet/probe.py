@@ -25,6 +25,7 @@ from localpuppet.node.puppet.installation import (
     probe_environment,
     probe_took,
     probed_ruby,
+    without_probed_ruby,
 )
 
 TIMEOUT = 120
@@ -142,7 +143,7 @@ class PuppetProbe:
             raise PuppetMissingError("cannot be executed", where=str(command)) from error
         except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
             error_text = getattr(error, "stderr", b"") or str(error).encode()
-            text = last_words(error_text, most=200)
+            text = last_words(without_probed_ruby(error_text), most=200)
             hint = f"check puppet.conf with '{command} {' '.join(arguments[:2])}'"
             if "must be lower case" in text:
                 hint = "write 'certname' in puppet.conf in lower case"
