@@ -203,6 +203,7 @@ def in_python(text: str) -> list[Json]:
     return [value["a"]]
 
 
+@pytest.mark.puppet
 def test_plain_scalars_for_ruby_are_read_as_ruby_reads_them() -> None:
     random = Random(39)  # noqa: S311 - the same texts each time
     pieces = "0123456789_,.:xbeE+-"

@@ -86,6 +86,7 @@ def test_a_parameter_that_code_cannot_reach_is_left_out_with_a_warning(
     assert "hunter2" not in note
 
 
+@pytest.mark.puppet
 def test_what_ruby_writes_is_read_with_its_aliases_symbols_and_environment(script: Path) -> None:
     program = """
     nic = {"mac" => "52:54:00:12:34:56", "zip" => "08540", "id" => "7e12345"}

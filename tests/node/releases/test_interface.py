@@ -258,6 +258,7 @@ def parser_of(installation: Installation) -> Parser:
     )
 
 
+@pytest.mark.puppet
 def test_foreign_modules_are_parsed(tmp_path: Path) -> None:
     """The modules of this repository and, if installed, those of Debian's packages."""
     directories = [REPOSITORY / "modules/foo/trunk", Path("/usr/share/puppet/modules")]
@@ -268,6 +269,7 @@ def test_foreign_modules_are_parsed(tmp_path: Path) -> None:
     assert "foo" in found.classes
 
 
+@pytest.mark.puppet
 def test_the_parser_is_that_of_the_command_even_behind_a_wrapper(tmp_path: Path) -> None:
     installation = probe(tmp_path, make_wrapper(tmp_path))
     assert installation.version == OTHER_VERSION

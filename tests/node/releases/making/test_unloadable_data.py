@@ -90,6 +90,7 @@ def values(root: Path, texts: Iterable[str]) -> list[Path]:
     return files
 
 
+@pytest.mark.puppet
 def test_files_that_puppet_refuses_are_found_with_line_and_type(tmp_path: Path) -> None:
     files = values(tmp_path, LOADED)
     command = ["/usr/bin/ruby", "-rpuppet", "-e", _PUPPET, *map(str, files)]
@@ -103,12 +104,14 @@ def test_files_that_puppet_refuses_are_found_with_line_and_type(tmp_path: Path) 
         assert refused is None or refused.key is None
 
 
+@pytest.mark.puppet
 def test_values_that_puppet_does_not_look_up_are_found_by_their_key(tmp_path: Path) -> None:
     files = values(tmp_path, ODD)
     found = [(refused.key, refused.type) for refused in parser().refused_data(files)]
     assert found == [("key", expected) for expected in ODD.values()]
 
 
+@pytest.mark.puppet
 def test_an_alias_in_its_own_value_is_refused_and_a_nest_of_aliases_is_read(
     tmp_path: Path,
 ) -> None:
