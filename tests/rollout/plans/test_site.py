@@ -66,7 +66,7 @@ def test_checks_are_urls_and_argument_vectors() -> None:
         ({"applications": []}, "site.yaml: applications: must be a mapping, not a list"),
         ({"applications": {}, "aplications": {}}, "unknown key 'aplications' .*'applications'"),
         ({"applications": {}, "environment": 1}, "environment: must be a string, not a number"),
-        ({"applications": {}, "environment": "Prod"}, "environment: .* not a valid environment"),
+        ({"applications": {}, "environment": "Pr-od"}, "environment: .* not a valid environment"),
         ({"applications": {"App[1]": 1}}, r"applications.App\[1\]: must be a mapping"),
         ({"applications": {"": {}}}, "the name is empty"),
         ({"applications": {"a\nb": {}}}, r"applications.a\\x0ab: the name has a control"),

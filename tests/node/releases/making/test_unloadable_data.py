@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pytest
+
 from localpuppet.base.machine.processes import SystemProcesses
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.interfaces import Parser
