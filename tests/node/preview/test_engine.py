@@ -173,6 +173,16 @@ ASKED = {
     "Facter::Core::Execution.which('sh')": None,
     "Facter::Util::Resolution.exec('echo x')": None,
     "Facter.value(:os)['name'].upcase!; closure_scope['facts']['os']['name']": "Rocky",
+    "Facter.to_user_output({}, 'os.name')": ["Rocky", 0],
+    "Facter.to_user_output({}, 'kernel')": ["", 0],
+    "Facter.to_user_output({}).first.include?('Rocky')": True,
+    "Facter::FactManager.instance.resolve_facts(['os.name', 'kernel']).map(&:value)": [
+        "Rocky",
+        None,
+    ],
+    "Facter::FactManager.instance.resolve_fact('os.name').first.value": "Rocky",
+    "Facter::FactManager.instance.resolve_core(['os.name']).first.value": "Rocky",
+    "Facter::Resolvers::Uname.resolve(:kernelrelease)": None,
 }
 ROCKY: dict[str, Json] = {
     "os": {"family": "RedHat", "name": "Rocky", "release": {"full": "9.3", "major": "9"}},
@@ -206,7 +216,8 @@ def test_ruby_code_that_asks_facter_sees_the_facts_of_the_capture(tmp_path: Path
         result = results[f"n{number}"]
         answer = parameter(result, ("Notify", "x"), "message")
         assert (answer[:5] if isinstance(answer, list) else answer) == expected, code
-        assert result.reads.impure == (), code
+        # Output for users depends on Facter's configuration on this machine, too.
+        assert bool(result.reads.impure) == ("to_user_output" in code), code
     assert ("os", "release", "major") in results["n1"].reads.facts
     assert {("osfamily",), ("os", "family")} <= {*results["n2"].reads.facts}
     assert () in results["n11"].reads.facts

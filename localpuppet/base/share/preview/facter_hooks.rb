@@ -80,6 +80,31 @@ module LocalpuppetPreview
       end
     end
 
+    # Facter::FactManager, which resolves facts for all other methods of Facter
+    module Manager
+      def resolve_facts(query = [])
+        return super unless FacterHooks.facts
+
+        all = FacterHooks.answer(:list, nil) if query.empty?
+        (all || query).map { |name| Facter::ResolvedFact.new(name.to_s, FacterHooks.value(name), :core, all ? '' : name.to_s) }
+      end
+
+      def resolve_fact(query)
+        FacterHooks.facts ? resolve_facts([query]) : super
+      end
+
+      def resolve_core(query = [], options = {})
+        FacterHooks.facts ? resolve_facts([*query]) : super
+      end
+    end
+
+    # Facter::Resolvers: what reads the machine
+    module NoResolvers
+      def resolve(name, *)
+        FacterHooks.facts ? FacterHooks.value("#{self.name}.#{name}") : super
+      end
+    end
+
     # Facter::Util::Fact: what code of the release defines, the node has resolved.
     module Defined
       def value
@@ -100,6 +125,8 @@ module LocalpuppetPreview
 
     def self.install
       Facter.singleton_class.prepend(Answers)
+      Facter::FactManager.prepend(Manager)
+      Facter::Resolvers::BaseResolver.singleton_class.prepend(NoResolvers)
       Facter::Util::Fact.prepend(Defined)
       Facter::Core::Execution.impl.class.prepend(NoPrograms)
     end
