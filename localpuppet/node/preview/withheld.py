@@ -3,8 +3,8 @@
 - `{"__ptype": "Withheld", "type": "String"}` replaces a value that may be secret. Mappings and
   lists keep their form, because code branches on it; only the values in them are replaced.
 - A value is withheld if a key on its path matches a pattern, at any depth, or if its text shows
-  that it is a secret: a private key, or an address with a password. A mapping with `name` or `path`
-  beside `value`, such as a row of facts, counts as a key with its value.
+  that it is a secret: a private key, or an address with a password or token. A mapping with `name`,
+  `path`, `key` or the like beside `value`, such as a row of facts, counts as a key with its value.
 - True, false, null and empty texts stay: code branches on them, and they are no secrets.
 - For Puppet, a placeholder becomes a value of its type. The value depends on the path only, so that
   two compilations of a node get the same one, and two secrets of a node different ones.
@@ -21,7 +21,8 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, at
 
 TYPE_KEY, WITHHELD = "__ptype", "Withheld"
-# Keys of possible secrets, in lower case and without '_' and '-'. No node publishes such facts.
+# Keys of possible secrets, in lower case and without '_', '-', '.' and blanks. No node publishes
+# such facts.
 SECRET = (
     *("*userdata*", "*customdata*", "*startupscript*", "*password*", "*passwd*", "*passphrase*"),
     *("*secret*", "*credential*", "*token*", "*accesskey*", "*apikey*", "*privatekey*"),
@@ -30,12 +31,17 @@ SECRET = (
 # A placeholder costs less than a fact that the inventory lacks: these match more.
 DEFAULT_PATTERNS = (
     *SECRET,
-    *("*pwd*", "pw", "pin", "*psk*", "*salt*", "*key", "*keys", "*keydata*", "*cert*key*"),
-    *("*auth", "*cookie*", "*community*", "*vault*", "*pass"),
+    *("*pwd*", "*pw", "pin", "*psk*", "*salt*", "*key", "*keys", "*keydata*", "*cert*key*"),
+    *("*auth", "*authorization*", "*cookie*", "*community*", "*vault*", "*pass", "*passcode*"),
+    *("*creds*", "*bearer*", "*jwt*"),
 )
-_SEPARATORS = str.maketrans("", "", "_-")
+_SEPARATORS = str.maketrans("", "", "_-. ")
+# Keys of a row, in lower case, that name what is in its `value`.
+_NAMING = ("name", "path", "key", "title", "setting", "variable")
 _SECRET_TEXT = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|AGE-SECRET-KEY-1|[a-z]://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|AGE-SECRET-KEY-1|[a-z]://[^/\s:@]*:[^/\s@]+@"
+    r"|https?://[^/\s:@]+@",
+    re.IGNORECASE,
 )
 _NUMBERS = {"Integer": 4096, "Float": 4096.5}
 TYPES = ("String", *_NUMBERS)
@@ -46,7 +52,7 @@ class WithheldKeys:
     """The keys whose values are withheld.
 
     Attributes:
-        patterns: Shell globs of keys; case, `_` and `-` do not count.
+        patterns: Shell globs of keys; case, `_`, `-`, `.` and blanks do not count.
         shown: Globs of exceptions.
     """
 
@@ -63,9 +69,10 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
     if isinstance(value, dict):
         if value.get(TYPE_KEY) == WITHHELD:
             return value
-        named = ["__pvalue", *(["value"] if any(map(keys.has, _names(value))) else ())]
+        named = {"__pvalue", *(["value"] if any(map(keys.has, _names(value))) else ())}
+        secret = {key for key in value if keys.has(key) or key.lower() in named}
         return {
-            key: withhold_all(item) if keys.has(key) or key in named else withhold(item, keys)
+            key: withhold_all(item) if key in secret else withhold(item, keys)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -76,9 +83,9 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
 
 
 def _names(row: Mapping[str, Json]) -> list[str]:
-    """Return the names that a row gives to its value: `name`, and the steps of `path`."""
-    path = row.get("path")
-    names = [row.get("name"), *(path if isinstance(path, list) else [path])]
+    """Return the names that a row gives to its value: `name`, `key`, the steps of `path`."""
+    given = [item for key, item in row.items() if key.lower() in _NAMING]
+    names = [name for item in given for name in (item if isinstance(item, list) else [item])]
     return [name for name in names if isinstance(name, str)]
 
 

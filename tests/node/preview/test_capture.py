@@ -157,5 +157,34 @@ def test_values_that_may_be_secret_become_placeholders_of_their_type() -> None:
     assert withhold({"apikey": "x", "HOST_KEY": "y"}, keys) == {"apikey": SECRET, "HOST_KEY": "y"}
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"key": "db_password", "value": "s3cret"},
+        {"Key": "DbPassword", "Value": {"now": ["s3cret"]}},
+        {"title": "x", "name": ["db", "password"], "value": "s3cret"},
+        {"setting": "bind-pw", "value": "s3cret"},
+        {"variable": "AWS_CREDS", "value": "s3cret"},
+        {"root_pw": "s3cret"},
+        {"tls.private.key.pem": "s3cret"},
+        {"Pass Phrase": "s3cret"},
+        {"headers": [{"Authorization": "s3cret"}]},
+        {"remote": "https://s3cret@git.example.org/x"},
+    ],
+)
+def test_a_secret_is_withheld_however_its_name_is_written(secret: Json) -> None:
+    assert "s3cret" not in str(withhold(secret, WithheldKeys()))
+    assert "s3cret" not in str(withhold({"rows": [{"deep": secret}]}, WithheldKeys()))
+
+
+def test_what_only_looks_like_the_name_of_a_secret_stays() -> None:
+    plain: Json = {
+        "facts": [{"certname": "vault01", "name": "uptime", "value": "1 day"}],
+        "remote": "ssh://git@git.example.org/x",
+        "home": "https://git.example.org/@team",
+    }
+    assert withhold(plain, WithheldKeys()) == plain
+
+
 def _of(kind: str) -> dict[str, str]:
     return {"__ptype": "Withheld", "type": kind}
