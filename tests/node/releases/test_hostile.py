@@ -107,7 +107,8 @@ def test_a_repository_of_the_corpus_is_accepted_or_refused(
     judge(case, done)
     objects = sorted((node.state / "objects").glob("*"))
     if case["expect"] == "reject":
-        assert done.code in (2, 3)
+        # A tag of a tag is no alarm: its message names the commit to pin.
+        assert done.code == (2 if case["id"] == "gr-tag-of-tag" else 3)
         assert objects == []
     else:
         modes = {path.stat().st_mode & 0o7777 for path in objects[0].rglob("*") if path.is_file()}
@@ -221,7 +222,7 @@ def test_a_tag_object_with_another_name_is_refused(
     node.settings(allow_file_urls=True, sources={"up": {"git": f"file://{tmp_path}/up"}})
     node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
     done = node.run("release", "lock", str(node.root / "work"))
-    assert done.code in (2, 3)
+    assert done.code == 3
     assert "says that its name is 'r0'" in done.err
 
 
