@@ -168,7 +168,7 @@ async def _gathered(
     if full:
         note(f"nodes cannot publish their state, so that of some is unknown: {full}")
     try:
-        async with inventory.reader(note) as view:
+        async with inventory.reader(note, warns=False) as view:  # it lists these nodes itself
             answer = inventory.ask(view, _listing(expression, published.keys()))
     except UnavailableError as error:
         if needs or expression:

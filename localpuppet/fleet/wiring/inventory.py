@@ -103,7 +103,7 @@ class InventoryWiring:
 
     @asynccontextmanager
     async def reader(
-        self, note: Callable[[str], None], run: "RunId | None" = None
+        self, note: Callable[[str], None], run: "RunId | None" = None, *, warns: bool = True
     ) -> AsyncGenerator["View", None]:
         """Lend the entries: from the view that an agent keeps current, else listed from the bus.
 
@@ -114,6 +114,7 @@ class InventoryWiring:
             note: Takes what a person should read.
             run: The run that queries during compilation. Without an agent, its queries share one
                 listing, and so see one moment.
+            warns: Whether to note nodes that are online without an entry.
 
         Raises:
             UnavailableError: The settings name no bus; without an agent, the bus is unreachable; or
@@ -126,7 +127,7 @@ class InventoryWiring:
             if not (there or (run is not None and self._is_shared(view, run))):
                 async with self._fleet.connected() as kv:
                     unlisted = await self.follower(lent(kv), NoteLog(note)).list_once()
-                if unlisted.names and run is None:
+                if unlisted.names and warns and run is None:
                     note(f"online without an entry of a good run: {shown_names(unlisted.names)}")
         except UnavailableError:
             if not self.agent_is_there():

@@ -141,7 +141,7 @@ def test_the_network_side_works_with_its_system_call_filter(split: Split) -> Non
         *(*COMMAND, "agent", "--side", "network"),
         user=NETWORK,
     )
-    split.wait_for(service, "network side of a.example.com on nats")
+    split.wait_for(service, "network side of a.example.com on etcd")
     done = split.other.run("trigger", "a.example.com", "--wait")
     assert done.code == 0, done.out + done.err + run_side.said()
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
