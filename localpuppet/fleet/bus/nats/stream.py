@@ -40,6 +40,9 @@ from localpuppet.fleet.bus.servers import Servers
 FEW = 8
 # Maximum number of expired messages that one read removes, if the server does not.
 SWEEP = 100
+# Seconds for which a server may still remove the files of a stream whose deletion it has reported:
+# a stream that is created meanwhile finds old messages, or loses its own files.
+SETTLE = 2.0
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_STREAM = 10059
@@ -62,6 +65,7 @@ class NatsStream:
         self._servers = servers
         self._prepared: NatsLink | None = None
         self._heard: NatsLink | None = None
+        self._settled = 0.0  # monotonic seconds; a deleted stream is not created before
         self._server_ttl = False
         self._replicated = False
         self._clock = ServerClock()
@@ -94,8 +98,10 @@ class NatsStream:
         A server that does not permit this leaves it to the periodic looks of watches.
         """
 
-        def changed(_: Msg) -> None:
+        def changed(report: Msg) -> None:
             self._prepared = None
+            if report.subject == stream_config.advisories(self._name, "DELETED"):
+                self._settled = time.monotonic() + SETTLE
             link.tell()
 
         await link.subscribe(stream_config.advisories(self._name), changed)
@@ -110,6 +116,7 @@ class NatsStream:
         wanted = stream_config.wanted_stream(self._servers, self._place, version=version)
         if answer is None:
             try:
+                await asyncio.sleep(self._settled - time.monotonic())
                 answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
             except RefusedError as error:  # it is not known whether it refuses anything else
                 raise self.connection.problem(

@@ -20,9 +20,9 @@ def stream_name(servers: Servers, place: SubjectRange) -> str:
     return servers.stream + place.suffix
 
 
-def advisories(stream: str) -> str:
-    """Return the subject on which the server reports that a stream was created or deleted."""
-    return f"$JS.EVENT.ADVISORY.STREAM.*.{stream}"
+def advisories(stream: str, event: str = "*") -> str:
+    """Return the subject on which the server reports that a stream was `CREATED` or `DELETED`."""
+    return f"$JS.EVENT.ADVISORY.STREAM.{event}.{stream}"
 
 
 def wanted_stream(
