@@ -26,6 +26,7 @@ NEEDS = {
     "server": {
         *("EtcdServer", "NatsServer", "etcd_cluster", "nats_cluster", "ServerEngine"),
         *("engine=etcd", "engine=nats", "engine=nats-debian", "served", "driver"),
+        *("lossy=etcd", "lossy=nats", "lossy=nats-debian"),
         *("platforms/", "scenarios/"),
     },
     # Machines that boot, fleets of nodes, browsers, environments that pip fills, samples of proofs
