@@ -3,8 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.fleet.bus.checked_store import CheckedStore, WatchOptions
@@ -13,9 +14,26 @@ from localpuppet.fleet.bus.key_value import (
     FullError,
     KeyListing,
     KeyRemoval,
+    KeyValue,
     KeyValueEntry,
     KeyWrite,
 )
+from localpuppet.fleet.leases.lease import KnownStores
+
+
+async def _nobody(_kv: KeyValue, _born: float) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStore(KnownStores):
+    """No node knew another store."""
+
+    path: Path = Path()
+    online: Callable[[KeyValue, float], Awaitable[bool]] = _nobody
+
+    def knew_another(self, born: float, *, now: float) -> bool:
+        return False
 
 
 @dataclass

@@ -24,6 +24,7 @@ from localpuppet.fleet.requests import exchange
 from localpuppet.fleet.triggers import sending
 from localpuppet.fleet.trust.signing import MessageSigner
 from tests.doubles.identities import person
+from tests.doubles.memory_store import FirstStore
 from tests.rigs.bus.raw import raw
 from tests.rigs.bus.wire import (
     ALICE,
@@ -178,8 +179,8 @@ class _Tomorrow(SystemClock):
 
 async def test_leases(wire: Wire) -> None:
     async with store(wire, WEB01) as first, store(wire, WEB02) as second:
-        mine = Leases(first, _Tomorrow(), holder=WEB01, session="1")
-        other = Leases(second, _Tomorrow(), holder=WEB02, session="2")
+        mine = Leases(first, _Tomorrow(), holder=WEB01, session="1", stores=FirstStore())
+        other = Leases(second, _Tomorrow(), holder=WEB02, session="2", stores=FirstStore())
         held = await mine.take("db-migrate", ttl=600.0)
         assert held is not None
         assert await other.take("db-migrate", ttl=600.0) is None

@@ -26,12 +26,12 @@ from localpuppet.fleet.bus import layout
 from localpuppet.fleet.captures.answers import note_answer
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
+from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
 from localpuppet.node.runs.records import Records
 
 MAX_LINE = 1024 * 1024
 MAX_WAIT = 86400
-MAX_LEASE = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class PuppetCalls:
 
     async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))
-        ttl = fields.integer("ttl", minimum=1, maximum=MAX_LEASE)
+        ttl = fields.integer("ttl", minimum=1, maximum=LONGEST_LEADER)
         take = fields.boolean("take") if "take" in fields else True
         holder = await keeper.leader(name, ttl=ttl, take=take)
         return {"ok": True, "holder": holder, "mine": holder == self.name}

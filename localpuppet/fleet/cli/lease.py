@@ -29,7 +29,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         0: "COMMAND succeeded; otherwise its own exit code",
         1: "the lease was lost, and COMMAND was ended",
         69: "the bus is unreachable",
-        75: "another holder has the lease, or the bus began less than a minute ago",
+        75: "another holder has the lease, or the bus lost its data less than a minute ago",
     },
 )
 @click.argument("name")
@@ -70,10 +70,17 @@ async def _with_lease(
 ) -> int:
     from localpuppet.fleet.leases.command import LeasedCommand
     from localpuppet.fleet.leases.lease import Leases
+    from localpuppet.fleet.wiring.inventory import known_stores
 
     clock = fleet.node.clock
     async with fleet.connected() as kv:
-        leases = Leases(kv, clock, holder=fleet.signer.name, session=str(uuid.uuid4()))
+        leases = Leases(
+            kv,
+            clock,
+            holder=fleet.signer.name,
+            session=str(uuid.uuid4()),
+            stores=known_stores(fleet),
+        )
         held = await _wait(leases, name, patience)
         loop = asyncio.get_running_loop()
         for number in _PASSED_ON:

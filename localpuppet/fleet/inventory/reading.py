@@ -172,6 +172,21 @@ def unlisted_nodes(
     return UnlistedNodes(names=names, lost=lost)
 
 
+def outlived(online: Mapping[str, Mapping[str, Json]], born: float) -> bool:
+    """Return whether an agent whose node had an entry started before the bus began.
+
+    Args:
+        online: Node → what it published about itself; see `presence.believe`.
+        born: When the bus began, in seconds since 1970.
+    """
+    return any(
+        state.get("has_entry") is True
+        and datetime.fromisoformat(str(state["started_at"])).timestamp() < born
+        for state in online.values()
+        if state.get("started_at")
+    )
+
+
 def refuse_lost(unlisted: UnlistedNodes) -> None:
     """Refuse a view that lacks nodes which had an entry.
 

@@ -8,6 +8,7 @@ It renews the lease, and ends the command when the lease is lost. `leases.lease`
 
 import asyncio
 import signal
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
@@ -83,21 +84,22 @@ class LeasedCommand:
             ) from error
         ended = asyncio.create_task(command.wait())
         pause = held.ttl / 3
-        while not (await asyncio.wait([ended], timeout=pause))[0]:
+        while not await self._pause(held, ended, pause):
             try:
                 renewed = await self._renew(held)
             except UnavailableError as error:
                 problem, pause = str(error), RETRY
                 if self.clock.monotonic() < held.until - held.ttl * MARGIN:
                     continue
+                patience = held.until - RETRY - self.clock.monotonic()
             else:
-                problem, pause = "another node has it", held.ttl / 3
+                problem, pause, patience = "another node has it", held.ttl / 3, RETRY
                 if renewed is not None:
                     held = renewed
                     command.good_until(held.until - RETRY)
                     continue
             self.fail(f"the lease {held.name} was lost: {problem}; ending the command")
-            await self._end(ended, held.until - RETRY - self.clock.monotonic())
+            await self._end(ended, patience)
             return 1
         if not await self._give_back(held):
             self.fail(f"the lease {held.name} was lost before the command ended")
@@ -107,6 +109,17 @@ class LeasedCommand:
             self.fail("the command's watching process was killed, so the command was killed too")
             return 1
         return code if code >= 0 else 128 - code
+
+    async def _pause(
+        self, held: HeldLease, ended: "asyncio.Task[int | None]", seconds: float
+    ) -> bool:
+        """Wait, but no longer than the store has the lease; return whether the command ended."""
+        loss = asyncio.create_task(self.leases.loss(held))
+        try:
+            await asyncio.wait([ended, loss], timeout=seconds, return_when=FIRST_COMPLETED)
+        finally:
+            loss.cancel()
+        return ended.done()
 
     async def _renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease in the time that is left for it, but wait at least `RETRY` seconds."""

@@ -175,8 +175,19 @@ class Keeper:
         for name, kept in list(self._kept.items()):
             if self._is_over(kept):
                 await self._end(name, kept)
-            elif not kept.sure or self.clock.monotonic() >= _renew_at(kept.held):
+            elif (
+                not kept.sure
+                or self.clock.monotonic() >= _renew_at(kept.held)
+                or await self._has_lost(kept.held)
+            ):
                 await self._renew(name)
+
+    async def _has_lost(self, held: HeldLease) -> bool:
+        """Return whether the store has lost a lease, so that it must be written at once."""
+        try:
+            return await (await self.leases()).is_lost(held)
+        except UnavailableError:
+            return False
 
     async def _leave(self) -> None:
         for name, kept in list(self._kept.items()):

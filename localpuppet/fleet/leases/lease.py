@@ -5,28 +5,38 @@ and `localpuppet lease` decide when.
 
 - A lease is written only if it is free, or over the revision of a lease that this node may replace.
 - No right outlasts the time for which the store keeps the lease.
-- A store may have lost its leases before it began, so it gives none before these have expired.
+- A new store may be one that has lost its leases. If this node or an agent knew an earlier one, it
+  gives none before these have expired. Otherwise it gives them after `SETTLE` seconds, in which
+  holders write theirs again.
 """
 
 import asyncio
 import json
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
+from pathlib import Path
 
 from localpuppet.base.bounded_dict import BoundedDict
 from localpuppet.base.errors import StateError, UnavailableError
+from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
 from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 
 SCHEMA = 1
-# The longest time for which Puppet and commands take a lease.
+# The longest time for which Puppet's locks and commands take a lease, and a leader.
 LONGEST = 60.0
+LONGEST_LEADER = 86400
+# Seconds for which a store that seems to be the first gives no lease: agents are back by then.
+SETTLE = 2.5
+# Seconds between two looks of a holder whether the store is still the one that has its lease.
+LOOK = 1.0
 _MICRO = 1_000_000
 
 
@@ -48,6 +58,7 @@ class HeldLease:
         revision: The revision of the last write: another revision means another holder.
         until: Monotonic seconds; from then on, the lease must not be relied on.
         ttl: Seconds for which a renewal is valid.
+        born: When the store of that revision began; 0 if unknown.
         fence: Increases with every holder, also after the store has lost its data.
     """
 
@@ -56,12 +67,47 @@ class HeldLease:
     revision: int
     until: float
     ttl: float
+    born: float = 0.0
     fence: int = 0
 
     @property
     def holder(self) -> str:
         """The holder's name, as other nodes see it."""
         return _holder_and_use(_key(self.name), self.value)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownStores:
+    """The stores before the present one, as far as this node and the agents of others know.
+
+    Attributes:
+        path: The file with the beginning of the store of which this node takes leases.
+        online: Returns whether an agent with an entry is online that started before a time.
+    """
+
+    path: Path
+    online: Callable[[KeyValue, float], Awaitable[bool]]
+    _met: BoundedDict[float, float] = field(default_factory=lambda: BoundedDict(8), init=False)
+
+    def met(self, born: float, now: float) -> float:
+        """Return when this process first met a store, in monotonic seconds."""
+        if born not in self._met:
+            self._met[born] = now
+        return self._met[born]
+
+    def knew_another(self, born: float, *, now: float) -> bool:
+        """Return whether this node knew another store than the one that began then; note that."""
+        try:
+            known = read_json(self.path).get("born")
+        except FileNotFoundError:
+            known = None
+        except StateError:
+            known = 0.0  # unknown: perhaps another one
+        if known is None or (known != born and now > born + LONGEST_LEADER):
+            with suppress(StateError):  # the agents remain
+                make_private(self.path.parent)
+                write_json(self.path, {"schema": SCHEMA, "born": born})
+        return known not in (None, born)
 
 
 class Leases:
@@ -76,14 +122,15 @@ class Leases:
         clock: The node's clock.
         holder: The holder's name, as other nodes see it.
         session: The id of this process, unique among those of the same name.
+        stores: The stores before this one.
     """
 
-    # When this process first met a store, in monotonic seconds, by the store's beginning.
-    _met: ClassVar[BoundedDict[float, float]] = BoundedDict(8)
-
-    def __init__(self, kv: KeyValue, clock: Clock, *, holder: str, session: str) -> None:
+    def __init__(
+        self, kv: KeyValue, clock: Clock, *, holder: str, session: str, stores: KnownStores
+    ) -> None:
         self._kv = kv
         self._clock = clock
+        self._stores = stores
         self._holder = holder
         self._session = session
 
@@ -94,23 +141,24 @@ class Leases:
 
     async def obstacle(self, name: str, *, ttl: float) -> str:
         """Return why a lease cannot be taken now; empty if it is free."""
-        wait = self._wait_for(await self._kv.born(LEASES), ttl)
+        wait = await self._wait_for(await self._kv.born(LEASES), ttl)
         if wait > 0:
             return f"the bus is new, or lost its data: it gives leases in {show_duration(wait)}"
         holder = await self.holder(name)
         return "" if holder is None else f"{holder} has it"
 
-    def _wait_for(self, born: float, ttl: float) -> float:
+    async def _wait_for(self, born: float, ttl: float) -> float:
         """Return for how many seconds a store that began at a time gives no lease yet.
 
         The clocks of this node and of the server may differ: this process then measures the time.
         """
         needs, now = max(ttl, LONGEST), self._clock.monotonic()
-        if born not in self._met:
-            self._met[born] = now
-        first = self._met[born]
-        young = born + needs - self._clock.now().timestamp()
-        return max(0.0, min(young, first + needs - now))
+        first, today = self._stores.met(born, now), self._clock.now().timestamp()
+        knew_another = self._stores.knew_another(born, now=today)
+        left = min(born + needs - today, first + needs - now)
+        if left > 0 and not (knew_another or await self._stores.online(self._kv, born)):
+            left = min(left, first + SETTLE - now)
+        return max(0.0, left)
 
     async def leader(self, name: str) -> str | None:
         """Return the leader; `None` without one, or if a lock or a command has the lease."""
@@ -132,7 +180,7 @@ class Leases:
             over: Take over the lease of an earlier process of this holder, as a leader.
         """
         born = await self._kv.born(LEASES)
-        if self._wait_for(born, ttl) > 0:
+        if await self._wait_for(born, ttl) > 0:
             return None
         lease = {"schema": SCHEMA, "holder": self._holder, "session": self._session, "use": use}
         value = json.dumps(lease).encode()
@@ -151,22 +199,35 @@ class Leases:
         fence = int(born * _MICRO) + revision
         until = begun + ttl
         return HeldLease(
-            name=name, value=value, revision=revision, until=until, ttl=ttl, fence=fence
+            name=name,
+            value=value,
+            revision=revision,
+            until=until,
+            ttl=ttl,
+            born=born,
+            fence=fence,
         )
 
     async def wait(
         self, name: str, *, ttl: float, patience: float, use: Use = Use.COMMAND
     ) -> HeldLease | None:
-        """Take a lease when it becomes free; `None` if it is not free within `patience` seconds."""
+        """Take a lease when it becomes free; `None` if it is not free within `patience` seconds.
+
+        It waits until a store that seems to be the first has settled, whatever `patience` is.
+        """
         deadline = self._clock.monotonic() + patience
         while True:
             held = await self.take(name, ttl=ttl, use=use)
-            left = deadline - self._clock.monotonic()
-            if held is not None or left <= 0:
+            if held is not None:
                 return held
-            young = self._wait_for(await self._kv.born(LEASES), ttl)
-            if young > 0:
-                await asyncio.sleep(min(left, young))
+            left = deadline - self._clock.monotonic()
+            young = await self._wait_for(await self._kv.born(LEASES), ttl)
+            if 0 < young <= max(left, SETTLE):
+                await asyncio.sleep(young)
+            elif left <= 0:
+                return None
+            elif young > 0:
+                await asyncio.sleep(left)
             else:
                 await self._freed(name, min(left, ttl))
 
@@ -185,30 +246,51 @@ class Leases:
         except TimeoutError:
             return
 
+    async def loss(self, held: HeldLease) -> None:
+        """Return when the store of a lease may have lost it: it is unreachable, or another one."""
+        with suppress(UnavailableError):
+            while not await self.is_lost(held):
+                await asyncio.sleep(LOOK)
+
+    async def is_lost(self, held: HeldLease) -> bool:
+        """Return whether the store is another one than that which had the lease."""
+        return held.born not in (0.0, await self._kv.born(LEASES))
+
     async def find(self, held: HeldLease) -> HeldLease | None:
         """Return the lease with the store's revision; `None` if another holder has it.
 
         For a write with an unknown result, and for the process that resumes a lease. The value
-        identifies the holder: it has the session, which no other process writes.
+        identifies the holder: it has the session, which no other process writes. If the store has
+        lost all leases, this one is returned as it was, for `renew`.
         """
+        born = await self._kv.born(LEASES)
         entry = await self._kv.get(_key(held.name))
+        if entry is None and held.born not in (0.0, born):
+            return held
         if entry is None or entry.value != held.value:
             return None
-        return replace(held, revision=entry.revision)
+        return replace(held, revision=entry.revision, born=born)
 
     async def renew(self, held: HeldLease) -> HeldLease | None:
         """Renew the lease; `None` if another holder has it.
 
+        A store that has lost the lease gets it again, unless it has expired or was given away.
+
         Raises:
             UnavailableError: The store is unreachable; the lease is valid until `until`.
         """
-        begun = self._clock.monotonic()
-        revision = await self._kv.set_if_revision(
-            _key(held.name), held.value, held.revision, ttl=held.ttl
-        )
+        begun, born = self._clock.monotonic(), await self._kv.born(LEASES)
+        if born == held.born:
+            revision = await self._kv.set_if_revision(
+                _key(held.name), held.value, held.revision, ttl=held.ttl
+            )
+        elif begun < held.until:
+            revision = await self._kv.add_if_new(_key(held.name), held.value, ttl=held.ttl)
+        else:
+            revision = None
         if revision is None:
             return None
-        return replace(held, revision=revision, until=begun + held.ttl)
+        return replace(held, revision=revision, born=born, until=begun + held.ttl)
 
     async def give_back(self, held: HeldLease) -> bool:
         """Release a lease; return whether this process held it to the end.
@@ -216,6 +298,8 @@ class Leases:
         Raises:
             UnavailableError: The store is unreachable; the lease expires by itself.
         """
+        if await self.is_lost(held):  # its revision may be that of another holder
+            return self._clock.monotonic() < held.until
         return await self._kv.remove_if_revision(_key(held.name), held.revision)
 
 

@@ -43,7 +43,7 @@ from localpuppet.fleet.wiring.confirming import confirming
 from localpuppet.fleet.wiring.exports import ExportsWiring
 from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
 from localpuppet.fleet.wiring.history import HistoryWiring
-from localpuppet.fleet.wiring.inventory import InventoryWiring
+from localpuppet.fleet.wiring.inventory import InventoryWiring, known_stores
 from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
@@ -102,7 +102,7 @@ def run_parts(
         clock=node.clock,
         log=log,
     )
-    keeper = _keeper(node, log, agent, store)
+    keeper = _keeper(fleet, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
         # A call without a run's id counts for the current run: a `run_cmd` may have lost its
@@ -231,13 +231,16 @@ def _admission(fleet: FleetWiring, inbox: Inbox, auditor: Auditor) -> SignedAdmi
 
 
 def _keeper(
-    node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
+    fleet: FleetWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
 ) -> Keeper:
+    node = fleet.node
+    stores = known_stores(fleet)
     users = LockUsers(open_records(node), node.processes, log, grace=node.settings.grace)
     session = str(uuid.uuid4())
 
     async def leases() -> Leases:
-        return Leases(await store(), node.clock, holder=agent.me, session=session)
+        kv = await store()
+        return Leases(kv, node.clock, holder=agent.me, session=session, stores=stores)
 
     return Keeper(
         leases,

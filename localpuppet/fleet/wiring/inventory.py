@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.following import ViewFollower
     from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, UnlistedNodes
     from localpuppet.fleet.inventory.view import View
+    from localpuppet.fleet.leases.lease import KnownStores
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -77,16 +78,9 @@ class InventoryWiring:
             trust=self._trust,
             probe=INVENTORY + self._fleet.name,
             companion=self._exports.follower(view, log),
-            online=self._online,
+            online=partial(_online, self._fleet),
         )
         return ViewFollower(view, sources, clock=self._node.clock, log=log, changed=changed)
-
-    async def _online(self, kv: "KeyValue") -> dict[str, dict[str, Any]]:
-        """Return what the nodes that are online publish about themselves."""
-        from localpuppet.fleet.inventory import presence
-
-        tokens = await presence.nodes(kv)
-        return {name: presence.believe(self._fleet.verifier, name, tokens[name]) for name in tokens}
 
     async def unlisted(self) -> "UnlistedNodes":
         """Return the nodes that are online and have no entry in the view, which was read before.
@@ -286,3 +280,22 @@ def _stamp(path: Path) -> str:
     except OSError:
         return "-"
     return f"{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"
+
+
+def known_stores(fleet: FleetWiring) -> "KnownStores":
+    """Return what this node and the online agents know of earlier stores of the bus."""
+    from localpuppet.fleet.inventory.reading import outlived
+    from localpuppet.fleet.leases.lease import KnownStores
+
+    async def online(kv: "KeyValue", born: float) -> bool:
+        return outlived(await _online(fleet, kv), born)
+
+    return KnownStores(path=fleet.node.settings.state / "bus.json", online=online)
+
+
+async def _online(fleet: FleetWiring, kv: "KeyValue") -> dict[str, dict[str, Any]]:
+    """Return what the nodes that are online publish about themselves."""
+    from localpuppet.fleet.inventory import presence
+
+    tokens = await presence.nodes(kv)
+    return {name: presence.believe(fleet.verifier, name, tokens[name]) for name in tokens}

@@ -26,7 +26,7 @@ from localpuppet.node.runs.records import Records
 from tests.doubles.agent_ports import FakeBook
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog, FakeProcesses
 from tests.fleet.inventory.query.fleet import FLEET
 
@@ -103,7 +103,7 @@ class Rig:
 
     async def leases(self) -> Leases:
         kv = MemoryKeyValue(self.store)
-        return Leases(kv, self.clock, holder="a.example.com", session="1")
+        return Leases(kv, self.clock, holder="a.example.com", session="1", stores=FirstStore())
 
     @asynccontextmanager
     async def lend(self, engine: str | None) -> AsyncGenerator[KeyValue, None]:

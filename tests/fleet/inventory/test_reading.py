@@ -20,6 +20,7 @@ from localpuppet.fleet.inventory.reading import (
     UnansweredQuery,
     UnlistedNodes,
     ask,
+    outlived,
     refuse_lost,
     unlisted_nodes,
 )
@@ -112,3 +113,7 @@ def test_online_nodes_are_unlisted_and_some_are_lost_if_the_bus_is_younger_than_
     for none_lost in (unlisted(born=born - 7200), unlisted(later=RETURN), unlisted(born=0.0)):
         assert none_lost == UnlistedNodes(names=("lost", "new"))
         refuse_lost(none_lost)
+    assert outlived(online, born)
+    assert not outlived(online, born - 7200)
+    assert not outlived({"lost": online["lost"], "robbed": online["robbed"]}, born)
+    assert not outlived({"new": online["new"]}, born + 7200), "it may have made the bus"

@@ -7,11 +7,12 @@ import pytest
 
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import ProcessId
+from localpuppet.fleet.bus.layout import LEASES
 from localpuppet.fleet.leases.book import LeaseRecord, LockUser
 from localpuppet.fleet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
 from localpuppet.fleet.leases.lease import Leases, Use
 from tests.doubles.agent_ports import FakeBook
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 
 RUN = LockUser(run="20261120T140000.000000Z-abcd")
@@ -40,7 +41,11 @@ class Rig:
         self.book = book or FakeBook()
         self.keeper = self.start("1")
         self.other = Leases(
-            MemoryKeyValue(self.store), self.clock, holder="b.example.com", session="1"
+            MemoryKeyValue(self.store),
+            self.clock,
+            holder="b.example.com",
+            session="1",
+            stores=FirstStore(),
         )
 
     def start(self, session: str) -> Keeper:
@@ -60,7 +65,7 @@ class Rig:
         if not self.connected:
             raise UnavailableError("there is no connection", where="bus")
         kv = (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
-        return Leases(kv, self.clock, holder="a.example.com", session=session)
+        return Leases(kv, self.clock, holder="a.example.com", session=session, stores=FirstStore())
 
     async def rob(self, name: str) -> None:
         """Let another node take a lease, as after a pause of this agent."""
@@ -303,7 +308,11 @@ async def test_a_leader_leads_only_while_its_lease_is_good() -> None:
 async def test_leader_does_not_take_the_lease_of_a_command_on_this_node(use: Use) -> None:
     rig = Rig()
     command = Leases(
-        MemoryKeyValue(rig.store), rig.clock, holder="a.example.com", session="command"
+        MemoryKeyValue(rig.store),
+        rig.clock,
+        holder="a.example.com",
+        session="command",
+        stores=FirstStore(),
     )
     held = await command.take("db", ttl=30, use=use)
     assert held is not None
@@ -395,3 +404,22 @@ async def test_an_agent_that_ends_releases_leases_without_a_user() -> None:
     assert await rig.other.take("three", ttl=1) is None
     assert "left the lock three to the next agent: process 7 relies on it" in rig.log.text
     assert [noted.name for noted in rig.book.entries()] == ["three"]
+
+
+async def test_a_lock_is_written_again_at_once_if_the_bus_loses_it() -> None:
+    rig = Rig()
+    rig.store.born = 1.0
+    await rig.keeper.lock("db", wait=0, user=RUN)
+    rig.store = MemoryStore(now=rig.clock.monotonic, born=2.0)
+    rig.connected = False
+    await rig.keeper.step()
+    rig.connected = True
+    await rig.keeper.step()
+    assert [entry.key for entry in (await MemoryKeyValue(rig.store).list(LEASES)).entries] == [
+        f"{LEASES}db"
+    ]
+    rig.clock.advance(LOCK_TTL - 1)
+    await rig.keeper.step()
+    assert rig.lost == []
+    assert await rig.keeper.unlock("db", user=RUN)
+    assert not rig.store.kept

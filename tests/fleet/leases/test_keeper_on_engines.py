@@ -3,15 +3,19 @@
 import asyncio
 from pathlib import Path
 
+from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import SystemClock
+from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import LEASES
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
-from localpuppet.fleet.leases.lease import Leases
+from localpuppet.fleet.leases.lease import HeldLease, Leases
 from tests.doubles.agent_ports import FakeBook
+from tests.doubles.memory_store import FirstStore
 from tests.doubles.ports import FakeLog
-from tests.rigs.engines import SqliteEngine, age
+from tests.rigs.engines import Engine, SqliteEngine, age
 from tests.rigs.following import Follower
+from tests.rigs.waiting import PATIENCE
 
 
 def lost(user: LockUser) -> None:
@@ -25,7 +29,7 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
         clock = SystemClock()
 
         async def leases() -> Leases:
-            return Leases(kv, clock, holder="a", session="1")
+            return Leases(kv, clock, holder="a", session="1", stores=FirstStore())
 
         keeper = Keeper(
             leases,
@@ -54,3 +58,38 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
         stop.set()
         await keeping
         assert await kv.get(f"{LEASES}db") is None
+
+
+def _leases(kv: KeyValue, holder: str) -> Leases:
+    return Leases(kv, SystemClock(), holder=holder, session="1", stores=FirstStore())
+
+
+async def test_a_holder_keeps_its_lease_when_the_bus_loses_it(lossy: Engine) -> None:
+    """Neither holder nor the next one knew another store, as on the first day of a bus."""
+    async with lossy.open() as kv:
+        held = await _leases(kv, "a").wait("db", ttl=30, patience=0)
+        assert held is not None
+        begun = SystemClock().monotonic()
+        lossy.lose_data()
+
+        async def reclaimed() -> HeldLease | None:
+            while True:
+                try:
+                    return await _leases(kv, "a").renew(held)
+                except UnavailableError:
+                    await asyncio.sleep(0.05)
+
+        async with lossy.open() as later, asyncio.timeout(PATIENCE):
+            other = _leases(later, "b")
+            next_one = asyncio.create_task(other.wait("db", ttl=30, patience=0))
+            await _leases(kv, "a").loss(held)
+            renewed = await reclaimed()
+            assert await next_one is None
+            if renewed is None:  # this machine was busy for longer than the lease
+                assert SystemClock().monotonic() > begun + 20
+                return
+            assert await other.holder("db") == "a"
+            assert await _leases(kv, "a").give_back(renewed)
+            after = await other.take("db", ttl=30)
+            assert after is not None
+            assert after.fence > held.fence

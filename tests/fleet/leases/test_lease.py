@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus import layout
-from localpuppet.fleet.leases.lease import Leases, Use
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.leases.lease import LONGEST_LEADER, SETTLE, KnownStores, Leases, Use
+from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
+from tests.doubles.simulated_loop import run_simulated
 
+Online = Callable[[KeyValue, float], Awaitable[bool]]
 A, B, C = (NodeName.parse(f"{letter}.example.com") for letter in "abc")
 
 
@@ -21,13 +26,26 @@ class Site:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.store = MemoryStore(now=self.clock.monotonic)
+        self.store = MemoryStore(now=self.clock.monotonic, born=1.0)
+        self.first = FirstStore()
 
     def client(self) -> MemoryKeyValue:
         return MemoryKeyValue(self.store)
 
-    def leases(self, holder: str, session: str = "1") -> Leases:
-        return Leases(self.client(), self.clock, holder=holder, session=session)
+    def leases(
+        self, holder: str, session: str = "1", *, stores: KnownStores | None = None
+    ) -> Leases:
+        return Leases(
+            self.client(),
+            self.clock,
+            holder=holder,
+            session=session,
+            stores=stores or self.first,
+        )
+
+    def lose_data(self) -> None:
+        self.clock.advance(1)
+        self.store = MemoryStore(now=self.clock.monotonic, born=self.clock.now().timestamp())
 
 
 async def test_a_lease_has_a_single_holder_and_is_released() -> None:
@@ -153,13 +171,27 @@ def test_a_lease_is_json() -> None:
     }
 
 
-async def test_a_store_that_lost_its_data_gives_no_lease_before_lost_ones_have_expired() -> None:
+async def nobody(_kv: KeyValue, _born: float) -> bool:
+    return False
+
+
+async def an_agent(_kv: KeyValue, _born: float) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("online", [nobody, an_agent])
+async def test_a_store_that_lost_its_data_gives_no_lease_before_lost_ones_have_expired(
+    tmp_path: Path, online: Online
+) -> None:
     site = Site()
-    held = await site.leases(A).take("db", ttl=30)
+    stores = KnownStores(path=tmp_path / "new" / "bus.json", online=online)
+    held = await site.leases(A, stores=stores).take("db", ttl=30)
     assert held is not None
-    site.store = MemoryStore(now=site.clock.monotonic, born=site.clock.now().timestamp())
-    other = site.leases(B)
-    assert await other.take("db", ttl=30) is None
+    if online is an_agent:
+        stores.path.unlink()  # as on another node
+    site.lose_data()
+    other = site.leases(B, stores=stores)
+    assert await other.wait("db", ttl=30, patience=0) is None
     assert await other.obstacle("db", ttl=30) == (
         "the bus is new, or lost its data: it gives leases in 1m"
     )
@@ -174,10 +206,80 @@ async def test_a_store_that_lost_its_data_gives_no_lease_before_lost_ones_have_e
     assert later.fence > held.fence
 
 
-async def test_a_wrong_clock_delays_leases_no_longer_than_their_time() -> None:
+async def test_a_node_forgets_a_store_when_all_of_its_leases_have_expired(tmp_path: Path) -> None:
+    stores = KnownStores(path=tmp_path / "bus.json", online=nobody)
+    assert not stores.knew_another(1.0, now=2.0)
+    for now, known in ((6.0, True), (5.0 + LONGEST_LEADER, True), (6.0 + LONGEST_LEADER, True)):
+        assert stores.knew_another(5.0, now=now) is known
+    assert not stores.knew_another(5.0, now=7.0)
+    stores.path.write_text("[]")
+    assert stores.knew_another(5.0, now=8.0), "it is unknown"
+
+
+def test_the_first_store_gives_leases_after_a_pause_that_nobody_asks_for() -> None:
+    run_simulated(_first_store())
+
+
+async def _first_store() -> None:
+    site = Site()
+    site.clock.monotonic = asyncio.get_running_loop().time  # type: ignore[method-assign]
+    site.lose_data()
+    begun = site.clock.monotonic()
+    assert await site.leases(A).take("db", ttl=30) is None
+    held = await site.leases(A).wait("db", ttl=30, patience=0)
+    assert held is not None
+    assert held.until == pytest.approx(begun + SETTLE + 30)
+    assert await site.leases(B).wait("db", ttl=30, patience=0) is None
+
+
+async def test_a_holder_writes_its_lease_again_to_a_store_that_lost_it() -> None:
+    site = Site()
+    held = await site.leases(A).take("db", ttl=30)
+    assert held is not None
+    site.lose_data()
+    await site.leases(A).loss(held)
+    assert await site.leases(A).find(held) == held, "it has not expired"
+    renewed = await site.leases(A).renew(held)
+    assert renewed is not None
+    assert (renewed.until, renewed.fence) == (site.clock.monotonic() + 30, held.fence)
+    assert await site.leases(B).take("db", ttl=30) is None
+    site.clock.advance(SETTLE)
+    assert await site.leases(B).take("db", ttl=30) is None
+    assert await site.leases(A).renew(renewed) is not None
+    await site.client().put(f"{layout.LEASES}db", renewed.value)  # the reply was lost
+    found = await site.leases(A).find(held)
+    assert found is not None
+    assert await site.leases(A).give_back(found)
+    later = await site.leases(B).take("db", ttl=30)
+    assert later is not None
+    assert later.fence > held.fence
+
+
+async def test_a_holder_takes_nothing_from_the_next_holder_of_another_store() -> None:
+    site = Site()
+    held = await site.leases(A).take("db", ttl=30)
+    assert held is not None
+    site.lose_data()
+    assert await site.leases(B).take("db", ttl=30) is None
+    site.clock.advance(SETTLE)
+    other = await site.leases(B).take("db", ttl=30)
+    assert other is not None
+    assert other.revision == held.revision
+    assert await site.leases(A).find(held) is None
+    assert await site.leases(A).renew(held) is None
+    assert await site.leases(A).give_back(held), "until it expires"
+    site.clock.advance(30)
+    assert not await site.leases(A).give_back(held)
+    assert await site.leases(A).renew(held) is None, "too late, also for a free lease"
+    assert await site.leases(B).renew(other) is None
+    assert await site.leases(B).take("db", ttl=30) is not None
+
+
+async def test_a_wrong_clock_delays_leases_no_longer_than_their_time(tmp_path: Path) -> None:
     site = Site()
     born = site.clock.now().timestamp() + 1e6
     site.store = MemoryStore(now=site.clock.monotonic, born=born)
-    assert await site.leases(A).take("db", ttl=30) is None
+    stores = KnownStores(path=tmp_path / "bus.json", online=an_agent)
+    assert await site.leases(A, stores=stores).take("db", ttl=30) is None
     site.clock.advance(60)
-    assert await site.leases(A, "2").take("db", ttl=30) is not None
+    assert await site.leases(A, "2", stores=stores).take("db", ttl=30) is not None

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.layout import LEASES
+from localpuppet.fleet.leases import command as leased_command
+from localpuppet.fleet.leases import lease
 from localpuppet.fleet.leases.command import RETRY, LeasedCommand
 from localpuppet.fleet.leases.lease import HeldLease, Leases
-from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.memory_store import FirstStore, MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
 
 # So short that a third of it is over at once; the fake clock does not move meanwhile.
@@ -79,7 +81,9 @@ class Site:
         self.theirs = self._leases("b.example.com")
 
     def _leases(self, holder: str) -> Leases:
-        return Leases(MemoryKeyValue(self.store), self.clock, holder=holder, session="1")
+        return Leases(
+            MemoryKeyValue(self.store), self.clock, holder=holder, session="1", stores=FirstStore()
+        )
 
     async def held(self, ttl: float = TTL) -> HeldLease:
         held = await self.ours.take("db", ttl=ttl)
@@ -197,12 +201,13 @@ async def test_a_short_outage_does_not_disturb_the_command() -> None:
             self, key: str, value: bytes, revision: int, *, ttl: float | None = None
         ) -> int | None:
             self.tries += 1
-            self.store.away = self.tries == 1
+            if self.tries == 1:
+                raise UnavailableError("cannot be reached", where="bus")
             return await super().set_if_revision(key, value, revision, ttl=ttl)
 
     site, command = Site(), FakeGuarded()
     kv = AwayOnce(site.store)
-    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1")
+    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
     run = site.run(command, await site.held())
     await command.allowed.wait()
     assert (kv.tries, command.signals) == (2, [])
@@ -220,7 +225,9 @@ async def test_a_bus_that_does_not_answer_ends_the_command_when_its_time_runs_ou
             return None
 
     site, command = Site(), FakeGuarded()
-    site.ours = Leases(Hanging(site.store), site.clock, holder="a.example.com", session="1")
+    site.ours = Leases(
+        Hanging(site.store), site.clock, holder="a.example.com", session="1", stores=FirstStore()
+    )
     assert await site.run(command, await site.held()) == 1
     assert command.signals[0] == signal.SIGTERM
     assert "the bus does not answer" in site.fails[0]
@@ -254,3 +261,42 @@ async def test_a_guard_that_was_killed_is_a_failure() -> None:
     assert await site.run(command, await site.held(600)) == 1
     assert "the command's watching process was killed" in site.fails[0]
     assert site.entry is None
+
+
+async def test_a_command_continues_if_the_bus_loses_its_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease, "LOOK", 0.001)
+    site, command = Site(), FakeGuarded()
+    kv = MemoryKeyValue(site.store)
+    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
+    site.store.born = 1.0
+    held = await site.held(600)
+    run = site.run(command, held)
+    kv.store = site.store = MemoryStore(now=site.clock.monotonic, born=2.0)
+    await command.allowed.wait()  # long before a third of its time is over
+    assert site.entry is not None
+    assert site.entry.value == held.value
+    command.exit(0)
+    assert (await run, site.fails) == (0, [])
+    assert site.entry is None
+
+
+async def test_a_command_has_a_second_to_end_if_the_bus_gave_its_lost_lease_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease, "LOOK", 0.001)
+    monkeypatch.setattr(leased_command, "RETRY", 0.001)
+    site, command = Site(), FakeGuarded(dies_of=())
+    kv = MemoryKeyValue(site.store)
+    site.ours = Leases(kv, site.clock, holder="a.example.com", session="1", stores=FirstStore())
+    site.store.born = 1.0
+    held = await site.held(600)
+    store = MemoryStore(now=site.clock.monotonic, born=2.0)
+    theirs = Leases(MemoryKeyValue(store), site.clock, holder="b", session="1", stores=FirstStore())
+    assert await theirs.take("db", ttl=600) is not None
+    run = site.run(command, held)
+    kv.store = site.store = store
+    assert await run == 1
+    assert command.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert await theirs.holder("db") == "b"

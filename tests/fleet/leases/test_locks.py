@@ -14,6 +14,7 @@ import pytest
 
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.leases.lease import Leases
+from tests.doubles.memory_store import FirstStore
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, open_fifo, read_line
 from tests.rigs.node import PATIENCE, Node
@@ -46,7 +47,9 @@ def rob(fleet: Fleet) -> None:
             entry = await kv.get(KEY)
             assert entry is not None
             assert await kv.remove_if_revision(KEY, entry.revision)
-            other = Leases(kv, SystemClock(), holder="c.example.com", session="x")
+            other = Leases(
+                kv, SystemClock(), holder="c.example.com", session="x", stores=FirstStore()
+            )
             assert await other.take("migrate", ttl=1000) is not None
 
     asyncio.run(take())
