@@ -3,5 +3,5 @@
 verbs: `kicks`, `plan`, `rollout_approve`, `rollout_continue`, `rollout_plan`, `rollout_reported`,
     `rollout_run`, `rollout_stop`, `rollout`.
 shared by verbs: `changes_text`, `inventory_site`, `plan_text`, `rollout_bus`,
-    `rollout_commands`, `rollout_options`, `rollout_selection`, `rollout_text`, `site_options`.
+    `rollout_selection`, `rollout_text`, `site_options`.
 """

@@ -10,7 +10,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import operator_option, send_and_show_how_to_follow
+from localpuppet.rollout.cli.rollout_continue import operator_option, send_and_show_how_to_follow
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.state import RolloutState

@@ -14,7 +14,7 @@ from localpuppet.rollout.cli.rollout_text import coloured, failures, head, heade
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.report import ELSEWHERE, INTERRUPTED, RolloutReport, show_counts
 from localpuppet.rollout.execution.reporting.view import RolloutView
-from localpuppet.rollout.wiring.checkpoints import FleetRollouts, known_head, known_heads
+from localpuppet.rollout.wiring.rollout import FleetRollouts, known_head, known_heads
 
 SHOWN, MOST = 20, 500
 OVER = "over"

@@ -179,7 +179,7 @@ def _summary(
 
 
 def _journals(node: NodeWiring) -> "Journals":
-    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import FleetRollouts
 
     return FleetRollouts(node).journals
 

@@ -5,7 +5,7 @@ import click
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.rollout.cli.rollout_commands import addressed, operator_option, say
+from localpuppet.rollout.cli.rollout_continue import addressed, operator_option, say
 
 
 @command(
@@ -38,8 +38,7 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
     from localpuppet.fleet.wiring.run_async import run
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.execution.commands.command import RolloutCommand, check_not_over
-    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
-    from localpuppet.rollout.wiring.rollout import RolloutController
+    from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
     rollouts = FleetRollouts(node)
     wanted, here = addressed(rollouts, rollout, operator)

@@ -22,8 +22,13 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import checked_time
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
-from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import Event, RolloutBegan, RolloutEnding
+from localpuppet.rollout.execution.events import (
+    Event,
+    RolloutBegan,
+    RolloutEnding,
+    from_dict,
+    to_dict,
+)
 from localpuppet.rollout.execution.progress_states import ProgressState, word_of_ending
 from localpuppet.rollout.execution.report import RolloutReport
 

@@ -19,8 +19,14 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
-from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import REPEATED, Event, NodeResult, RolloutBegan
+from localpuppet.rollout.execution.events import (
+    REPEATED,
+    Event,
+    NodeResult,
+    RolloutBegan,
+    from_dict,
+    to_dict,
+)
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 

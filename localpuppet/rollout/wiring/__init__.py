@@ -1,4 +1,4 @@
 """Build the parts of a rollout from the settings.
 
-acts: `checkpoints`, `rollout`, `site_server`.
+acts: `rollout`, `site_server`.
 """

@@ -241,7 +241,7 @@ def _staged(node: NodeWiring) -> "StagedReleases":
 
 def _rollouts(node: NodeWiring) -> "tuple[Journals, RemoteRollouts]":
     """Return the journals of the rollouts of this machine, and the rollouts on other machines."""
-    from localpuppet.rollout.wiring.checkpoints import FleetRollouts
+    from localpuppet.rollout.wiring.rollout import FleetRollouts
     from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 
     rollouts = FleetRollouts(node)

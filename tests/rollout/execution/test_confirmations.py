@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.deploy import DeployAction
-from localpuppet.rollout.execution.confirmations import PATIENT, PAUSES
+from localpuppet.rollout.execution.deliveries import PATIENT, PAUSES
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from tests.doubles.simulated_loop import run_simulated

@@ -15,8 +15,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutPaused,
 )
-from localpuppet.rollout.execution.executing import Execution
-from localpuppet.rollout.execution.node_runs.starting import LOOKS
+from localpuppet.rollout.execution.executing import LOOKS, Execution
 from localpuppet.rollout.execution.nodes import NodeRunAnswer
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated

@@ -16,7 +16,6 @@ from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.event_forms import from_dict, to_dict
 from localpuppet.rollout.execution.events import (
     ChecksEnded,
     Event,
@@ -34,6 +33,8 @@ from localpuppet.rollout.execution.events import (
     RolloutResumed,
     RolloutStopped,
     RolloutTakenOver,
+    from_dict,
+    to_dict,
 )
 from localpuppet.rollout.execution.journal import JournalReader, JournalWriter, resumable
 from localpuppet.rollout.execution.journals import Journals

@@ -13,7 +13,6 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.rollout.execution.changes.comparing import DIGITS, UnapprovedChange
-from localpuppet.rollout.execution.event_forms import to_dict
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     Event,
@@ -22,6 +21,7 @@ from localpuppet.rollout.execution.events import (
     RolloutEnding,
     RolloutPaused,
     RolloutStopped,
+    to_dict,
 )
 from localpuppet.rollout.execution.state import RolloutState
 

@@ -21,8 +21,7 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.fleet.requests.lifetime import lifetime_problem, parsed_caller
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-from localpuppet.rollout.execution.event_forms import to_dict
-from localpuppet.rollout.execution.events import Event
+from localpuppet.rollout.execution.events import Event, to_dict
 
 MAX_COMMAND = 4 * 1024  # bytes of the claims
 MAX_MACHINE = 253  # characters

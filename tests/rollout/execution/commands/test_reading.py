@@ -19,9 +19,9 @@ from localpuppet.rollout.execution.commands.message import SignedCommand, digest
 from localpuppet.rollout.execution.commands.reading import (
     WORDS,
     BusCommandReader,
+    CommandSender,
     JournalCommandReader,
 )
-from localpuppet.rollout.execution.commands.sending import CommandSender
 from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
 from localpuppet.rollout.execution.journals import Journals
 from tests.doubles.identities import Person, person, verifier

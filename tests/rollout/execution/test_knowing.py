@@ -3,9 +3,15 @@
 from dataclasses import replace
 
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED
-from localpuppet.rollout.execution.event_forms import from_dict, to_dict
-from localpuppet.rollout.execution.events import ExportDependency, NodeResult, NodeRun, NodeRunEnded
-from localpuppet.rollout.execution.node_runs.knowing import awaited_by
+from localpuppet.rollout.execution.events import (
+    ExportDependency,
+    NodeResult,
+    NodeRun,
+    NodeRunEnded,
+    from_dict,
+    to_dict,
+)
+from localpuppet.rollout.execution.executing import awaited_by
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
 from tests.rollout.execution.simulated import (

@@ -11,7 +11,7 @@ from localpuppet.fleet.requests.request import Arguments, Enable
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution.events import RolloutTakenOver
-from localpuppet.rollout.execution.node_runs.takeover import TakeoverCheck
+from localpuppet.rollout.execution.resuming import TakeoverCheck
 from tests.rollout.execution.answering import Client, replied
 from tests.rollout.execution.simulated import ID, began, node
 
