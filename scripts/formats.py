@@ -16,6 +16,7 @@ Examples:
 import argparse
 import ast
 import re
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -383,4 +384,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # A reader that has seen enough, such as `head`, ends the program without a message.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -14,6 +14,7 @@ import argparse
 import ast
 import io
 import re
+import signal
 import subprocess
 import sys
 import tokenize
@@ -237,4 +238,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # A reader that has seen enough, such as `head`, ends the program without a message.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -1,5 +1,8 @@
 """The count of code lines: what counts as a line, and what a module of Python imports."""
 
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -66,3 +69,29 @@ def test_recording_lowers_a_maximum_and_never_raises_one() -> None:
     assert measured is not None
     text = size.record({"localpuppet/a.py": measured}, "[maximum]\npython = 7\nruby = 0\n")
     assert text == "[maximum]\npython = 1\nruby = 0\n"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("size.py",),
+        ("size.py", "--files"),
+        ("style.py", "--show", "help"),
+        ("formats.py", "--keys"),
+    ],
+    ids=" ".join,
+)
+def test_a_script_that_prints_a_list_ends_quietly_when_its_reader_closes(
+    call: tuple[str, ...],
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, ROOT / "scripts" / call[0], *call[1:]],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGPIPE, "")
