@@ -13,6 +13,7 @@ from localpuppet.base import http
 from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.node.releases.git.access import GitAccess
 from localpuppet.node.releases.git.limits import GitLimits
+from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.git.program import GitProgram
 
 MAX_REDIRECTS = 5
@@ -90,16 +91,26 @@ def public_git(
     return git
 
 
-def _without_redirects(url: str, seconds: float) -> str:
+def _without_redirects(url: str, seconds: float) -> GitUrl:
     """Return where redirects of a repository lead."""
     request = http.HttpRequest(url=url.rstrip("/") + _REFS, redirects=MAX_REDIRECTS)
     with (
         _public_errors(url),
         _client().open(request, http.Deadline(seconds)) as answer,
     ):
-        if not answer.url.endswith(_REFS):
-            raise http.HttpError("redirects to something else than a repository")
-        return answer.url.removesuffix(_REFS)
+        return repository_at(answer.url, where=url)
+
+
+def repository_at(address: str, *, where: str) -> GitUrl:
+    """Return the repository to whose references redirects lead: a URL that a lock could name, too.
+
+    Raises:
+        HttpError: The address is no repository's.
+        InvalidInputError: No lock can name the repository.
+    """
+    if not address.endswith(_REFS):
+        raise http.HttpError("redirects to something else than a repository")
+    return GitUrl.parse(address.removesuffix(_REFS), where=f"{where}: redirect")
 
 
 def _addresses(url: str, seconds: float) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.http import HttpError
 from localpuppet.node.releases.git.access import (
     GitAccess,
     access_for,
@@ -19,7 +20,7 @@ from localpuppet.node.releases.git.access import (
 from localpuppet.node.releases.git.mirrors import Git
 from localpuppet.node.releases.git.names import GitUrl
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.git.public import PublicAccess
+from localpuppet.node.releases.git.public import PublicAccess, repository_at
 from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority
@@ -258,3 +259,31 @@ def test_the_longest_matching_prefix_is_rewritten_once() -> None:
         ("https://a.example.evil/y", "https://a.example.evil/y"),
     ):
         assert rewrite_url(url, rewrite) == address
+
+
+REFS = "/info/refs?service=git-upload-pack"
+
+
+def test_a_redirect_leads_to_another_repository() -> None:
+    moved = repository_at(f"https://git.example.com/b.git{REFS}", where="https://example.com/a")
+    assert moved == "https://git.example.com/b.git"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://git.example.com/login",
+        f"https://me:s3cret@git.example.com/b{REFS}",
+        f"https://git.example.com/../b{REFS}",
+        f"https://git.example.com/b?x=1{REFS}",
+        f"https://git.example.com/b|c{REFS}",
+        f"https://git.example.com/-b c{REFS}",
+        f"http://git.example.com/b{REFS}",
+        f"https://git.example.com/{'b' * 1024}{REFS}",
+    ],
+    ids=range(8),
+)
+def test_a_redirect_leads_only_where_a_lock_may(address: str) -> None:
+    with pytest.raises((HttpError, InvalidInputError)) as refused:
+        repository_at(address, where="https://example.com/a")
+    assert "s3cret" not in str(refused.value)
