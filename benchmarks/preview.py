@@ -37,9 +37,8 @@ from localpuppet.node.preview.ports import (
 from localpuppet.node.preview.revisions import RevisionRange
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogResource
 from localpuppet.node.releases.release import Release
-from localpuppet.node.wiring.compile_engine import compile_engine
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.preview import PreviewOrder, PreviewWiring
+from localpuppet.node.wiring.preview import PreviewOrder, PreviewWiring, compile_engine
 
 ROLES = 10
 BARS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.node.releases.git.signer import Countersignature, TagSigner
+from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 

@@ -14,12 +14,10 @@ from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.mutable.branches import StagedBranch
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.runs.attempt import Attempt
-from localpuppet.node.runs.good_runs import GoodRun
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.query_record import read_queries
-from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.records import GoodRun, RunDirectory
+from localpuppet.node.runs.run import Attempt, Status
 from tests.doubles.ports import FakeClock
 
 RUN = "20261120T140000.000000Z-abcd"

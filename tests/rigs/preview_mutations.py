@@ -29,9 +29,8 @@ from localpuppet.node.preview.ports import CompileEngine, CompileRequest, Compil
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.preview.revisions import RevisionTree
 from localpuppet.node.releases.release import Release
-from localpuppet.node.wiring.compile_engine import compile_engine
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.node.wiring.preview import PreviewWiring
+from localpuppet.node.wiring.preview import PreviewWiring, compile_engine
 
 # Category of a file → the pattern of its name; the first that fits counts.
 CATEGORIES = {

@@ -6,9 +6,8 @@ from typing import Any
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.options import RunRequest
-from localpuppet.node.runs.records import Records, RunDirectory
+from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from tests.doubles.ports import FakeClock, FakeProcesses
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.forge.ports import ModuleForge
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.tags import TagObject
@@ -16,7 +17,6 @@ from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staging import Approve, ReleaseStaging
 from localpuppet.node.releases.store import Store
-from localpuppet.node.releases.supply import Supply
 from localpuppet.node.releases.tree import TreeEntry, digest
 from tests.doubles.ports import FakeClock
 from tests.doubles.repository import FakeRepository, FakeServers

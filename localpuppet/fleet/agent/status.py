@@ -18,11 +18,10 @@ from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.attempt import Attempt, RefusalKind, refusal_cause
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import RunState, Status
+from localpuppet.node.runs.run import Attempt, RefusalKind, RunState, Status, refusal_cause
 from localpuppet.node.runs.run_replies import log_reply, report_reply
 
 # Refusals that do not mean a failure: the run takes place later.

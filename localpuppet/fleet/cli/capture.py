@@ -9,8 +9,7 @@ import click
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.node.cli import render
-from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.cli.node_options import node_option
+from localpuppet.node.cli.command import command, flag, node_option, option
 from localpuppet.node.wiring.node import NodeWiring
 
 

@@ -22,9 +22,8 @@ from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.attempt import RefusalKind
 from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.run import Outcome, RefusalKind
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

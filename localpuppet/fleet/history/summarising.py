@@ -22,10 +22,9 @@ from localpuppet.fleet.history.run_summary import (
 from localpuppet.node.puppet.fault import FailureCause, public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
-from localpuppet.node.runs.attempt import REFUSALS, Attempt
 from localpuppet.node.runs.reason import category, public_reason
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Outcome, RunState, Status, new_run_id
+from localpuppet.node.runs.run import REFUSALS, Attempt, Outcome, RunState, Status, new_run_id
 from localpuppet.node.runs.run_replies import report_of
 
 # Runs of which the first history is made, at most.

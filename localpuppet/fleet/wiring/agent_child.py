@@ -22,7 +22,7 @@ from localpuppet.node.wiring.run import RunWiring
 from localpuppet.node.wiring.state import open_attempts, open_fork_server
 
 if TYPE_CHECKING:
-    from localpuppet.node.runs.assigning import AssignmentService
+    from localpuppet.node.runs.preparing import AssignmentService
 
 # Bytes of differences between two catalogs; a child reports at most 64 KiB.
 MAX_CHANGES = 40 * 1024

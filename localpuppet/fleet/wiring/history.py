@@ -25,9 +25,8 @@ from localpuppet.fleet.history.summarising import (
 )
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.releases.tag_memory import TagMemory
-from localpuppet.node.runs.attempt import Attempt
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run import Attempt, Status
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from localpuppet.fleet.inventory.publishing import Publisher, PublisherIdentity
     from localpuppet.fleet.wiring.history import HistoryWiring
     from localpuppet.fleet.wiring.inventory import Store
-    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
-    from localpuppet.node.runs.run import Status
+    from localpuppet.node.runs.run import Attempt, Status
 
 # Seconds that a run without an agent may spend on publishing after its end.
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ Example:
     @command("run", exits={69: ""})
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -144,3 +144,25 @@ def option(words: str, text: str = "", **attributes: Any) -> Decorator:  # noqa:
 def flag(words: str, text: str, **attributes: Any) -> Decorator:  # noqa: ANN401
     """Return the decorator that adds an option without a value; see `option`."""
     return option(words, text, is_flag=True, **attributes)
+
+
+node_option = option("-n --node nodes NODE", "Ask this node (repeatable).", multiple=True)
+
+
+def nodes_argument(*, required: bool) -> Decorator:
+    """Return the argument for nodes."""
+    metavar = "NODE..." if required else "[NODE]..."
+    return click.argument("nodes", nargs=-1, required=required, metavar=metavar)
+
+
+def only_here(nodes: Sequence[str], **options: object) -> None:
+    """Reject options that apply only to this node if other nodes are named.
+
+    Raises:
+        click.UsageError: Such an option is given.
+    """
+    given = [name for name, value in options.items() if value]
+    if nodes and given:
+        raise click.UsageError(
+            f"{given[0].replace('_', '-')} works on this node only: leave out the other nodes"
+        )

@@ -15,7 +15,7 @@ from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status
 
 if TYPE_CHECKING:
     from localpuppet.node.puppet.report import Resources
-    from localpuppet.node.runs.attempt import Attempt
+    from localpuppet.node.runs.run import Attempt
 
 # The columns of a list of runs.
 HISTORY = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")

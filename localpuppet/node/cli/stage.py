@@ -9,8 +9,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.wiring.releases import ReleaseWiring

@@ -8,9 +8,8 @@ import click
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.command import command, flag, option
+from localpuppet.node.cli.command import command, flag, node_option, only_here, option
 from localpuppet.node.cli.completion import RunCommand, complete_run
-from localpuppet.node.cli.node_options import node_option, only_here
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 from localpuppet.node.wiring.node import NodeWiring
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from localpuppet.node.releases.ledger import Rollback
-    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.hold import Hold
+    from localpuppet.node.runs.run import Attempt
 
 
 @command(

@@ -4,5 +4,4 @@ decides: `catalog`, `changes`, `fault`, `log_lines`, `metaparameters`, `resource
 acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
     `own_environment`, `report`, `run_lock`.
 touches the world: `probe`.
-private: `vocabulary`.
 """

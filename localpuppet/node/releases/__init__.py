@@ -1,9 +1,9 @@
 """Puppet code on the node: releases, how a node fetches them, and how it verifies them.
 
 decides: `difference`, `limits`, `lock`, `manifest`, `source`, `staged`.
-acts: `calling`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`, `lockfile`,
+acts: `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`, `lockfile`,
     `lookup`, `provider`, `reading`, `release_files`, `release`, `staged_records`, `staging`,
-    `store`, `supply`, `tag_memory`, `threshold`, `verification_cache`.
+    `store`, `tag_memory`, `threshold`, `verification_cache`.
 packages: `forge`, `git`, `layout`, `making`, `mutable`, `packages`, `puppetfile`, `single`.
-private: `interface`, `module`, `tree`.
+private: `interface`, `tree`.
 """

@@ -12,7 +12,7 @@
     # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
+from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.single.fetching import ModuleFetcher
 from localpuppet.node.releases.source import ReleaseSource, refuse_other_source
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.threshold import refuse_unsigned
@@ -34,8 +36,9 @@ from localpuppet.node.releases.verification_cache import (
 )
 
 if TYPE_CHECKING:
-    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.node.releases.forge.ports import ModuleForge
     from localpuppet.node.releases.git.repository import Repository
+
 
 Batches = Generator[Sequence[tuple[str, str, str]], None, None]
 
@@ -344,3 +347,32 @@ def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[s
 def _name_nodes(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
     return f"{min(nodes)}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """Provides code from sources and the Forge, and stores it.
+
+    Attributes:
+        store: The trees.
+        sources: The site's sources by name.
+        files: Reads manifests and locks.
+        forge: Returns the Forge; called only if it is needed.
+        proves: Whether each tree is written again, even if the store has it: see `Fetcher`.
+    """
+
+    store: Store
+    sources: Mapping[str, ReleaseSource]
+    files: ReleaseFiles
+    forge: "Callable[[], ModuleForge]"
+    proves: bool = False
+
+    def tags(self, repository: "Repository") -> Fetcher:
+        """Return the fetcher of tags."""
+        return Fetcher(repository=repository, store=self.store, proves=self.proves)
+
+    def modules(self, repository: "Repository") -> ModuleFetcher:
+        """Return the fetcher of single modules that are not tags."""
+        return ModuleFetcher(
+            repository=repository, forge=self.forge, store=self.store, proves=self.proves
+        )

@@ -11,8 +11,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.lock import VERSION, AnyPin, CommitPin, ForgePin, Lock, Pin
-from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.module import ForgeModule, GitModule, Module
+from localpuppet.node.releases.manifest import ForgeModule, GitModule, Manifest, Module
 from localpuppet.node.releases.source import split
 
 MANIFEST = "manifest.yaml"

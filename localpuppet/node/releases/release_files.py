@@ -24,8 +24,12 @@ from localpuppet.node.releases.lockfile import (
     parse_lock,
     parse_manifest,
 )
-from localpuppet.node.releases.manifest import Manifest, check_modulepath, refuse_untagged
-from localpuppet.node.releases.module import GitModule
+from localpuppet.node.releases.manifest import (
+    GitModule,
+    Manifest,
+    check_modulepath,
+    refuse_untagged,
+)
 
 # What a working copy is called where rules need a release's name.
 _ITSELF = ReleasePath("the-release/tags/itself")

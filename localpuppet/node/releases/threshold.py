@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.git.signer import people
+from localpuppet.node.releases.git.signatures import people
 from localpuppet.node.releases.source import ReleaseSource
 
 if TYPE_CHECKING:

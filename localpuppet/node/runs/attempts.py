@@ -21,9 +21,9 @@ from localpuppet.base.machine.ports import Clock
 
 if TYPE_CHECKING:
     # An apply that goes well, and a status without attempts, pay for none of these.
-    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.options import RunOptions
     from localpuppet.node.runs.records import Records
+    from localpuppet.node.runs.run import Attempt
 
 KEPT = 50
 LONGEST = 1000
@@ -76,7 +76,7 @@ class Attempts:
     def _note(self, error: Exception, options: "RunOptions", *, release: str, source: str) -> None:
         from localpuppet.base.formats.times import show_time
         from localpuppet.node.runs import metrics
-        from localpuppet.node.runs.attempt import Attempt, refusal
+        from localpuppet.node.runs.run import Attempt, refusal
 
         now = show_time(self.clock.now())
         attempt = Attempt(
@@ -125,7 +125,7 @@ class Attempts:
                 yield attempt
 
     def _read(self, name: RunId) -> "Attempt | None":
-        from localpuppet.node.runs.attempt import Attempt
+        from localpuppet.node.runs.run import Attempt
 
         try:
             return Attempt.from_dict(read_json(self._path(name)))

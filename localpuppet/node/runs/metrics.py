@@ -16,7 +16,7 @@ from localpuppet.node.runs.run import Outcome, Status
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.ledger import Rollback
-    from localpuppet.node.runs.attempt import Attempt
+    from localpuppet.node.runs.run import Attempt
 
 _ATTEMPT = "localpuppet_last_attempt_"
 _REFUSED = f"{_ATTEMPT}refused"

@@ -8,28 +8,32 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.schema_number import check_schema
-from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import (
     disk_errors,
     list_names,
     make_private,
+    remove,
     remove_half_written,
     sync_directory,
     write_json,
 )
+from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
-from localpuppet.node.runs.retention import outdated
+from localpuppet.node.releases.staged_records import file_name, release_of
 from localpuppet.node.runs.run import (
     SCHEMA,
     FailureStreak,
@@ -43,10 +47,39 @@ from localpuppet.node.runs.run import (
 if TYPE_CHECKING:
     from localpuppet.node.runs.options import RunRequest
 
+
+# How many newer gaps between runs must be as long as a gap before it counts as time that passed.
+AGREEING = 3
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
 ABANDONED = 3600.0  # the age of a temporary file, in seconds, at which no process writes it
 RECENT = 20  # runs that are looked through for a cause
+GOOD_RUN_SCHEMA = 1
+# Seconds for which a writer waits for another.
+PATIENCE = 10.0
+
+
+def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
+    """Return the runs that are beyond `runs` in number or `days` in age.
+
+    A run's age is the sum of the gaps between it and the newest run. A gap counts at most as much
+    as `AGREEING` newer gaps, so that a clock that jumps removes nothing.
+
+    Args:
+        ids: All runs, newest first.
+        runs: How many are kept.
+        days: How old a kept run may be.
+    """
+    age = timedelta(0)
+    newer_gaps = [age] * AGREEING  # the longest last
+    gone = []
+    for index, run in enumerate(ids):
+        gap = ids[max(index - 1, 0)].time - run.time
+        age += min(gap, newer_gaps[-AGREEING])
+        insort(newer_gaps, gap)
+        if index >= runs or age > timedelta(days=days):
+            gone.append(run)
+    return gone
 
 
 class RunDirectory:
@@ -385,3 +418,138 @@ def _discard(directory: Path) -> None:
     import shutil  # `status` removes nothing, and saves 2 ms
 
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodRun:
+    """A good, whole run of an immutable release.
+
+    Attributes:
+        release: The release.
+        run: The run; its record may be gone.
+        finished_at: When the run ended, ISO 8601, UTC.
+        node_document: The node document of that run.
+    """
+
+    release: ReleasePath
+    run: RunId
+    finished_at: str
+    node_document: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": GOOD_RUN_SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
+        """Return the good run."""
+        with damage_errors():
+            check_schema(raw, GOOD_RUN_SCHEMA)
+            if not isinstance(raw["node_document"], dict):
+                raise ValueError("node_document")
+            parse_time(raw["finished_at"])
+            return cls(
+                release=ReleasePath.parse(raw["release"], where="release"),
+                run=RunId.parse(raw["run"]),
+                finished_at=raw["finished_at"],
+                node_document=raw["node_document"],
+            )
+
+
+class GoodRuns:
+    """The good runs that this node can go back to.
+
+    Args:
+        directory: `good_runs/` in the state directory.
+        records: The runs of this node.
+        releases: How many releases of each source are kept.
+    """
+
+    def __init__(self, directory: Path, *, records: Records, releases: int) -> None:
+        self._directory = directory
+        self._records = records
+        self._releases = releases
+
+    def note(self, status: Status) -> None:
+        """Keep a run if it is good and the newest of its release, and drop one that is too many.
+
+        Raises:
+            StateError: Another process holds the lock for too long. The earlier runs are still
+                kept.
+        """
+        good = self._recorded(status)
+        if good is None:
+            return
+        make_private(self._directory)
+        lock = Flock.wait(self._directory / "lock", seconds=PATIENCE, waits=lambda: None)
+        if lock is None:
+            raise StateError("locked by another process", where=str(self._directory))
+        with lock:
+            self._keep(good)
+
+    def _keep(self, good: GoodRun) -> None:
+        """Keep a run. The caller holds the lock."""
+        kept = {
+            other.release: other
+            for other in self._kept()
+            if other.release.source == good.release.source
+        }
+        if good.release in kept and kept[good.release].run >= good.run:
+            return
+        kept[good.release] = good
+        newest = sorted(kept.values(), key=_by_run, reverse=True)
+        if good in newest[: self._releases]:
+            write_json(self._directory / file_name(good.release), good.to_dict())
+        for surplus in newest[self._releases :]:
+            remove(self._directory / file_name(surplus.release))
+        remove_half_written(self._directory)
+
+    def newest(self, accept: Callable[[RunId, ReleasePath], bool]) -> GoodRun | None:
+        """Return the newest good run that `accept` takes, or `None`.
+
+        The records of runs count, too: they may have more releases, or a run that ended just before
+        its supervisor was killed.
+        """
+        kept = (good for good in self._kept() if accept(good.run, good.release))
+        best = max(kept, key=_by_run, default=None)
+        for status in self._records.history():
+            if best is not None and status.id <= best.run:
+                break
+            if accept(status.id, ReleasePath(status.release)) and (good := self._recorded(status)):
+                return good
+        return best
+
+    def releases(self) -> set[ReleasePath]:
+        """Return the releases that are kept, including those whose file is damaged."""
+        kept = set(map(release_of, json_files(self._directory)))
+        recent: dict[str, set[ReleasePath]] = {}
+        for status in self._records.history():
+            release = ReleasePath(status.release)
+            same_source = recent.setdefault(release.source, set())
+            if status.good and release.is_tag and len(same_source) < self._releases:
+                same_source.add(release)
+        return kept.union(*recent.values())
+
+    def _recorded(self, status: Status) -> GoodRun | None:
+        """Return the good run of a record; `None` if the node cannot return to it."""
+        release = ReleasePath(status.release)
+        if not (status.good and release.is_tag):
+            return None
+        with suppress(FileNotFoundError, StateError, KeyError):  # being removed, or damaged
+            request = RunDirectory(self._records.directory / status.id).read_request()
+            return GoodRun(
+                release=release,
+                run=status.id,
+                finished_at=status.finished_at or status.started_at,
+                node_document=request["node_document"],
+            )
+        return None
+
+    def _kept(self) -> Iterator[GoodRun]:
+        for path in json_files(self._directory):
+            with suppress(FileNotFoundError, StateError):
+                yield GoodRun.from_dict(read_json(path))
+
+
+def _by_run(good: GoodRun) -> RunId:
+    return good.run

@@ -13,7 +13,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_private
-from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes
+from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
 from localpuppet.node.enc import classify
 from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData, NodeDocument
@@ -28,20 +28,127 @@ from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.attempt import refusal, refusal_cause
-from localpuppet.node.runs.good_runs import GoodRuns
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.node_lock import NodeLock
 from localpuppet.node.runs.observer import Observer
-from localpuppet.node.runs.open_record import OpenRecord
 from localpuppet.node.runs.options import RunOptions, RunRequest
 from localpuppet.node.runs.preparing import PreparedRun
-from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.records import GoodRuns, Records, RunDirectory
+from localpuppet.node.runs.run import Outcome, RunState, Status, refusal, refusal_cause
 from localpuppet.node.runs.run_log import RunLog
-from localpuppet.node.runs.stopping import StopDecision
-from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, decide
-from localpuppet.node.runs.watching import watch
+from localpuppet.node.runs.stopping import StopDecision, StopStep
+from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict, decide, finish
+
+POLL = 0.05
+# How many chunks are read between two checks of the clock, and at most after Puppet's end.
+CHUNKS = 16
+LAST_ROUNDS = 64
+
+
+class OpenRecord:
+    """The record of a run that has not ended. The run's duration counts from here on.
+
+    Args:
+        directory: The record's directory.
+        status: The first status: queued.
+        clock: The clock.
+    """
+
+    def __init__(self, directory: RunDirectory, status: Status, *, clock: Clock) -> None:
+        self.directory = directory
+        self.status = status
+        self.begun = clock.monotonic()
+        self._clock = clock
+
+    def open(self, request: RunRequest) -> None:
+        """Write the record for the first time."""
+        self.directory.open(request, self.status)
+
+    def hand_to(self, supervisor: ProcessId) -> None:
+        """Set the process that continues the run; `write` saves it."""
+        self.status = replace(self.status, supervisor=asdict(supervisor))
+
+    def start(self, launched: LaunchedPuppet) -> None:
+        """Set Puppet's process and start time; `write` saves them."""
+        self.status = replace(
+            self.status,
+            state=RunState.RUNNING,
+            puppet_started=True,
+            puppet=asdict(launched.child.identity),
+            warm=launched.warm,
+            cold_reason=launched.cold_reason,
+        )
+
+    def write(self) -> None:
+        """Write the current status to the record."""
+        self.directory.write_status(self.status)
+
+    def close(self, verdict: RunVerdict, ending: PuppetEnd) -> Status:
+        """Write the result of the run, and return the final status.
+
+        Raises:
+            StateError: The disk refused; the record then reads `interrupted`.
+        """
+        now, seconds = self._clock.now(), self._clock.monotonic() - self.begun
+        status = finish(self.status, verdict, ending, at=now, seconds=seconds)
+        self.directory.close(status)
+        return status
+
+
+def watch(
+    child: Child,
+    log: RunLog,
+    stopping: StopDecision,
+    *,
+    clock: Clock,
+    processes: Processes,
+    observer: Observer,
+) -> ProcessEnd | None:
+    """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
+
+    Args:
+        child: Puppet.
+        log: Takes its output.
+        stopping: Decides when to end Puppet; knows when the run began.
+        clock: The clock.
+        processes: Counts requests to stop.
+        observer: Receives output, the time, and notes.
+    """
+    behind = False
+    while True:
+        ended = child.wait(0 if behind else POLL)
+        behind = _take(child, log, observer)
+        if ended is not None:
+            for _ in range(LAST_ROUNDS if behind else 0):
+                if not _take(child, log, observer):
+                    break
+            log.take(b"", observer.line, end=True)
+            if ended.signal is not None or stopping.verdict is not None:
+                child.end(kill=True)  # what it had started does not outlive a broken run
+            return ended
+        now = clock.monotonic()
+        step = stopping.step(now, processes.cancellations())
+        if step is StopStep.ABANDON:
+            observer.note("Puppet does not end after SIGKILL; the node stays locked until it does")
+            return None
+        if step is not StopStep.NOTHING:
+            reason = stopping.verdict.reason if stopping.verdict else ""
+            observer.note(f"{reason}: sending {step.name} to Puppet")
+            child.end(kill=step is StopStep.KILL)
+        observer.tick(now - stopping.started)
+
+
+def _take(child: Child, log: RunLog, observer: Observer) -> bool:
+    """Read a limited amount of Puppet's output; return whether more may follow."""
+    if log.full:
+        child.skip()
+        return False
+    for _ in range(CHUNKS):
+        data = child.read()
+        if not data:
+            return False
+        log.take(data, observer.line)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,5 +2,4 @@
 
 decides: `node`.
 acts: `files`.
-private: `forge`, `instance`.
 """

@@ -4,6 +4,7 @@ Contradictory settings are rejected, never adjusted.
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +14,104 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.settings.forge import ForgeSettings, forge_settings
-from localpuppet.node.settings.instance import InstanceSettings, instance_settings
+from localpuppet.node.enc.instance.places import CloudInitFiles, Service
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource
 
+
+MAX_PORT = 65535
+PUBLIC = "https://forgeapi.puppet.com"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::(?P<port>[0-9]{1,5}))?"
+_URL = rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z"
+_PROXY = rf"https?://{_HOST}/?\Z"
+RUN_DIR = "/run/cloud-init"
+CLOUD_DIR = "/var/lib/cloud"
+LEASES = (
+    "/var/lib/dhcp",
+    "/var/lib/dhclient",
+    "/var/lib/dhcp3",
+    "/run/systemd/netif/leases",
+)
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
 KEEP_STAGED = "14d"
 PUBLIC_HOSTS = ("forgeapi.puppet.com", "github.com")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgeSettings:
+    """The source of Forge modules.
+
+    Attributes:
+        url: An https URL, or `file://` and a directory of archives; without a slash at the end.
+        ca: PEM file with the authorities to trust; `None` for the system's.
+        proxy: The proxy; `None` for the one in the environment.
+        token_file: A file with the token, or `None`.
+    """
+
+    url: str
+    ca: Path | None
+    proxy: str | None
+    token_file: Path | None
+
+
+def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSettings:
+    """Return the section `forge:`.
+
+    Raises:
+        InvalidInputError: A URL is invalid; the message does not repeat it.
+    """
+    body = raw.get("forge", {})
+    for key, form, hint in (
+        ("url", _URL, "https://HOST or file:///DIRECTORY, without credentials"),
+        ("proxy", _PROXY, "http://HOST:PORT, without credentials"),
+    ):
+        match = re.match(form, body[key]) if key in body else None
+        if key in body and (match is None or int(match["port"] or 0) > MAX_PORT):
+            where = f"{file}: forge.{key}"
+            raise InvalidInputError("is not an allowed URL", where=where, hint=hint)
+    return ForgeSettings(
+        url=body.get("url", PUBLIC).rstrip("/"),
+        ca=root / body["ca"] if "ca" in body else None,
+        proxy=body.get("proxy"),
+        token_file=root / body["token_file"] if "token_file" in body else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSettings:
+    """The sources of facts from the cloud.
+
+    Attributes:
+        service: The metadata service, or `None`.
+        files: The directories of cloud-init; `None` to ignore cloud-init.
+        asked_for: Whether the site sets these directories itself.
+        leases: The directories of DHCP leases.
+    """
+
+    service: Service | None
+    files: CloudInitFiles | None
+    asked_for: bool
+    leases: tuple[Path, ...]
+
+
+def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
+    """Return the section `instance_data:`."""
+    body = raw.get("instance_data", {})
+    places = body.get("cloud_init", {})
+    files = CloudInitFiles(
+        run_dir=root / (places or {}).get("run_dir", RUN_DIR),
+        cloud_dir=root / (places or {}).get("cloud_dir", CLOUD_DIR),
+    )
+    return InstanceSettings(
+        service=Service(body["service"]) if "service" in body else None,
+        files=None if places is False else files,
+        asked_for=bool(places),
+        leases=tuple(root / entry for entry in body.get("leases", LEASES)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from localpuppet.base.machine.ports import Progress
+    from localpuppet.node.releases.fetch import Supply
     from localpuppet.node.releases.forge.ports import ModuleForge
     from localpuppet.node.releases.git.ignored import Ignored
     from localpuppet.node.releases.git.mirrors import Git
     from localpuppet.node.releases.git.program import GitProgram
     from localpuppet.node.releases.release_files import ReleaseFiles
     from localpuppet.node.releases.store import Store
-    from localpuppet.node.releases.supply import Supply
 
 
 class CodeSources:
@@ -64,7 +64,7 @@ class CodeSources:
     @cached_property
     def supply(self) -> "Supply":
         """The provider of code."""
-        from localpuppet.node.releases.supply import Supply
+        from localpuppet.node.releases.fetch import Supply
 
         return Supply(
             store=self.store,

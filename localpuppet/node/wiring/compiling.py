@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.settings.node import FILE
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 
 if TYPE_CHECKING:
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.puppet.command import Compilation
-    from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.releases.classifier import Classifier
-    from localpuppet.node.releases.release import Release
+    from localpuppet.node.releases.release import PuppetCaller, Release
 
 
 def classifier(node: NodeWiring, inputs: NodeInputs | None = None) -> "Classifier":
@@ -53,7 +51,7 @@ def puppet_caller(node: NodeWiring, inputs: NodeInputs) -> "PuppetCaller":
         node: The parts of the node.
         inputs: Has the instance data, whose service is asked once for all calls.
     """
-    from localpuppet.node.releases.calling import PuppetCaller
+    from localpuppet.node.releases.release import PuppetCaller
     from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
     return PuppetCaller(

@@ -13,9 +13,8 @@ from localpuppet.node.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import ReleasePath
     from localpuppet.node.releases.lock import Lock
-    from localpuppet.node.releases.mutable.branches import BranchStaging
+    from localpuppet.node.releases.mutable.branches import BranchStaging, TrunkStaging
     from localpuppet.node.releases.mutable.modules import LockedModules
-    from localpuppet.node.releases.mutable.trunk import TrunkStaging
     from localpuppet.node.releases.release import Release
 
 
@@ -70,7 +69,7 @@ class MutableCode:
 
     def trunk_staging(self) -> "TrunkStaging":
         """Return the staging of `trunk`'s modules."""
-        from localpuppet.node.releases.mutable.trunk import TrunkStaging
+        from localpuppet.node.releases.mutable.branches import TrunkStaging
 
         modules = self._node.settings.modules
         return TrunkStaging(modules=modules, files=self._sources.files, locked=self._locked_modules)
@@ -96,7 +95,7 @@ class MutableCode:
         Raises:
             LocalpuppetError: The work tree is invalid, or a module cannot be fetched.
         """
-        from localpuppet.node.releases.mutable.work_tree import WorkTrees
+        from localpuppet.node.releases.mutable.branches import WorkTrees
 
         trees = WorkTrees(
             state=self._node.settings.state,

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.values import Json
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.staged import StagedRelease
-    from localpuppet.node.runs.attempt import Attempt
     from localpuppet.node.runs.records import RunDirectory
-    from localpuppet.node.runs.run import Status
+    from localpuppet.node.runs.run import Attempt, Status
 
 
 class Neighbours:

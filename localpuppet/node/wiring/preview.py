@@ -3,10 +3,10 @@
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,25 +14,94 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateEr
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.processes import own_umask, unwound_by_signals
+from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
 from localpuppet.node.releases.lockfile import EMPTY, MANIFEST
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.compiling import compilation, puppet_caller
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
-from localpuppet.node.wiring.state import require_puppet
+from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
 if TYPE_CHECKING:
+    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
     from localpuppet.node.preview.cache import PreviewCache
+    from localpuppet.node.preview.engine import PuppetCompileEngine
     from localpuppet.node.preview.ports import CompileEngine
     from localpuppet.node.preview.result import PreviewResult
     from localpuppet.node.preview.revisions import RevisionTree
     from localpuppet.node.releases.lock import Lock
 
+
+# Variables of the job that the compiler gets: no others, because a job's have secrets.
+KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 # Seconds to wait for another preview that fetches modules.
 _PATIENCE = 300.0
+
+
+def compile_engine(
+    node: NodeWiring,
+    *,
+    trusted: bool = False,
+    processes: int | None = None,
+    mark_key: str = "",
+    asks: bool = False,
+    hidden: Sequence[Path] = (),
+) -> "PuppetCompileEngine":
+    """Return the engine.
+
+    Args:
+        node: The parts of the node.
+        trusted: Whether the code is trusted: then it is not isolated.
+        processes: Catalogs that are compiled at a time; `None` for one a processor.
+        mark_key: The key of the marks of secrets, hexadecimal; empty for no marks.
+        asks: Whether query functions ask the agent of this node, which requires trusted code.
+        hidden: Directories that isolated code does not see: the work tree, the cache.
+    """
+    from localpuppet.base.machine.isolation import CodeIsolation
+    from localpuppet.node.preview.engine import LIMITS, PuppetCompileEngine
+
+    path = program_environment()["PATH"]
+    processes = processes or len(os.sched_getaffinity(0))
+    return PuppetCompileEngine(
+        scratch=node.settings.state / "compiles",
+        store=tuple(node.settings.state / name for name in ("objects", "links")),
+        compilation=partial(compilation, node),
+        command=partial(_command, node),
+        version=lambda: require_puppet(node).version,
+        ruby=lambda: map(Path, require_puppet(node).places),
+        env=partial(_environment, node, asks=asks),
+        own_modules=OWN_MODULES,
+        site_manifest=node.settings.site_manifest,
+        isolation=CodeIsolation(
+            path=path,
+            memory=LIMITS["memory"] * (processes + 1),  # the process from which they are forked
+            programs=LIMITS["programs"] * (processes + 1),
+            otherwise="pass '--trusted' for code that you trust",
+            hidden=(node.settings.root, node.settings.state, *hidden),
+            trusted=trusted,
+        ),
+        processes=processes,
+        mark_key=mark_key,
+        asks=asks,
+    )
+
+
+def _command(node: NodeWiring) -> list[str]:
+    """Return a command that loads the file in RUBYOPT with Puppet's library."""
+    installation = require_puppet(node)
+    ruby = None if installation.ruby else installation.interpreter(program_environment()["PATH"])
+    return [str(ruby), "-e", ""] if ruby else [installation.command, "--version"]
+
+
+def _environment(node: NodeWiring, *, asks: bool) -> dict[str, str]:
+    base = {name: value for name, value in program_environment().items() if asks or name in KEPT}
+    env = puppet_environment(node, require_puppet(node), {**base, "HOME": "/nonexistent"})
+    main = shared_file("preview/main.rb")
+    return {**env, "RUBYOPT": f"{env.get('RUBYOPT', '')} -r{main}".lstrip()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,3 +344,17 @@ class PreviewWiring:
             return nodes
         chosen = choose_shard((node.name for node in nodes), *shard)
         return [node for node in nodes if node.name in chosen]
+
+
+def node_catalogs(node: NodeWiring, inputs: NodeInputs, *, asks: bool = False) -> "NodeCatalogs":
+    """Return what compiles catalogs with this node's facts, and applies nothing.
+
+    Args:
+        node: The parts of the node.
+        inputs: Has the instance data, whose service is asked once for all catalogs.
+        asks: Whether query functions ask the agent, as in a run.
+    """
+    from localpuppet.node.candidates.node_catalogs import NodeCatalogs
+
+    engine = compile_engine(node, trusted=True, asks=asks, mark_key=secrets.token_hex(32))
+    return NodeCatalogs(puppet=puppet_caller(node, inputs), engine=engine)

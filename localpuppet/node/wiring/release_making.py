@@ -11,19 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
-    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseCheck
     from localpuppet.node.releases.making.compiling import CompiledNode
     from localpuppet.node.releases.making.locker import LockWriter
     from localpuppet.node.releases.puppetfile.entry import Puppetfile
+    from localpuppet.node.releases.release import FactOverrides
 
 
 class ReleaseMaking:
@@ -93,7 +92,7 @@ class ReleaseMaking:
         """
         from localpuppet.node.releases.making.compiling import compile_nodes
         from localpuppet.node.wiring.compiling import classifier
-        from localpuppet.node.wiring.node_catalogs import node_catalogs
+        from localpuppet.node.wiring.preview import node_catalogs
 
         node, own = self._node, NodeInputs(self._node)
         loaded = [own.reader.read(name) for name in inputs]

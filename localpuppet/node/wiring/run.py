@@ -10,8 +10,7 @@ from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.settings.node import SYSTEM_ROOT
 from localpuppet.node.wiring.compiling import classifier, compilation, enc_command
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
 from localpuppet.node.wiring.releases import ReleaseWiring, elsewhere
 from localpuppet.node.wiring.state import (
     compiled_directory,
@@ -34,14 +33,17 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.launching import PuppetForkServer
     from localpuppet.node.releases.ledger import AppliedElsewhere
     from localpuppet.node.releases.release import Release
-    from localpuppet.node.runs.assigning import AssignmentService
     from localpuppet.node.runs.observer import Observer
     from localpuppet.node.runs.options import RunOptions
-    from localpuppet.node.runs.preparing import NodeInput, RunPreparation
+    from localpuppet.node.runs.preparing import (
+        AssignmentService,
+        NodeInput,
+        RunPreparation,
+        TrialPreparation,
+    )
     from localpuppet.node.runs.records import RunDirectory
     from localpuppet.node.runs.run import Status
     from localpuppet.node.runs.supervisor import Supervisor
-    from localpuppet.node.runs.trial import TrialPreparation
     from localpuppet.node.settings.node import Settings
 
 
@@ -95,7 +97,7 @@ class RunWiring:
         """
         from localpuppet.node.enc.assigned import AssignedRelease
         from localpuppet.node.releases.ledger import Ledger
-        from localpuppet.node.runs.assigning import AssignmentService
+        from localpuppet.node.runs.preparing import AssignmentService
 
         node, state = self._node, self._node.settings.state
         return AssignmentService(
@@ -118,7 +120,7 @@ class RunWiring:
     def candidate(self) -> "Candidate":
         """Return the comparison of this node's release with another."""
         from localpuppet.node.candidates.candidate import Candidate
-        from localpuppet.node.wiring.node_catalogs import node_catalogs
+        from localpuppet.node.wiring.preview import node_catalogs
 
         node = self._node
         return Candidate(
@@ -133,7 +135,7 @@ class RunWiring:
 
     def trial(self) -> "TrialPreparation":
         """Return the preparation of work trees."""
-        from localpuppet.node.runs.trial import TrialPreparation
+        from localpuppet.node.runs.preparing import TrialPreparation
 
         node = self._node
         return TrialPreparation(

@@ -4,8 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import open_good_runs, open_records
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.releases.ledger import Rollback
     from localpuppet.node.runs.attempts import Attempts
-    from localpuppet.node.runs.good_runs import GoodRuns
     from localpuppet.node.runs.holds import Holds
-    from localpuppet.node.runs.records import Records
+    from localpuppet.node.runs.records import GoodRuns, Records
 
 
 def open_records(node: NodeWiring) -> "Records":
@@ -32,7 +31,7 @@ def open_records(node: NodeWiring) -> "Records":
 
 def open_good_runs(node: NodeWiring) -> "GoodRuns":
     """Return the good runs to which a node can return."""
-    from localpuppet.node.runs.good_runs import GoodRuns
+    from localpuppet.node.runs.records import GoodRuns
 
     settings = node.settings
     return GoodRuns(

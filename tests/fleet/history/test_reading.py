@@ -11,8 +11,7 @@ from localpuppet.fleet.history.day import RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.history.day_log import DayLog
 from localpuppet.fleet.history.reading import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
-from localpuppet.node.runs.attempt import RefusalKind
-from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.run import Outcome, RefusalKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock

@@ -17,10 +17,9 @@ from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
-from localpuppet.node.runs.attempt import Attempt, RefusalKind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.records import RunDirectory
-from localpuppet.node.runs.run import Outcome, RunState
+from localpuppet.node.runs.run import Attempt, Outcome, RefusalKind, RunState
 from tests.rigs.recorded import PUPPET, Recorded
 
 CANARY = "canary-90210"

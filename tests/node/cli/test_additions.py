@@ -7,8 +7,7 @@ from click.testing import CliRunner, Result
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.cli.check import check_command
-from localpuppet.node.cli.record.history import why_command
-from localpuppet.node.cli.record.report import report_command
+from localpuppet.node.cli.record.history import report_command, why_command
 from localpuppet.node.cli.status import status_command
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions

@@ -17,7 +17,7 @@ from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.input import InputReader
 from localpuppet.node.releases.ledger import Ledger
-from localpuppet.node.runs.assigning import AssignmentService
+from localpuppet.node.runs.preparing import AssignmentService
 from localpuppet.node.runs.run import Outcome, RunState
 from tests.doubles.ports import FakeChild, Started
 from tests.node.releases.test_provider import VERSION, Provided

@@ -10,10 +10,10 @@ from localpuppet.base.errors import BusyError, InvalidInputError, OnHoldError, S
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import write_json
-from localpuppet.node.runs.attempt import Attempt, RefusalKind, refusal
 from localpuppet.node.runs.attempts import KEPT, LONGEST, Attempts
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import Attempt, RefusalKind, refusal
 from tests.doubles.ports import FakeClock, FakeProcesses
 from tests.node.runs.test_apply import metrics
 from tests.rigs.node import Node

@@ -10,7 +10,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.node.runs.good_runs import GoodRun
+from localpuppet.node.runs.records import GoodRun
 from localpuppet.node.runs.run import Outcome, Status, new_run_id
 from tests.rigs.recorded import Recorded, in_the_way
 

@@ -11,9 +11,9 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import ProcessId
 from localpuppet.node.puppet.launching import LaunchedPuppet
-from localpuppet.node.runs.open_record import OpenRecord
 from localpuppet.node.runs.options import RunRequest
 from localpuppet.node.runs.run import Outcome, RunState, Status
+from localpuppet.node.runs.supervisor import OpenRecord
 from localpuppet.node.runs.verdict import PuppetEnd, RunVerdict
 from tests.doubles.ports import FakeChild
 from tests.rigs.recorded import SUPERVISOR, Recorded, in_the_way

@@ -4,8 +4,7 @@ import click
 
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 
 @command(

@@ -10,14 +10,12 @@ import click
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.enc.document import NodeDocument
-    from localpuppet.node.releases.calling import FactOverrides
-    from localpuppet.node.releases.release import Release
+    from localpuppet.node.releases.release import FactOverrides, Release
 
 # Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
 TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
@@ -153,8 +151,8 @@ def _collect_facts(
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
-    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.making.compiling import read_values
+    from localpuppet.node.releases.release import FactOverrides
 
     _, values = ({}, {}) if file is None else read_values(file)
     if name is None:

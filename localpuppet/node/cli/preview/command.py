@@ -116,8 +116,7 @@ def preview_command(node: NodeWiring, /, **given: Any) -> int:  # noqa: ANN401 -
       localpuppet preview main --nodes nodes --fail-on removed:Service
       localpuppet preview main --nodes nodes --cache .cache --shard 2/8
     """
-    from localpuppet.node.wiring.compile_engine import compile_engine
-    from localpuppet.node.wiring.preview import PreviewWiring
+    from localpuppet.node.wiring.preview import PreviewWiring, compile_engine
 
     printed = [given["as_json"], *(given[name] == STANDARD_OUTPUT for name in ("markdown", "html"))]
     if sum(printed) > 1:

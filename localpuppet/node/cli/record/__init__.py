@@ -1,5 +1,5 @@
 """Commands that show the record of runs.
 
-verbs: `history`, `report`.
+verbs: `history`.
 shared by verbs: `queries`.
 """

@@ -10,8 +10,7 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.difference import NameDifference
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 from localpuppet.node.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _resources(node: NodeWiring, name: str, releases: "Sequence[Release]") -> Na
     from localpuppet.node.enc.classify import node_document
     from localpuppet.node.preview.difference import difference
     from localpuppet.node.releases.comparing import only_in_other
-    from localpuppet.node.wiring.node_catalogs import node_catalogs
+    from localpuppet.node.wiring.preview import node_catalogs
 
     inputs = NodeInputs(node)
     read = inputs.reader.read(name)

@@ -7,8 +7,7 @@ import click
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 
 
 @command("package", exits={1: "", 3: "", 69: "", 75: ""})

@@ -31,8 +31,7 @@ def sign_command(
       localpuppet release sign . r2                  sign, and push to origin
       localpuppet release sign . r2 --no-push        only sign
     """
-    from localpuppet.node.releases.making.countersigning import countersign
-    from localpuppet.node.releases.making.tagging import parse_release_tag
+    from localpuppet.node.releases.making.tagging import countersign, parse_release_tag
     from localpuppet.node.wiring.release_making import ReleaseMaking
 
     tree = ReleaseMaking(node).work_tree(directory)

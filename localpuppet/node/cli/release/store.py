@@ -10,8 +10,7 @@ from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.wiring.inputs import NodeInputs
-from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 from localpuppet.node.wiring.state import open_good_runs, rollback_in_force
 
 

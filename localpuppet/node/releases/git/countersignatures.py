@@ -16,8 +16,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.node.releases.git.program import GitProgram
-from localpuppet.node.releases.git.signatures import pinned
-from localpuppet.node.releases.git.signer import Countersignature
+from localpuppet.node.releases.git.signatures import Countersignature, pinned
 from localpuppet.node.releases.git.tags import (
     TagObject,
     countersignature_problem,

@@ -20,7 +20,7 @@ from localpuppet.base.errors import IntegrityError, UnavailableError, gather_una
 from localpuppet.node.releases.git import mirror
 from localpuppet.node.releases.git.checkout import check_out
 from localpuppet.node.releases.git.program import GitProgram, make_bare
-from localpuppet.node.releases.git.signer import Countersignature, TagSigner
+from localpuppet.node.releases.git.signatures import Countersignature, TagSigner
 from localpuppet.node.releases.git.tags import TagObject, countersignature_refs, judge
 from localpuppet.node.releases.git.words import ask_failure, fetch_failure, raise_failures
 from localpuppet.node.releases.limits import Budget

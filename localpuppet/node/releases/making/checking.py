@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
-from localpuppet.node.releases.fetch import wanted_of
+from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.forge.metadata import read_file, unmet
 from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.git.names import GitUrl, Tag
@@ -25,11 +25,9 @@ from localpuppet.node.releases.making.data import check_data, refuse_unloadable,
 from localpuppet.node.releases.making.hierarchy import NAME as HIERA
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
-from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.module import GitModule
+from localpuppet.node.releases.manifest import GitModule, Manifest
 from localpuppet.node.releases.release import ENC, read_enc
 from localpuppet.node.releases.source import split
-from localpuppet.node.releases.supply import Supply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

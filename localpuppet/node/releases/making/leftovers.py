@@ -13,8 +13,7 @@ from localpuppet.node.releases.layout.composing import ReleaseLayout, layout
 from localpuppet.node.releases.making.data import unused_data
 from localpuppet.node.releases.making.hierarchy import NAME
 from localpuppet.node.releases.making.own_modules import is_module
-from localpuppet.node.releases.manifest import Manifest, parse_inner_path
-from localpuppet.node.releases.module import ForgeModule, Module
+from localpuppet.node.releases.manifest import ForgeModule, Manifest, Module, parse_inner_path
 from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, must_ask
 from localpuppet.node.releases.puppetfile.importing import import_modules
 from localpuppet.node.releases.puppetfile.parsing import parse

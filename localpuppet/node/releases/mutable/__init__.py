@@ -1,4 +1,4 @@
-"""Mutable code: work trees, `trunk` and branches, with the modules of their locks.
+"""Mutable code: work trees and branches, with the modules of their locks.
 
-acts: `branches`, `modules`, `trunk`, `work_tree`.
+acts: `branches`, `modules`.
 """

@@ -7,9 +7,10 @@
 - A run uses one complete commit, even if the branch moves meanwhile.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +19,191 @@ from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.machine.ownership import (
+    ForeignFileError,
+    refuse_foreign,
+    refuse_foreign_directory,
+)
+from localpuppet.node.releases.fetch import Supply
+from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lock import CommitPin, Lock
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
+from localpuppet.node.releases.lockfile import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    check_complete,
+    require_manifest,
+)
+from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
-from localpuppet.node.releases.release import Release, ReleaseLocation, assemble
+from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
+from localpuppet.node.releases.release_files import ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource, source_of
 from localpuppet.node.releases.staged_records import file_name
-from localpuppet.node.releases.supply import Supply
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository
 
+# Puppet splits and interpolates what is in the settings that get the path.
+_BAD = " \t\n:'\"\\,$"
 SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrunkStaging:
+    """Brings the modules of `trunk`.
+
+    Attributes:
+        modules: The directory of all modules.
+        files: Reads manifests and locks.
+        locked: Returns what brings locked trees; called only if a `trunk` needs some.
+    """
+
+    modules: Path
+    files: ReleaseFiles
+    locked: "Callable[[], LockedModules]"
+
+    def stage(self, app: ReleasePath) -> Lock:
+        """Bring the modules of `app` onto this node; return their lock.
+
+        Args:
+            app: `foo/trunk`. Skipped if missing, or if its modules are in the directory.
+
+        Raises:
+            InvalidInputError: Manifest or lock is invalid, or the lock is missing.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
+            BusyError: Another process changes the store.
+        """
+        directory = self.modules / app
+        if not (directory / MANIFEST).exists():
+            return EMPTY
+        manifest = self.files.manifest(directory, app, immutable=False)
+        if not missing_modules(manifest, directory):
+            return EMPTY
+        lock = self.files.pinned(directory, manifest)
+        title = f"staging modules of {app}"
+        self.locked().bring(lock, lock.trees, title=title, file=directory / LOCK)
+        return lock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkTrees:
+    """Prepares work trees for runs.
+
+    Attributes:
+        state: The state directory.
+        files: Reads manifests and locks.
+        modules: Brings the trees that locks pin.
+        ignored: Returns what git ignores in a directory.
+        warn: Takes warnings: what Puppet or a release of the same tree would treat otherwise.
+    """
+
+    state: Path
+    files: ReleaseFiles
+    modules: LockedModules
+    ignored: Callable[[Path], Ignored]
+    warn: Callable[[str], None]
+
+    def release(
+        self, directory: Path, name: str | None = None, *, work_trees: bool = True
+    ) -> Release:
+        """Return a work tree as a release, with its modules on this node.
+
+        Args:
+            directory: The top of the work tree.
+            name: The name of the release; by default that of the directory.
+            work_trees: Whether the lock may name work trees of modules on this machine.
+
+        Raises:
+            InvalidInputError: The directory is not a work tree, others may write to it, or manifest
+                and lock are invalid or do not fit.
+            IntegrityError: A tree differs from its pin.
+            UnavailableError: A repository or the forge is unreachable.
+            BusyError: Another process changes the store.
+        """
+        place = Path(os.path.abspath(directory))  # noqa: PTH100 - the path as its user knows it
+        _refuse(place)
+        manifest = self.files.manifest(place, immutable=False)
+        lock = self.files.pinned(place, manifest, work_trees=work_trees)
+        for path in lock.paths.values():
+            refuse_foreign(Path(path))
+        name = name or called(place)
+        self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
+        with errors_at(str(place / MANIFEST), LocalpuppetError):
+            release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
+        ignored = self.ignored(place)
+        self._name_what_a_release_lacks(place, release, lock, ignored)
+        for text in unused_parts(place, manifest, files=self.files, but=ignored):
+            self.warn(text)
+        return replace(release, work_tree=str(place))
+
+    def _name_what_a_release_lacks(
+        self, place: Path, release: Release, lock: Lock, ignored: Ignored
+    ) -> None:
+        """Note the modules that this run has and a release of the same tree would lack."""
+        top = place.resolve()
+        own = [path.resolve() for path in release.modulepath]
+        names = [
+            path.relative_to(top).as_posix()
+            for directory in own
+            if directory.is_relative_to(top)
+            for path in sorted(directory.iterdir())
+            if path.is_dir() and path.name not in lock.trees
+        ]
+        for name in [name for name in names if name in ignored]:
+            self.warn(
+                f"{name} counts here and in no release: git ignores it, and the lock does"
+                " not have it"
+            )
+
+    def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
+        objects = self.state / "objects"
+        return ReleaseLocation(
+            directory=directory,
+            name=directory,
+            inside=[directory],
+            single=ModuleLinks(self.state).path(lock.trees) if manifest.modules else None,
+            collections=[
+                (Path(entry), objects / lock.sources[entry].tree_sha256)
+                for entry in _locked(manifest, lock)
+            ],
+        )
+
+
+def called(directory: Path) -> str:
+    """Return the name of a work tree in records, which is never a release's name."""
+    return f"{directory.name} (work tree)"
+
+
+def _locked(manifest: Manifest, lock: Lock) -> Sequence[ReleasePath]:
+    for index, entry in enumerate(manifest.modulepath):
+        if entry not in lock.sources:
+            raise InvalidInputError(
+                f"{entry} is not locked",
+                where=f"modulepath[{index}]",
+                hint="name a tag of it, and run 'localpuppet release lock'",
+            )
+    return manifest.modulepath
+
+
+def _refuse(directory: Path) -> None:
+    bad = [character for character in str(directory) if character in _BAD]
+    if bad or not str(directory).isprintable():
+        raise InvalidInputError(
+            "Puppet cannot use this path",
+            where=repr(str(directory)[:200]),
+            hint="move the work tree: no space, quote, comma, colon, backslash or $",
+        )
+    try:
+        refuse_foreign(directory)
+    except ForeignFileError:
+        refuse_foreign_directory(directory)
+        raise
+    require_manifest(directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

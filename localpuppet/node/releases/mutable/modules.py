@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.releases.fetch import wanted_of
+from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lock import AnyPin, ForgePin, Lock
-from localpuppet.node.releases.supply import Supply
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import ReleasePath, did_you_mean
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.names import parse_digest
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.source import split
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
-from localpuppet.node.releases.supply import Supply
 from localpuppet.node.releases.verification_cache import VerificationCache
 
 if TYPE_CHECKING:

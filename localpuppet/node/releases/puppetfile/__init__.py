@@ -3,5 +3,4 @@
 decides: `choosing`, `entry`, `parsing`.
 acts: `importing`.
 touches the world: `evaluating`.
-private: `tokens`.
 """

@@ -12,8 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.versions import Range
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
-from localpuppet.node.releases.manifest import parse_inner_path
-from localpuppet.node.releases.module import ForgeModule, GitModule, Module
+from localpuppet.node.releases.manifest import ForgeModule, GitModule, Module, parse_inner_path
 from localpuppet.node.releases.puppetfile.entry import PuppetfileEntry
 
 CONTROL = "control_branch"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
 from localpuppet.node.releases.git.repository import Repository
-from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.module import Module
+from localpuppet.node.releases.manifest import Manifest, Module
 from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose, must_ask
 from localpuppet.node.releases.puppetfile.entry import Puppetfile
 

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 
-from localpuppet.node.releases.git.signer import (
+from localpuppet.node.releases.git.signatures import (
     TagSigner,
     openpgp_names,
     openpgp_signer,

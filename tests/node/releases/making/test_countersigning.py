@@ -13,7 +13,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.git.work_tree import GitWorkTree
-from localpuppet.node.releases.making.countersigning import CountersignedTag, countersign
+from localpuppet.node.releases.making.tagging import CountersignedTag, countersign
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node
 from tests.rigs.packages import build

@@ -12,9 +12,8 @@ from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST
 from localpuppet.fleet.inventory.query.records import RecordHint
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.node.runs.attempt import RefusalKind
 from localpuppet.node.runs.reason import Category
-from localpuppet.node.runs.run import Outcome
+from localpuppet.node.runs.run import Outcome, RefusalKind
 from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
