@@ -34,7 +34,7 @@ SECTIONS = {
         "check": "node.cli.check",
         "status": "node.cli.status",
         "logs": "node.cli.record.history",
-        "report": "node.cli.record.report",
+        "report": "node.cli.record.history",
         "why": "node.cli.record.history",
         "history": "node.cli.record.history",
         "disable": "node.cli.hold",

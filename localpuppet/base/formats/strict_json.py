@@ -38,12 +38,12 @@ _MAX_DIGITS = 20  # CPython raises its own ValueError for more than 4300
 def loads(data: bytes | str, *, values: int | None = None) -> Any:  # noqa: ANN401 - as json.loads: the caller knows the form
     """Return the value in `data`: JSON of this program or of a program that it started.
 
-    Accepts duplicate keys and long integers, as `json.loads` does.
+    Accepts duplicate keys, and long integers without `values`, as `json.loads` does.
 
     Args:
         data: JSON; bytes are UTF-8.
         values: Maximum number of values, as of `parse_object`, if others may have written it: then
-            NaN, infinite numbers and lone surrogates are refused, too.
+            NaN, infinite numbers, integers beyond 64 bits and lone surrogates are refused, too.
 
     Raises:
         ValueError: The data is not JSON, has more than `MAX_DEPTH` levels, or too many values.
@@ -56,7 +56,9 @@ def loads(data: bytes | str, *, values: int | None = None) -> Any:  # noqa: ANN4
         return json.loads(text)
     if has_more_values(raw, values):
         raise ValueError(f"more than {values} values")
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    value = json.loads(
+        text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite
+    )
     if "\\u" in text:
         _encode(value)
     return value

@@ -3,9 +3,10 @@
 import click
 
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.apply import refresh_metrics, user
+from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.completion import complete_tag
+from localpuppet.node.cli.hold import refresh_metrics
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 from localpuppet.node.wiring.state import open_good_runs

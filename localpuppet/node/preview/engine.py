@@ -318,7 +318,7 @@ def _parse_failure(raw: Mapping[str, Any]) -> CompileFailure:
     return CompileFailure(
         message=str(raw["message"])[:MAX_MESSAGE] or "Puppet gives no reason",
         file=None if file is None else str(file)[:MAX_NAME],
-        line=line if isinstance(line, int) else None,
+        line=line if type(line) is int else None,
     )
 
 
@@ -338,16 +338,16 @@ def _reads(raw: Mapping[str, Any]) -> RawReads:
         facts=tuple(_texts(path) for path in raw["facts"]),
         trusted=tuple(_texts(path) for path in raw["trusted"]),
         parameters=_texts(raw["parameters"]),
-        queries=tuple(
-            CapturedQuery(
-                function=str(query["function"]),
-                arguments=tuple(query["arguments"]),
-                answer=query["answer"],
-            )
-            for query in raw["queries"]
-        ),
+        queries=tuple(map(_query, raw["queries"])),
         impure=_texts(raw["impure"])[:MAX_REASONS],
     )
+
+
+def _query(raw: Mapping[str, Any]) -> CapturedQuery:
+    (function,), arguments = _texts([raw["function"]]), raw["arguments"]
+    if not isinstance(arguments, list):
+        raise TypeError("the arguments of a query are not a list")
+    return CapturedQuery(function=function, arguments=tuple(arguments), answer=raw["answer"])
 
 
 def _texts(raw: object) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.cgroup import Cgroup
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
-from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME
+from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
 from localpuppet.node.preview.layout import LAYOUT
 from localpuppet.node.preview.ports import CompileResult
 from localpuppet.node.preview.read_set import ReadSet
@@ -232,6 +232,8 @@ def _forged(text: str) -> str:
     )
 
 
+QUERY = "{ answer: 1, function: %s }"
+LONG, TEXT = "'f' * 5000, arguments: []", "'f', arguments: 'text'"
 # What code of a release sends as its result → the failure that its node gets.
 FORGED = {
     "'[' + '[],' * 1_000_000 + '[]]'": "more than 1000000 values",
@@ -252,6 +254,18 @@ FORGED = {
     "super(v.tap { |r| r[:catalog]['resources'][0]['parameters'] = 1 })": "",
     "super(v.merge(failure: { message: 'x' * 1_000_000, file: 'y' * 9_000, line: 1 }))": "xxx",
     "super(v.merge(failure: 1))": "unexpected result",
+    f"super(v.merge(failure: {{ message: 'm', file: nil, line: {'9' * 5000} }}))": "64 bits",
+    "super(v.tap { |r| r[:catalog]['resources'][0]['line'] = 2**63 })": "64 bits",
+    "super(v.tap { |r| r[:catalog]['resources'][0]['parameters'] = { 'a' => 10**5000 } })": "64 b",
+    "super(v.merge(reads: v[:reads].merge(queries: 1)))": "unexpected result",
+    "super(v.merge(reads: v[:reads].merge(queries: [1])))": "unexpected result",
+    "super(v.merge(reads: v[:reads].merge(queries: [{}])))": "unexpected result",
+    f"super(v.merge(reads: v[:reads].merge(queries: [{QUERY % '[], arguments: []'}])))": "a text",
+    f"super(v.merge(reads: v[:reads].merge(queries: [{QUERY % LONG}])))": "too long",
+    f"super(v.merge(reads: v[:reads].merge(queries: [{QUERY % TEXT}])))": "not a list",
+    "super(v.merge(reads: v[:reads].merge(impure: [1])))": "not a text",
+    "super(v.merge(reads: v[:reads].merge(impure: ['x' * 5000])))": "too long",
+    "super(v.merge(reads: v[:reads].merge(impure: { a: 1 })))": "not a list",
 }
 
 
@@ -263,6 +277,25 @@ def test_a_forged_result_fails_its_own_node(tmp_path: Path) -> None:
         assert FORGED[text] in result.failure.message, text
         assert len(result.failure.message) <= MAX_MESSAGE, text
         assert len(result.failure.file or "") <= MAX_NAME, text
+
+
+def test_a_forged_reason_or_query_is_kept_as_a_text(tmp_path: Path) -> None:
+    """A reason with CI commands is printed later; see `render.CommandFreeStream`."""
+    command = "\n::error::x\n##[error]"
+    query = "{ function: 'f', answer: 1, arguments: [{ 'b' => [nil] }] }"
+    changed = "super(v.merge(reads: v[:reads].merge(%s)))"
+    attacks = {
+        "impure": _forged(changed % f"impure: [{json.dumps(command)}] * 99"),
+        "queries": _forged(changed % f"queries: [{query}]"),
+    }
+    results = hostile(tmp_path, attacks)
+    assert results["impure"].reads.impure == (command,) * MAX_REASONS
+    roots = index_roots(release_in(tmp_path / "r"), tmp_path / "none")
+    index = ReleaseIndex.of(roots, TreeStates())
+    index.states[LAYOUT] = "layout"
+    made = ReadSet.of(results["queries"].reads, request("n"), index)
+    assert isinstance(made, ReadSet)
+    assert made.node.queries == ('["f", [{"b": [null]}]]',)
 
 
 def test_a_forged_result_does_not_ask_for_files_of_the_job(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""`localpuppet disable` and `enable`: holds on this node."""
+
+from datetime import timedelta
+
+import click
+
+from localpuppet.base.errors import InvalidInputError, PuppetMissingError, StateError
+from localpuppet.base.formats.names import did_you_mean
+from localpuppet.base.formats.text import one_line, parse_line
+from localpuppet.base.formats.times import parse_duration, show_time
+from localpuppet.node.cli import render
+from localpuppet.node.cli.apply import user
+from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
+from localpuppet.node.runs.hold import Hold
+from localpuppet.node.runs.holds import Holds
+from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.node.wiring.state import open_holds, rollback_in_force
+
+
+def _holds(node: NodeWiring) -> Holds:
+    """Return the holds of this node, even if Puppet is not installed."""
+    try:
+        return open_holds(node, ask=True)
+    except PuppetMissingError:
+        return open_holds(node, ask=False)
+
+
+@command("disable", exits={1: "a node refused", 69: "a node did not answer"})
+@nodes_argument(required=False)
+@option(
+    "-m --message TEXT", "The reason, in one line; 'status' and 'nodes' show it.", required=True
+)
+@option("--for length TIME", "End the hold after TIME.  [default: never]")
+@option("--owner NAME", "The owner of the hold.  [default: you]")
+@flag("--json as_json", "Print the hold as JSON.")
+@click.pass_obj
+def disable_command(
+    node: NodeWiring,
+    message: str,
+    length: str | None,
+    owner: str | None,
+    nodes: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Put this node, or other nodes, on hold.
+
+    On a node on hold, neither localpuppet nor a Puppet agent runs. Without NODE, the hold is on
+    this node. Other nodes are put on hold in your name; their policies must allow you `disable`.
+
+    Examples:
+      localpuppet disable -m 'database migration' --for 2h
+      localpuppet disable -m 'change 42' --owner release-bot
+      localpuppet disable web01.example.com -m 'change 42' --for 1h
+    """
+    only_here(nodes, __owner=owner)
+    seconds = None if length is None else parse_duration(length, what="length of a hold")
+    if nodes:
+        values = {"message": message, "length": length}
+        return node.additions.ask(nodes, "disable", as_json=as_json, **values)
+    now = node.clock.now()
+    hold = Hold(
+        owner=parse_line(user() if owner is None else owner, what="owner"),
+        reason=parse_line(message, what="message"),
+        since=show_time(now),
+        until=show_time(now + timedelta(seconds=seconds)) if seconds else None,
+    )
+    holds = _holds(node)
+    before = [replaced for replaced in holds.active() if replaced.owner == hold.owner]
+    holds.add(hold)
+    refresh_metrics(node)
+    parts = [hold.reason, *([f"for {length}"] if length else []), *_owners([hold])]
+    _publish(node, "disable", parts)
+    if as_json:
+        render.emit_json({"schema": 1, **hold.to_dict()})
+        return 0
+    for replaced in before:
+        render.emit(f"replaced: {replaced}")
+    render.emit(f"on hold: {hold}")
+    return 0
+
+
+@command("enable", exits={1: "a node refused", 69: "a node did not answer"})
+@nodes_argument(required=False)
+@option("--owner NAME", "End the hold of this owner.  [default: you]")
+@flag("--all-owners everyone", "End the holds of all owners.")
+@flag("--json as_json", "Print the ended holds as JSON.")
+@click.pass_obj
+def enable_command(
+    node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
+) -> int:
+    """End your hold on this node, or on other nodes.
+
+    The command lists the holds that remain; Puppet runs again when no hold remains. With
+    --all-owners, it also ends damaged holds and that of 'puppet agent --disable'.
+
+    With NODE, it ends your own hold on other nodes; their policies must allow you `enable`.
+
+    Examples:
+      localpuppet enable                       end your hold, list the others
+      localpuppet enable --owner release-bot   end the hold of another owner
+      localpuppet enable --all-owners          end every hold on this node
+      localpuppet enable web01.example.com     end your hold on another node
+    """
+    only_here(nodes, __owner=owner, __all_owners=everyone)
+    if everyone and owner is not None:
+        raise click.UsageError("--owner and --all-owners exclude each other")
+    if nodes:
+        return node.additions.ask(nodes, "enable", as_json=as_json)
+    holds = _holds(node)
+    owners = [] if owner is None else [hold.owner for hold in holds.active()]
+    if owner is not None and owner not in owners:
+        raise InvalidInputError(
+            f"there is no hold of {owner!r}", where="--owner", hint=did_you_mean(owner, owners)
+        )
+    mine = user() if owner is None else owner
+    ended = holds.remove(None if everyone else mine)
+    left = holds.active()
+    refresh_metrics(node)
+    if ended:
+        _publish(node, "enable", _owners(ended))
+    if as_json:
+        lists = {"ended": ended, "holds": left}
+        shown = {name: [hold.to_dict() for hold in of_node] for name, of_node in lists.items()}
+        render.emit_json({"schema": 1, **shown})
+        return 0
+    now = node.clock.now()
+    for hold in ended:
+        render.emit(f"ended: {hold.shown(now)}")
+    if not ended:
+        render.emit(
+            f"there was no hold of {render.user_text(mine)}" if left else "there was no hold"
+        )
+    for hold in left:
+        render.emit(click.style(f"still on hold: {hold.shown(now)}", fg="yellow"))
+    if left:
+        render.emit(
+            "'localpuppet enable --owner NAME' or 'localpuppet enable --all-owners' ends them"
+        )
+    return 0
+
+
+def _owners(holds: list[Hold]) -> list[str]:
+    """Return the owners of holds, except the user, each with a word."""
+    return [f"owner {hold.owner}" for hold in holds if hold.owner != user()]
+
+
+def _publish(node: NodeWiring, action: str, parts: list[str]) -> None:
+    """Have the fleet learn of a command; if that fails, print a note."""
+    note = render.QuietObserver().note
+    node.neighbours.after_command(note, user(), action, one_line(", ".join(parts)))
+
+
+def refresh_metrics(node: NodeWiring) -> None:
+    """Update holds and rollback in the textfile; if the disk refuses, print a note."""
+    from localpuppet.node.runs import metrics
+
+    settings = node.settings
+    try:
+        metrics.update(
+            settings.metrics,
+            None,
+            holds=len(open_holds(node, ask=False).active()),
+            rollback=rollback_in_force(node),
+            now=node.clock.now(),
+        )
+    except StateError as error:
+        render.QuietObserver().note(f"cannot write the metrics: {error}")
