@@ -170,7 +170,7 @@ def how_far(
         on: Node run → how many seconds it has been running, as far as known.
     """
     total = sum(len(group) for group in state.began.groups)
-    running = [turn for turn in state.running if not state.is_unanswered(turn)]
+    running = [turn for turn in state.running if turn not in state.unanswered]
     if goes_on and not (state.started or state.stopped or state.over or state.durations):
         return ASKING
     if state.began.options.delivery is not None and not (state.serials or state.stopped):

@@ -160,6 +160,18 @@ class NodeRunsStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRunUnanswered:
+    """A node does not answer in a rollback, or answers again; it is asked until the timeout.
+
+    Attributes:
+        problem: Why there is no answer, one line; empty if it answers again.
+    """
+
+    node_run: NodeRun
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRunEnded:
     """A node run ended, or its node became unresponsive.
 
@@ -308,6 +320,7 @@ Event = (
     | NodesSkipped
     | StagingEnded
     | NodeRunsStarted
+    | NodeRunUnanswered
     | NodeRunEnded
     | ChangesPredicted
     | ChangesApproved
@@ -329,6 +342,7 @@ _KINDS: Mapping[type[Event], str] = {
     NodesSkipped: "nodes_skipped",
     StagingEnded: "staging_ended",
     NodeRunsStarted: "node_runs_started",
+    NodeRunUnanswered: "node_run_unanswered",
     NodeRunEnded: "node_run_ended",
     ChecksEnded: "checks_ended",
     ChangesPredicted: "changes_predicted",

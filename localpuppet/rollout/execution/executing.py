@@ -35,6 +35,7 @@ from localpuppet.rollout.execution.events import (
     NodeRunEnded,
     NodeRunsStarted,
     NodeRunsWithdrawn,
+    NodeRunUnanswered,
     NodesSkipped,
     RolloutEnded,
     RolloutEnding,
@@ -133,13 +134,17 @@ class NodeRunStarter:
         state = self.state
 
         async def start() -> NodeRunAnswer:
-            return await self.nodes.start(
+            answer = await self.nodes.start(
                 turn,
                 epoch=state.epoch,
                 serial=state.serials.get(turn.node, 0),
                 after=awaited_by(state, turn),
                 looked=state.looked.get(turn, 0),
             )
+            is_new = bool(answer.problem) != (turn in state.unanswered)
+            if turn.step == state.step_back and answer.end is None and is_new:
+                self.on_event(NodeRunUnanswered(node_run=turn, problem=answer.problem))
+            return answer
 
         end, asked = await self._ask(turn, start)
         return replace(end, node_run=turn), asked is not None and asked.look_again

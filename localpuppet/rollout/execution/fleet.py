@@ -7,7 +7,7 @@ has (changes, entries, confirmations, a failure's reason) is requested from the 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -264,17 +264,28 @@ class FleetNodes:
                         if unreachable:
                             self._note("the bus is reachable again")
                         unreachable = False
-                        for entry in key_value.entries(change):
-                            node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
-                            if node is None:
-                                continue
-                            for news in self._parse_reports(node, entry.value):
-                                yield news
+                        for news in self._reports(change, nodes):
+                            yield news
             except UnavailableError as error:
                 if not unreachable:
                     self._note(f"cannot reach the bus; trying again: {error}")
                 unreachable = True
                 await asyncio.sleep(AGAIN)
+
+    def _reports(
+        self, change: key_value.Change, nodes: Mapping[str, NodeName]
+    ) -> Iterator[NodeRunReport]:
+        if isinstance(change, key_value.KeyRemoval):
+            # The agent has ended: the node is asked again for results that it has not reported.
+            gone = nodes.get(change.key.removeprefix(layout.PRESENCE))
+            if gone is not None:
+                yield from (
+                    NodeRunReport(node_run=NodeRun(step, gone)) for step in self._steps.values()
+                )
+        for entry in key_value.entries(change):
+            node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
+            if node is not None:
+                yield from self._parse_reports(node, entry.value)
 
     def _parse_reports(self, node: NodeName, token: bytes) -> list[NodeRunReport]:
         """Return the finished steps of this rollout that a presence reports."""

@@ -139,7 +139,7 @@ def count_states(states: Collection[ProgressState]) -> dict[str, int]:
 
 def _busy(state: RolloutState) -> dict[NodeName, ProgressState]:
     """Return the nodes with a started run that has not ended."""
-    waiting = [*state.differing, *filter(state.is_unanswered, state.running)]
+    waiting = {*state.differing, *state.unanswered}
     busy = {turn.node: ProgressState.WAITING for turn in waiting}
     turns = [turn for turn in state.running if turn not in waiting]
     nodes = [turn.node for turn in (*turns, *state.unchecked)]
@@ -160,6 +160,6 @@ def _rollback_states(state: RolloutState) -> dict[NodeName, ProgressState]:
         elif state.over is not None:
             states[node] = ProgressState.FAILED if started else ProgressState.NOT_REACHED
         else:
-            asked = started and not state.is_unanswered(turn)
+            asked = started and turn not in state.unanswered
             states[node] = ProgressState.RUNNING if asked else ProgressState.WAITING
     return states

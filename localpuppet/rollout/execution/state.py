@@ -26,6 +26,7 @@ from localpuppet.rollout.execution.events import (
     NodeRunEnded,
     NodeRunsStarted,
     NodeRunsWithdrawn,
+    NodeRunUnanswered,
     NodesSkipped,
     RolloutBegan,
     RolloutContinued,
@@ -59,6 +60,7 @@ class RolloutState:
         self.until = began.options.until
         self.serials: dict[NodeName, int] = {}  # of the release's assignments, once all have it
         self.started: set[NodeRun] = set()
+        self.unanswered: set[NodeRun] = set()  # of a rollback, while the node does not answer
         self.ends: dict[NodeRun, NodeRunEnded] = {}
         self.predicted_changes: dict[NodeName, PredictedChanges] = {}  # reported with noop
         self.differing: dict[NodeRun, UnapprovedChange] = {}  # node runs that wait for an approval
@@ -122,12 +124,6 @@ class RolloutState:
     def unchecked(self) -> list[NodeRun]:
         """The successful node runs whose checks have not ended, sorted."""
         return sorted(self._unchecked)
-
-    def is_unanswered(self, turn: NodeRun) -> bool:
-        """Return whether a rollback run waits for a node that was unresponsive before."""
-        failed = self.failed.get(turn.node)
-        lost = failed is not None and failed.result is NodeResult.UNRESPONSIVE
-        return lost and turn.step == self.step_back and turn not in self.ends
 
     def settled(self, turn: NodeRun) -> bool:
         """Return whether a node run and its checks are over."""
@@ -232,9 +228,8 @@ class RolloutState:
             self.skipped.update(event.reasons)
         elif isinstance(event, StagingEnded):
             self.serials.update(event.serials)
-        elif isinstance(event, NodeRunsStarted):
-            self.started.update(event.node_runs)
-            self._running.update(turn for turn in event.node_runs if turn not in self.ends)
+        elif isinstance(event, NodeRunsStarted | NodeRunUnanswered):
+            self._take_started(event)
         elif isinstance(event, NodeRunEnded):
             self._take_ended(event)
         elif isinstance(event, ChecksEnded):
@@ -243,6 +238,18 @@ class RolloutState:
             self._take_look(event)
         else:
             self._take_decision(event)
+
+    def _take_started(self, event: NodeRunsStarted | NodeRunUnanswered) -> None:
+        if isinstance(event, NodeRunUnanswered):
+            change = self.unanswered.add if event.problem else self.unanswered.discard
+            change(event.node_run)
+            return
+        self.started.update(event.node_runs)
+        self._running.update(turn for turn in event.node_runs if turn not in self.ends)
+        for turn in self._running:
+            failed = self.failed.get(turn.node)
+            if turn.step == self.step_back and failed and failed.result is NodeResult.UNRESPONSIVE:
+                self.unanswered.add(turn)
 
     def _take_ended(self, event: NodeRunEnded) -> None:
         self.ends.setdefault(event.node_run, event)
@@ -253,6 +260,7 @@ class RolloutState:
             self.entries.pop(event.node_run.node, None)
             self.entries[event.node_run.node] = event.entry
         self._running.discard(event.node_run)
+        self.unanswered.discard(event.node_run)
         if not self.settled(event.node_run):
             self._unchecked.add(event.node_run)
         if event.result is not NodeResult.SUCCEEDED and event.node_run.step != self.step_back:
@@ -401,6 +409,9 @@ def _turns(event: Event) -> Sequence[NodeRun]:
         return event.node_runs
     return (
         (event.node_run,)
-        if isinstance(event, NodeRunEnded | ChecksEnded | ChangesPredicted | ChangesApproved)
+        if isinstance(
+            event,
+            NodeRunUnanswered | NodeRunEnded | ChecksEnded | ChangesPredicted | ChangesApproved,
+        )
         else ()
     )

@@ -15,7 +15,9 @@ from localpuppet.rollout.execution.events import (
     StagingEnded,
 )
 from localpuppet.rollout.execution.executing import RENEW
+from localpuppet.rollout.execution.nodes import NodeRunReport
 from localpuppet.rollout.execution.options import OnFailure, RolloutOptions
+from localpuppet.rollout.execution.progress_states import ProgressState, ProgressStates
 from localpuppet.rollout.execution.report import RolloutReport
 from localpuppet.rollout.execution.state import RolloutState
 from tests.doubles.simulated_loop import run_simulated
@@ -91,6 +93,30 @@ def test_a_failure_rolls_the_release_back_from_the_last_group() -> None:
         assert (first, sorted(others)) == (node(3), [node(1), node(2)])
         assert nodes.ran[NodeRun(4, node(1))][0] >= nodes.ran[NodeRun(4, node(3))][1]
         assert nodes.held == set()
+
+    run_simulated(work())
+
+
+def test_a_node_that_dies_in_a_rollback_is_not_running_until_it_answers_again() -> None:
+    async def work() -> None:
+        nodes = SimulatedNodes(bad={node(2)}, back=2)
+        rollout = new(began([1, 2], **BACK), nodes, Notes())
+        doing = asyncio.create_task(rollout.run(resume=False))
+        turn = NodeRun(2, node(1))
+        while NodeRun(1, node(1)) not in nodes.ran:
+            await asyncio.sleep(0.1)
+        nodes.seconds[node(1)] = 100.0
+        while turn not in nodes.ran:
+            await asyncio.sleep(0.1)
+        nodes.silent.add(node(1))
+        nodes.news.put_nowait(NodeRunReport(node_run=turn))  # its presence is gone
+        await asyncio.sleep(10)
+        assert ProgressStates(rollout.state).nodes[node(1)] is ProgressState.WAITING
+        nodes.silent.clear()
+        await asyncio.sleep(10)
+        assert ProgressStates(rollout.state).nodes[node(1)] is ProgressState.RUNNING
+        await doing
+        assert words(rollout.state) == ["rolled back", "rolled back"]
 
     run_simulated(work())
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.fleet.bus import layout
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, announce
 from localpuppet.fleet.requests.rollout import step_uuid
 from localpuppet.fleet.trust.signing import MessageKind, Signed, Verifier
@@ -99,6 +100,21 @@ async def test_a_node_whose_status_has_the_full_result_is_not_asked(
     turn = NodeRun(step, node(1))
     end = NodeRunEnded(node_run=turn, result=NodeResult.SUCCEEDED, outcome=outcome, run="r1")
     assert news == NodeRunReport(node_run=turn, end=end if whole else None)
+
+
+async def test_a_node_whose_agent_ends_is_asked_again(tmp_path: Path) -> None:
+    kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
+    nodes = FleetNodes(kv, client=Client(None), verifier=verifier(tmp_path), began=began([1]))
+    for number in (1, 9):
+        await announce(kv, node(number), b"unknown key")
+    ends = nodes.ends()
+    following = asyncio.create_task(anext(ends))
+    while not kv.store.watchers:
+        await asyncio.sleep(0)
+    kv.store.remove(f"{layout.PRESENCE}{node(9)}")
+    kv.store.remove(f"{layout.PRESENCE}{node(1)}")
+    assert await following == NodeRunReport(node_run=NodeRun(1, node(1)))
+    await ends.aclose()
 
 
 class Counting(Verifier):

@@ -21,6 +21,7 @@ from localpuppet.rollout.execution.events import (
     NodeRunEnded,
     NodeRunsStarted,
     NodeRunsWithdrawn,
+    NodeRunUnanswered,
     NodesSkipped,
     RolloutContinued,
     RolloutEnded,
@@ -60,6 +61,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(NodeRunsStarted, node_runs=st.tuples(turns)),
     st.builds(NodeRunEnded, node_run=turns, result=results),
     st.builds(ChecksEnded, node_run=turns, problem=st.sampled_from(["", "answered 503"])),
+    st.builds(NodeRunUnanswered, node_run=turns, problem=st.sampled_from(["", "no answer"])),
     st.builds(NodeRunsWithdrawn, node_runs=st.tuples(turns)),
     st.builds(NodesSkipped, reasons=st.dictionaries(st.sampled_from([node(4)]), st.just("late"))),
     st.builds(StagingEnded, serials=st.just({})),
@@ -167,17 +169,22 @@ def test_a_rollback_of_an_unresponsive_node_waits_for_it() -> None:
     """Only a node that answers is running."""
     turns = [NodeRun(1, node(1)), NodeRun(1, node(2))]
     back = tuple(NodeRun(3, turn.node) for turn in turns)
-    found = view(
+    first = replace(FIRST, options=replace(FIRST.options, checks=()))
+    events = (
         StagingEnded(serials={node(1): 1}),
         NodeRunsStarted(node_runs=tuple(turns)),
         ended(turns[0], NodeResult.FAILED),
         ended(turns[1], NodeResult.UNRESPONSIVE),
         FAILURES,
         NodeRunsStarted(node_runs=back),
-        first=replace(FIRST, options=replace(FIRST.options, checks=())),
     )
-    assert (found.counts["running"], found.counts["waiting"]) == (1, 1)
-    assert f"1 running ({node(1)})" in how_far(found.report.state)
+    answers = NodeRunUnanswered(node_run=back[1], problem="")
+    dies = NodeRunUnanswered(node_run=back[0], problem="did not answer")
+    later = (((), "1"), ((answers, dies), "2"))
+    for more, running in later:
+        found = view(*events, *more, first=first)
+        assert (found.counts["running"], found.counts["waiting"]) == (1, 1)
+        assert f"1 running ({node(int(running))})" in how_far(found.report.state)
 
 
 def test_a_group_whose_only_node_failed_has_failed() -> None:
