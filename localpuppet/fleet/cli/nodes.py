@@ -234,11 +234,20 @@ def _chosen(
     ]
 
 
+def clock_skew(status: Mapping[str, Any], now: float) -> float | None:
+    """Return how many seconds a node's clock is ahead of this one; `None` if it may be right.
+
+    A status may be as old as it lasts on the bus.
+    """
+    ahead = (parse_moment(status.get("at")) or now) - now
+    is_wrong = ahead > CLOCK_SKEW or -ahead > PRESENCE_TTL + CLOCK_SKEW
+    return round(ahead, 3) if is_wrong else None
+
+
 def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iterable[str]:
-    """Yield the nodes whose clock differs; an entry may be as old as it lasts on the bus."""
+    """Yield the nodes whose clock differs."""
     for name, status in sorted(published.items()):
-        ahead = (parse_moment(status.get("at")) or now) - now
-        if ahead > CLOCK_SKEW or -ahead > PRESENCE_TTL + CLOCK_SKEW:
+        if ahead := clock_skew(status, now):
             word = "ahead of" if ahead > 0 else "behind"
             yield f"{name}: its clock is {show_duration(abs(ahead))} {word} this machine's"
 
@@ -250,6 +259,7 @@ def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) ->
         "state": row.state,
         "outcome": str(row.outcome),
         "late": row.late(now.timestamp()),
+        "clock_skew": clock_skew(published or {}, now.timestamp()),
         "release": row.release,
         "finished_at": _moment(row.finished_at),
         "roles": list(row.roles),

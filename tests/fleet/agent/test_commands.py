@@ -13,7 +13,7 @@ import pytest
 
 from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.agent.agent import NO_RUN
-from localpuppet.fleet.cli.nodes import NO_AGENT, wrong_clocks
+from localpuppet.fleet.cli.nodes import NO_AGENT, clock_skew, wrong_clocks
 from tests.rigs.fleet import SHORT_TTLS, Fleet
 from tests.rigs.member import Member, open_fifo, read_line
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
@@ -199,6 +199,7 @@ def test_nodes(fleet: Fleet) -> None:
     a.wait_nodes({a.name: "idle", b.name: "applying", eve.name: "not trusted"})
     *lines, last = a.run("nodes").out.splitlines()
     assert last == "3 nodes: 1 not trusted"
+    assert {row["clock_skew"] for row in a.run("nodes", "--json").json["nodes"]} == {None}
     rows = [row.split() for row in lines]
     assert rows[0][:2] == ["NODE", "STATE"]
     assert [row[0] for row in rows[1:]] == [a.name, b.name, eve.name]
@@ -413,6 +414,8 @@ def test_nodes_names_those_whose_clock_differs() -> None:
         name: {"at": show_time(datetime.fromtimestamp(1e9 + seconds, UTC))}
         for name, seconds in ats.items()
     }
+    skews = {name: clock_skew(status, 1e9) for name, status in published.items()}
+    assert skews == {"a": None, "b": 6.0, "c": 3600.0, "d": None, "e": -120.0}
     assert list(wrong_clocks({**published, "f": {"at": 3}, "g": {}}, 1e9)) == [
         "b: its clock is 6.0s ahead of this machine's",
         "c: its clock is 1h ahead of this machine's",
