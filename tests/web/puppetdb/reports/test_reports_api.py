@@ -148,6 +148,20 @@ def test_the_view_of_a_report_finds_it_by_hash_or_configuration_version(api: Ser
     assert sorted(one["status"] for one in events) == ["failure", "success", "success"]
 
 
+def test_events_are_found_by_the_file_of_their_resource(api: ServedApi) -> None:
+    """The file starts at the directory of its module; see `RunResource`."""
+    every = len(api.ask(f"{V4}/events").json)
+    conditions: list[tuple[Json, int]] = [
+        (["~", "file", "^a[.]pp$"], every),
+        (["=", "file", "a.pp"], every),
+        (["~", "file", "/a[.]pp"], 0),
+        (["not", ["~", "file", "^a"]], 0),
+    ]
+    for condition, found in conditions:
+        assert len(api.ask(f"{V4}/events", condition).json) == found, condition
+    assert every
+
+
 def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
     api: ServedApi, asked: PlayedNode
 ) -> None:
