@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.fleet.agent.agent import RunOrder
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import RunOrder
 from localpuppet.fleet.wiring.agent_child import run_order, warm
+from localpuppet.fleet.wiring.agent_service import start_server
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
-from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.state import open_fork_server
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.leases.book import LeaseRecord
 
 

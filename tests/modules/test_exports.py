@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.exports.choosing import choose
 from localpuppet.fleet.exports.policy import CollectPolicy
 from localpuppet.fleet.exports.resource import Offer
-from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.exports.search import Search, choose
 from tests.fleet.exports.offers import offer
 from tests.rigs.agent_peer import Answer, Peer, Question
 from tests.rigs.bench import MODULES, Applied, Bench

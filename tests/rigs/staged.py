@@ -11,9 +11,8 @@ from localpuppet.node.releases.forge.ports import ModuleForge
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.lockfile import to_text
 from localpuppet.node.releases.release import Release, resolve
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.release_files import ReleaseFiles, to_text
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staging import Approve, ReleaseStaging
 from localpuppet.node.releases.store import Store

@@ -14,29 +14,28 @@ import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_time
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
 from localpuppet.fleet.agent.admission import SignedAdmission
-from localpuppet.fleet.agent.restored_steps import RestoredSteps
-from localpuppet.fleet.agent.runner import (
-    RequestedRunResult,
-    RunCompletion,
-    Runner,
-    RunObstacles,
-    RunOrder,
-)
 from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.coalescing import Batch, Coalescer, DroppedCause
 from localpuppet.fleet.triggers.inbox import Inbox
-from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome, of_run
+from localpuppet.fleet.triggers.outcome import INTERRUPTED, MOST, TriggerOutcome, of_run
 from localpuppet.fleet.triggers.steps import Steps
 from localpuppet.node.runs.hold import HoldStatus
+from localpuppet.node.runs.records import Records
+from localpuppet.node.runs.run import RunState
 
+Work = TypeVar("Work", contravariant=True)
 # Seconds until the agent tries a run again while another run uses the node, and until it notices
 # the end of a hold.
 AGAIN = 1.0
@@ -51,6 +50,126 @@ IDS_A_LINE = 20
 NO_RUN = "no run could be started ('localpuppet status' on that node says why)"
 NOT_ACCEPTED = 8  # senders whose newest trigger that was not accepted is published
 REMEMBERED = 3600  # seconds for which the agent remembers a cause that this node made
+
+
+class RequestedRunResult(StrEnum):
+    """Whether a requested run started and ended."""
+
+    OVER = "over"  # it started and has ended
+    BUSY = "busy"  # it did not start: another run uses the node, or the node is on hold
+    IMPOSSIBLE = "impossible"  # it did not start, and would not if it were tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompletion:
+    """The result of a run.
+
+    Attributes:
+        result: Whether it started and ended.
+        run: Its id, if it has one.
+        outcome: Its outcome as in the record.
+        reason: One line: why it failed or did not start.
+        details: Further results.
+    """
+
+    result: RequestedRunResult
+    run: str | None = None
+    outcome: str = ""
+    reason: str = ""
+    details: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """What a run is for.
+
+    Attributes:
+        causes: `Batch.to_dict()` with all `paths`: what the record keeps.
+        text: The causes as text for people.
+        noop: Whether every cause requires a noop run.
+        puppet_tags: Puppet tags that limit the run; empty for a complete run.
+        through: The owner of the hold that does not stop the run; `None` if every hold does.
+    """
+
+    causes: Mapping[str, Any]
+    text: str
+    noop: bool = False
+    puppet_tags: tuple[str, ...] = ()
+    through: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunObstacles:
+    """What prevents a due run from starting.
+
+    Attributes:
+        held: Returns what blocks runs now, or `None`.
+        lacking: Returns the entries that a step waits for and that this node does not have; see
+            `fleet.triggers.steps.Steps`.
+        begun: Returns the state of the run of a cause that an earlier agent began; see
+            `restored_steps.RestoredSteps`.
+    """
+
+    held: Callable[[], HoldStatus | None]
+    lacking: Callable[[RunCause], str] = lambda _: ""
+    begun: "Callable[[RunCause], RunCompletion | None]" = lambda _: None
+
+
+class WorkRunner(Protocol[Work]):
+    """Executes one kind of work, such as compiling a catalog; see `agent.fork_runner`."""
+
+    async def run(self, order: Work) -> RunCompletion:
+        """Do the work and return its result, `OVER` if it was done; exceptions are bugs."""
+
+
+class Runner(WorkRunner[RunOrder], Protocol):
+    """Executes runs, one at a time."""
+
+    def end(self) -> None:
+        """End the run in progress as TERM does."""
+
+
+_UNKNOWN = RunCompletion(
+    result=RequestedRunResult.OVER,
+    outcome=INTERRUPTED,
+    reason="the agent was killed during the run",
+)
+
+
+class RestoredSteps:
+    """The steps whose result this agent has not reported yet.
+
+    Args:
+        begun: Returns the state of the run of a cause; `None` without a record.
+    """
+
+    def __init__(self, begun: Callable[[RunCause], RunCompletion | None]) -> None:
+        self._begun = begun
+        self._running: list[RunCause] = []
+
+    def add(self, cause: RunCause) -> None:
+        """Add a step that began."""
+        self._running.append(cause)
+
+    def take_ended(self) -> list[tuple[RunCause, RunCompletion]]:
+        """Return each step whose run has ended, once."""
+        ended = [(cause, self._begun(cause) or _UNKNOWN) for cause in self._running]
+        self._running = [cause for cause, end in ended if end.result is RequestedRunResult.BUSY]
+        return [(cause, end) for cause, end in ended if end.result is not RequestedRunResult.BUSY]
+
+
+def recorded_end(records: Records, cause: RunCause) -> RunCompletion | None:
+    """Return the recorded result of the run of a cause; `BUSY` while it is running."""
+    status = records.caused_by(cause.sender, cause.uuid)
+    if status is None:
+        return None
+    over = status.state is RunState.FINISHED
+    return RunCompletion(
+        result=RequestedRunResult.OVER if over else RequestedRunResult.BUSY,
+        run=status.id,
+        outcome=str(status.outcome or ""),
+        reason=status.reason,
+    )
 
 
 class Agent:

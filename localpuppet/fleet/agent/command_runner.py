@@ -9,8 +9,8 @@ from pathlib import Path
 from localpuppet.base.machine.child import signal_group
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.flock import Flock
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.fork_runner import ended, not_started
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class CommandRunner:
     _pid: int = field(default=0, init=False)
 
     async def run(self, order: RunOrder) -> RunCompletion:
-        """Execute a run; see `fleet.agent.runner.Runner`. The exit code is the only result."""
+        """Execute a run; see `fleet.agent.agent.Runner`. The exit code is the only result."""
         make_private(self.lock.parent)
         lock = Flock.take(self.lock)
         if lock is None:

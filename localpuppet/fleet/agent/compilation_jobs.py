@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.fleet.agent.agent import RequestedRunResult, WorkRunner
 from localpuppet.fleet.agent.jobs import Jobs
-from localpuppet.fleet.agent.runner import RequestedRunResult, WorkRunner
 from localpuppet.fleet.requests.compile import Compile
 
 MOST, EACH = 8, 2

@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 
 from localpuppet.base.errors import thread_shortage
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
@@ -51,7 +51,7 @@ class ForkRunner(Generic[Work]):
         gc.freeze()  # the children share the memory of existing objects
 
     async def run(self, order: Work) -> RunCompletion:
-        """Execute a run; see `fleet.agent.runner.Runner`."""
+        """Execute a run; see `fleet.agent.agent.Runner`."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:

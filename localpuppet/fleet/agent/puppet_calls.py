@@ -1,37 +1,391 @@
 """Answer calls of Puppet code on this node: one line of JSON in, one line out.
 
-- This module answers `leader`, `lock` and `unlock`; `trigger_calls` answers `trigger` and `kick`,
-  `inventory_calls` answers `query`, `export_calls` answers `export` and `collect`.
+- `TriggerCalls` answers `trigger` and `kick`, `InventoryCalls` answers `query`, `ExportCalls`
+  answers `export` and `collect`, `PuppetCalls` answers `leader`, `lock` and `unlock`.
 - The line comes from the agent's socket or from `localpuppet call`.
 - The answer to any input is one line with `ok` true or false; an error in it is one printable line.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
 from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_text import members
-from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.text import one_line
-from localpuppet.base.formats.values import field_values
-from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.agent.export_calls import ExportCalls
-from localpuppet.fleet.agent.inventory_calls import InventoryCalls
-from localpuppet.fleet.agent.trigger_calls import TriggerCalls
+from localpuppet.base.formats.json_text import JsonText, members
+from localpuppet.base.formats.names import NodeName, RunId, parse_tag
+from localpuppet.base.formats.text import one_line, shown_names
+from localpuppet.base.formats.times import show_duration, show_time
+from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.machine.ports import Clock, ProcessId
+from localpuppet.fleet.agent.request_service import HINT, Lend, RequestService
 from localpuppet.fleet.bus import layout
+from localpuppet.fleet.bus.key_value import KeyValue, check_key
+from localpuppet.fleet.bus.servers import ENGINES
 from localpuppet.fleet.captures.answers import note_answer
+from localpuppet.fleet.exports.collecting import CollectorService
+from localpuppet.fleet.exports.recording import (
+    CollectorRecord,
+    answered,
+    collector_text,
+    note_collected,
+    note_exports,
+)
+from localpuppet.fleet.exports.resource import named_type
+from localpuppet.fleet.exports.search import CollectorResult, Search, TakenResource
+from localpuppet.fleet.inventory.query.functions import FunctionCall, FunctionReply
+from localpuppet.fleet.inventory.reading import InventoryAnswer, UnansweredQuery
 from localpuppet.fleet.leases.book import LockUser
 from localpuppet.fleet.leases.keeper import Keeper
 from localpuppet.fleet.leases.lease import LONGEST_LEADER
 from localpuppet.fleet.triggers import sending
-from localpuppet.node.runs.records import Records
+from localpuppet.fleet.triggers.chain import Loop, next_path
+from localpuppet.fleet.triggers.held_kicks import MAX_LIFE, MAX_RECEIVERS, HeldKicks
+from localpuppet.fleet.triggers.kick import Kick
+from localpuppet.fleet.triggers.trigger import MAX_TAGS, MAX_TTL
+from localpuppet.fleet.trust.signing import MessageSigner
+from localpuppet.node.runs.query_record import RecordedQuery, note_query, read_queries
+from localpuppet.node.runs.records import Records, RunDirectory
 
 MAX_LINE = 1024 * 1024
 MAX_WAIT = 86400
+
+
+Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
+# Seconds for which a kick is valid and the bus keeps it, unless the resource gives another time.
+KICK_TTL = 180
+# The number of runs that are searched for the last answer to a query.
+LOOKED_BACK = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """How this node sends triggers.
+
+    Attributes:
+        store: Lends a connected store of an engine; `None` means the engine of the site.
+        signer: Signs as this node.
+        paths: Returns the paths of the causes of a run, or of the run in progress.
+        keyprefix: The key prefix of this site's triggers.
+        clock: The node's clock.
+    """
+
+    store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
+    signer: MessageSigner
+    paths: Paths
+    keyprefix: str
+    clock: Clock
+
+
+def _listed(dropped: Mapping[NodeName, str]) -> list[dict[str, str]]:
+    return [{"node": node, "reason": reason} for node, reason in dropped.items()]
+
+
+class InventoryCalls:
+    """Answers queries about nodes.
+
+    Args:
+        lend: Lends the entries.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        records: The records of runs.
+        clock: The clock.
+    """
+
+    def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
+        self._asking = RequestService(lend, max_stale=max_stale, clock=clock)
+        self._records = records
+        self._clock = clock
+
+    async def answer(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Return the answer to a query with the fields `function` and `arguments`.
+
+        Args:
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
+
+        Raises:
+            InvalidInputError: The query is invalid.
+        """
+        question = FunctionCall.of(fields.text("function"), fields.values("arguments"))
+        directory = self._records.on(run)
+        inventory_answer = await self.ask(question, run=None if directory is None else directory.id)
+        if isinstance(inventory_answer, UnansweredQuery):
+            if directory is not None:
+                note_query(directory, self._failed(question, inventory_answer.reason))
+            raise UnavailableError(
+                f"could not ask: {one_line(inventory_answer.reason)}{self._before(question)}",
+                where=f"{question.function}()",
+                hint=HINT,
+            )
+        if directory is not None:
+            # In another thread, which digests the answer of ten thousand nodes; a lock keeps two
+            # from writing one file.
+            note_query(
+                directory, await asyncio.to_thread(self._answered, question, inventory_answer)
+            )
+        reply = inventory_answer.answer
+        return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
+
+    async def ask(
+        self, question: FunctionCall, *, run: RunId | None = None
+    ) -> InventoryAnswer[FunctionReply] | UnansweredQuery:
+        """Return the answer to a query, or `UnansweredQuery`.
+
+        Args:
+            question: The query.
+            run: The run whose catalog needs the answer; see `RequestService`.
+
+        Raises:
+            InvalidInputError: The query is invalid.
+        """
+        try:
+            return await self._asking.ask(question.answer, run=run)
+        except (StateError, UnavailableError) as error:
+            return UnansweredQuery(reason=str(error))
+
+    def _failed(self, question: FunctionCall, reason: str) -> RecordedQuery:
+        return RecordedQuery(
+            function=question.function,
+            arguments=question.arguments,
+            text=question.text,
+            at=show_time(self._clock.now()),
+            reason=reason,
+        )
+
+    def _answered(
+        self, question: FunctionCall, answer: InventoryAnswer[FunctionReply]
+    ) -> RecordedQuery:
+        return replace(
+            self._failed(question, ""),
+            digest=answer.answer.digest,
+            names=answer.answer.names,
+            parts=answer.answer.parts,
+            revision=answer.revision,
+            age=answer.age,
+        )
+
+    def _before(self, question: FunctionCall) -> str:
+        """Return the last recorded answer to a query, as an addition to the error."""
+        for name in islice(self._records.ids(), LOOKED_BACK):
+            run = RunDirectory(self._records.directory / name)
+            try:
+                asked = read_queries(run)
+            except StateError:
+                continue  # a damaged old record does not concern this error
+            for query in asked:
+                if (
+                    query.call == (question.function, question.arguments)
+                    and query.digest is not None
+                ):
+                    ago = (self._clock.now() - name.time).total_seconds()
+                    names = shown_names(query.names) or "no node"
+                    return f"; the last answer, {show_duration(ago)} ago, was {names}"
+        return ""
+
+
+class ExportCalls:
+    """Answers the export and collect termini of a catalog.
+
+    Args:
+        lend: Lends the entries and their age.
+        collecting: Answers collectors.
+        max_stale: Seconds for which an answer is valid after the last update of the view.
+        records: The records of runs.
+        clock: The clock.
+    """
+
+    def __init__(
+        self,
+        lend: Lend,
+        collecting: CollectorService,
+        *,
+        max_stale: float,
+        records: Records,
+        clock: Clock,
+    ) -> None:
+        self._asking = RequestService(lend, max_stale=max_stale, clock=clock)
+        self._collecting = collecting
+        self._records = records
+        self._clock = clock
+
+    async def export(self, run: str | None) -> dict[str, Any]:
+        """Record the exports that a catalog left in the directory of its run.
+
+        Raises:
+            InvalidInputError: An export is invalid, or the run does not exist.
+        """
+        directory = self._records.on(run)
+        if directory is None:
+            raise InvalidInputError("this node has no such run", where="export")
+        return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
+
+    async def collect(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Return the resources for a collector with the fields `type` and `filter`.
+
+        Args:
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
+
+        Raises:
+            InvalidInputError: The policy stops the run, or the query is invalid.
+        """
+        kind = fields.parsed("type", named_type)
+        condition: Json = fields.values_or_none("filter")
+        search = Search.parse(condition)
+        directory = self._records.on(run)
+        asked = CollectorRecord(type=kind, filter=condition, at=show_time(self._clock.now()))
+        where = one_line(collector_text(kind, condition))[:200]
+        try:
+            answer = await self._ask(kind, search, run=None if directory is None else directory.id)
+        except LocalpuppetError as error:
+            self._note(directory, replace(asked, reason=one_line(str(error))))
+            raise error.at(where) from error
+        choice = answer.answer
+        self._note(
+            directory,
+            answered(replace(asked, revision=answer.revision, age=answer.age), choice),
+        )
+        return {
+            "ok": True,
+            "resources": [_to_dict(resource) for resource in choice.taken],
+            "warnings": await asyncio.to_thread(self._collecting.warnings, choice),
+        }
+
+    async def _ask(
+        self, kind: str, search: Search, *, run: RunId | None
+    ) -> InventoryAnswer[CollectorResult]:
+        answer = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
+        if isinstance(answer, UnansweredQuery):
+            raise UnavailableError(f"could not ask: {one_line(answer.reason)}", hint=HINT)
+        return answer
+
+    def _note(self, run: RunDirectory | None, collected: CollectorRecord) -> None:
+        if run is not None:
+            note_collected(run, collected)
+
+
+def _to_dict(item: TakenResource) -> dict[str, Json]:
+    """Return a resource in the form that the terminus expects."""
+    resource = item.resource
+    return {
+        "node": item.node,
+        "how": str(item.how),
+        "title": resource.title,
+        "parameters": dict(resource.parameters),
+        "file": resource.file,
+        "line": resource.line,
+    }
+
+
+class TriggerCalls:
+    """Answers `trigger` and `kick`.
+
+    Args:
+        sender: Sends triggers.
+        inventory: Answers which nodes receive a kick.
+        held: Keeps the kicks of a run until the run has ended.
+    """
+
+    def __init__(self, sender: Sender, *, inventory: InventoryCalls, held: HeldKicks) -> None:
+        self._sender = sender
+        self._inventory = inventory
+        self._held = held
+
+    async def trigger(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Send a trigger to named nodes.
+
+        Args:
+            fields: The fields of the call.
+            run: The id of the run that asks, if a supervisor started it.
+
+        Raises:
+            InvalidInputError: A field is invalid.
+        """
+        keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LIFE)
+        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL)
+        call = sending.Outgoing(
+            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
+            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
+            ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
+            keyprefix=check_key(fields.text("keyprefix")),
+            keyttl=keyttl,
+        )
+        engine = fields.text_or_none("engine")
+        if engine is not None and engine not in ENGINES:
+            raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
+        return await self._send(call, engine, run)
+
+    async def kick(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Send a trigger to the nodes that a kick selects, except this node; see `trigger`.
+
+        The kicks of a run in progress are sent when it has ended (`triggers.held_kicks`).
+
+        Raises:
+            InvalidInputError: A field is invalid.
+        """
+        kick = Kick.read(fields)
+        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL) or KICK_TTL
+        tags = fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS)
+        receivers = await self._receivers(kick)
+        call = sending.Outgoing(
+            hosts=receivers, tags=tags, ttl=ttl, keyprefix=self._sender.keyprefix, keyttl=ttl
+        )
+        answer: dict[str, Any] = {"ok": True, "receivers": list(receivers), "deferred": False}
+        if not receivers:
+            return {**answer, "sent": [], "dropped": []}
+        if run is None or not self._held.is_on(run):
+            return {**answer, **await self._send(call, None, run)}
+        return {**answer, "deferred": True, **self._hold(call, RunId(run))}
+
+    def _hold(self, call: sending.Outgoing, run: RunId) -> dict[str, Any]:
+        me, paths = NodeName(self._sender.signer.name), list(self._sender.paths(run))
+        ways = {host: next_path(paths, me=me, receiver=host) for host in call.hosts}
+        kept = [host for host, way in ways.items() if not isinstance(way, Loop)]
+        if kept:
+            self._held.hold(run, replace(call, hosts=tuple(kept)), uuid=str(uuid.uuid4()))
+        dropped = {host: way.reason for host, way in ways.items() if isinstance(way, Loop)}
+        return {"sent": kept, "dropped": _listed(dropped)}
+
+    async def _receivers(self, kick: Kick) -> tuple[NodeName, ...]:
+        answer = await self._inventory.ask(kick.question)
+        if isinstance(answer, UnansweredQuery):
+            raise UnavailableError(
+                f"could not query the nodes to run: {one_line(answer.reason)}",
+                where="kick",
+                hint="run the same query with 'localpuppet query'",
+            )
+        names = [name for name in answer.answer.names if name != self._sender.signer.name]
+        if len(names) > MAX_RECEIVERS:
+            raise InvalidInputError(
+                f"{len(names)} nodes match, the limit is {MAX_RECEIVERS}", where="kick"
+            )
+        return tuple(NodeName(name) for name in names)
+
+    async def _send(
+        self, call: sending.Outgoing, engine: str | None, run: str | None
+    ) -> dict[str, Any]:
+        paths = self._sender.paths(run)
+        async with self._sender.store(engine) as kv:
+            sent = await sending.send(
+                call,
+                kv=kv,
+                signer=self._sender.signer,
+                paths=paths,
+                clock=self._sender.clock,
+                uuid=str(uuid.uuid4()),
+            )
+        report = {"sent": list(sent.sent), "dropped": _listed(sent.dropped)}
+        return {"ok": True, "uuid": sent.uuid, **report}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

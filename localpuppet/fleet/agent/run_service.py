@@ -13,11 +13,10 @@ from pathlib import Path
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
-from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent
+from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
 from localpuppet.fleet.agent.run_traces import RunTraces, notice
-from localpuppet.fleet.agent.runner import Runner
 from localpuppet.fleet.agent.timer import Timer
 from localpuppet.fleet.inventory.timetable import splay
 from localpuppet.fleet.leases.keeper import Keeper

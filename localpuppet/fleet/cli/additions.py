@@ -17,7 +17,7 @@ from localpuppet.node.wiring.ports import CommandAddition, CommandAdditions
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
-    from localpuppet.fleet.exports.choosing import RejectedResource
+    from localpuppet.fleet.exports.search import RejectedResource
     from localpuppet.fleet.requests.request import Arguments
     from localpuppet.node.runs.records import RunDirectory
 
@@ -99,8 +99,8 @@ class FleetAdditions(CommandAdditions):
 
 def _arguments(action: str, values: Mapping[str, str | None]) -> "Arguments":
     """Return the arguments of a request."""
+    from localpuppet.fleet.requests.deploy import StatusRequest
     from localpuppet.fleet.requests.request import Disable, Enable, RunArguments
-    from localpuppet.fleet.requests.status import StatusRequest
 
     if action == "status":
         return StatusRequest()

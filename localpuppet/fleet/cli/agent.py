@@ -28,7 +28,7 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
       localpuppet agent --debug           with a more detailed log
       localpuppet units --help            how to run it as a service
     """
-    from localpuppet.fleet.wiring.settings import fleet_settings
+    from localpuppet.fleet.wiring.fleet import fleet_settings
     from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
 
     if side != "network":
@@ -38,8 +38,7 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     from localpuppet.fleet.agent.log import AgentLog
     from localpuppet.fleet.settings.fleet import require_server_bus
     from localpuppet.fleet.wiring import agent_service
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     if side != "both":
         require_server_bus(bus, where=f"agent --side {side}")

@@ -29,8 +29,7 @@ def ask_nodes(
     A missing reply is shown, and makes the exit code 69; a refusal and a run without a report make
     it 1.
     """
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetWiring(node)

@@ -61,8 +61,7 @@ def assign_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # 
     """
     from localpuppet.fleet.requests.deploy import Deploy, DeployAction
     from localpuppet.fleet.requests.deploying import deploy_to
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     names = [NodeName.parse(name) for name in dict.fromkeys(given["nodes"])]
     layers, classes = read_values(node, given["values"])

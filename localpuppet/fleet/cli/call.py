@@ -17,10 +17,9 @@ def call_command(node: NodeWiring) -> None:
     For the Puppet modules. Leases need the agent, which renews them.
     """
     from localpuppet.fleet.agent.puppet_calls import MAX_LINE
-    from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run, run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
     from localpuppet.fleet.wiring.puppet_calls import puppet_calls
-    from localpuppet.fleet.wiring.run_async import run
 
     fleet = FleetWiring(node)
     inventory, note = InventoryWiring(node, fleet=fleet), render.QuietObserver().note

@@ -76,8 +76,8 @@ def _write_own(node: NodeWiring, directory: Path) -> NodeName:
 def _matching(node: NodeWiring, query: str) -> list[NodeName]:
     from localpuppet.fleet.inventory.query.functions import FunctionCall
     from localpuppet.fleet.inventory.reading import UnansweredQuery
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     calls = InventoryWiring(node).calls(render.QuietObserver().note)
     reply = run(calls.ask(FunctionCall.of("query", [query])))
@@ -96,8 +96,7 @@ def _collect(
     from localpuppet.fleet.captures.collecting import collect_captures
     from localpuppet.fleet.cli.progress import shown, whom
     from localpuppet.fleet.requests.lifetime import PATIENCE
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     observer = render.observer(quiet=as_json, title=f"capturing {whom(names)}")
 

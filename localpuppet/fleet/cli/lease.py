@@ -50,8 +50,7 @@ def lease_command(
       localpuppet lease backup --wait-timeout 10m -- /usr/local/bin/backup --full
     """
     from localpuppet.fleet.bus.layout import parse_lease_name
-    from localpuppet.fleet.wiring.fleet import FleetWiring, guarded
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, guarded, run
 
     patience = 0.0 if wait_timeout is None else parse_duration(wait_timeout, what="--wait-timeout")
     lease = parse_lease_name(name)

@@ -102,8 +102,7 @@ def nodes_command(
       localpuppet nodes --watch
       localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
     """
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     if following:
         if any(filters.values()):

@@ -13,7 +13,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.triggers.outcome import DROPPED, succeeded
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
@@ -73,8 +73,7 @@ def trigger_command(
     """
     from localpuppet.fleet.triggers.sending import Outgoing
     from localpuppet.fleet.triggers.trigger import MAX_TTL
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     fleet = FleetWiring(node)
     seconds = parse_duration(ttl, what="ttl")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.exports.choosing import CollectorResult, choose
 from localpuppet.fleet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
-from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.exports.search import CollectorResult, Search, choose
 from localpuppet.fleet.trust.policy_file import read_policy_file
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""The arguments of `deploy`: the release that a node stages or applies, and its values.
+"""The arguments of `deploy` and `status`: a release that a node stages or applies, its state.
 
 - The caller and the node check the arguments with the same rules.
 - Values that look like a secret, or that would interpolate data of the node, do not cross the bus.
-- `runs.assigning` executes the request.
+- `runs.preparing.AssignmentService` executes a deployment.
 """
 
 import json
@@ -19,13 +19,42 @@ from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json, at
 from localpuppet.fleet.inventory.facts import is_secret
 from localpuppet.fleet.requests.rollout import ROLLOUT, RolloutReference
-from localpuppet.fleet.trust.policy import DEPLOYS
+from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.enc.interpolation import references
 
+# The rights that a caller can ask about besides releases.
+_RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
 MAX_LAYERS = 100
 MAX_VALUES = 32 * 1024  # bytes of layers and classes in JSON
 MAX_SERIAL = 2**53 - 1
+
+
+def _right(text: str) -> str:
+    if text.startswith(DEPLOYS):
+        release = ReleasePath.parse(text.removeprefix(DEPLOYS), where="")
+        return f"{DEPLOYS}{release}"
+    if text not in _RIGHTS:
+        raise InvalidInputError(
+            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(_RIGHTS)}"
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRequest(JsonForm):
+    """The arguments of `status`.
+
+    Attributes:
+        may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node returns those that its
+            policy denies the caller.
+        rollout: The node returns the controller of this rollout.
+    """
+
+    may: tuple[str, ...] = field(
+        default=(), metadata=parsed_list(_right, minimum=1, maximum=len(_RIGHTS))
+    )
+    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
 
 
 class DeployAction(StrEnum):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
-from localpuppet.fleet.requests.deploy import MAX_SERIAL, Deploy
+from localpuppet.fleet.requests.deploy import MAX_SERIAL, Deploy, StatusRequest
 from localpuppet.fleet.requests.repeating import REPLY, until_over
-from localpuppet.fleet.requests.status import StatusRequest
 
 TOO_OLD = "its localpuppet is too old to take a release by request: update it"
 

@@ -20,7 +20,7 @@ from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.messages import answer
 from localpuppet.fleet.requests.request import (
     Arguments,
@@ -32,7 +32,6 @@ from localpuppet.fleet.requests.request import (
     requesting_rollout,
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.holds import Holds

@@ -18,7 +18,7 @@ from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
-from localpuppet.fleet.requests.deploy import Deploy
+from localpuppet.fleet.requests.deploy import Deploy, StatusRequest
 from localpuppet.fleet.requests.lifetime import lifetime_problem, parsed_caller
 from localpuppet.fleet.requests.rollout import (
     MAX_HOLD,
@@ -27,7 +27,6 @@ from localpuppet.fleet.requests.rollout import (
     ROLLOUT_STEP,
     RolloutReference,
 )
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.node.puppet.changes import parse_salt
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
-from localpuppet.fleet.agent.deployments import Deployment
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
+from localpuppet.fleet.agent.rollout_steps import Deployment
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import DeployAction
 from localpuppet.fleet.wiring.confirmations import is_confirmed
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.runs.options import RunOptions
 from localpuppet.node.runs.reason import public_reason

@@ -1,30 +1,35 @@
 """Builds the parts of an agent's run side: inbox, runner, leases, requests, Puppet's socket."""
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
+from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import remove_half_written
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.machine.server_selector import ServerSelector
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.base.machine.unix_socket import listen
 from localpuppet.fleet.agent.admission import SignedAdmission
-from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.agent.agent import Agent, Runner, RunObstacles, recorded_end
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.compilation_jobs import CompilationJobs
-from localpuppet.fleet.agent.deployments import Deployments
+from localpuppet.fleet.agent.confirmation.bus_probe import Answers, BusProbe, Store
+from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
+from localpuppet.fleet.agent.confirmation.retreat import RetreatService
+from localpuppet.fleet.agent.confirmation.service import ConfirmationContext, Confirming
 from localpuppet.fleet.agent.fork_runner import ForkRunner
 from localpuppet.fleet.agent.lock_users import LockUsers
 from localpuppet.fleet.agent.log import AgentLog
-from localpuppet.fleet.agent.restored_steps import recorded_end
-from localpuppet.fleet.agent.rollout_steps import RolloutSteps
+from localpuppet.fleet.agent.rollout_steps import Deployments, RolloutSteps
 from localpuppet.fleet.agent.run_service import RunParts
 from localpuppet.fleet.agent.run_side import LocalRunSide
-from localpuppet.fleet.agent.runner import Runner, RunObstacles
 from localpuppet.fleet.agent.status import Describer, NodeRecords
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.catalogs.keeping import CatalogKeeper
@@ -38,17 +43,16 @@ from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.trust.policy_file import peer_refusal
-from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, run_order, warm
-from localpuppet.fleet.wiring.confirming import confirming
+from localpuppet.fleet.wiring.agent_child import compile_candidate, deploy, retreat, run_order, warm
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring, paths_of_run
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, paths_of_run, peers
 from localpuppet.fleet.wiring.history import HistoryWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring, known_stores
 from localpuppet.fleet.wiring.publishing import PublishingWiring, capture_keeper
 from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.enc.assigned import AssignedRelease
+from localpuppet.node.runs import metrics
 from localpuppet.node.runs.hold import HoldStatus
 from localpuppet.node.runs.holds import Holds
 from localpuppet.node.runs.noop_report import NoopReporter
@@ -57,6 +61,8 @@ from localpuppet.node.wiring.state import open_attempts, open_holds, open_record
 
 # Lends the connected store of an engine; `None` means the site's engine.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
+COMMAND_TIMEOUT = 60.0  # seconds for a `confirm_command`
+MAX_OUTPUT = 64 * 1024
 
 
 def run_parts(
@@ -253,3 +259,80 @@ def _keeper(
         relies=users.go_on,
         lost=users.end,
     )
+
+
+def confirming(
+    fleet: FleetWiring,
+    agent: Agent,
+    inbox: Inbox,
+    *,
+    holds: Callable[[], Holds],
+    store: Store,
+    log: Log,
+) -> Confirming:
+    """Return the service that confirms deployed releases, or rolls them back.
+
+    Args:
+        fleet: The parts of a fleet node.
+        agent: The node's agent.
+        inbox: The causes and deployments that the agent has accepted.
+        holds: Returns the holds.
+        store: Returns the store that the agent is connected to.
+        log: The agent's log.
+    """
+    node = fleet.node
+    return Confirming(
+        ConfirmationContext(
+            memory=ConfirmationMemory(node.settings.state),
+            assigned=AssignedRelease(node.settings.state).read,
+            rollback=partial(rollback_in_force, node),
+            records=open_records(node),
+            holds=holds,
+            boot=node.processes.me().boot_id,
+            late=lambda late: metrics.note_confirmation(node.settings.metrics, late=late),
+            command=_command(node, log),
+        ),
+        looking=BusProbe(agent.me, store=store, verifier=fleet.verifier, answers=_answers(node)),
+        retreating=RetreatService(
+            ForkRunner(partial(retreat, node)),
+            agent=agent,
+            inbox=inbox,
+            records=open_records(node),
+            holds=holds,
+            clock=node.clock,
+        ),
+        agent=agent,
+        clock=node.clock,
+        log=log,
+    )
+
+
+def _answers(node: NodeWiring) -> Answers | None:
+    """Return the check whether a bus server answers; `None` for an engine that is a file."""
+    bus = fleet_settings(node).bus
+    servers = bus.servers.get(bus.engine)
+    if servers is None:
+        return None
+    endpoints = [(endpoint.host, endpoint.port) for endpoint in servers.endpoints]
+    return ServerSelector(endpoints, timeout=bus.timeout).answers
+
+
+def _command(node: NodeWiring, log: Log) -> Callable[[], Awaitable[bool]] | None:
+    """Return the call of `confirm_command`; exit code 0 means that this node is online."""
+    command = fleet_settings(node).agent.confirm_command
+    if command is None:
+        return None
+    env = {**program_environment(), **own_variables(node)}
+    run = partial(
+        node.processes.capture, command, env=env, timeout=COMMAND_TIMEOUT, limit=MAX_OUTPUT
+    )
+
+    async def ask() -> bool:
+        try:
+            output = await asyncio.to_thread(run)
+        except StateError as error:
+            log.warning(f"confirm_command: {error}", kind=LineKind.RUN)
+            return False
+        return output is not None and output.ended.code == 0
+
+    return ask

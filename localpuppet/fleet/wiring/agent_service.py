@@ -8,14 +8,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from localpuppet.base.errors import InvalidInputError, UnavailableError
-from localpuppet.base.machine.files import make_public
+from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.base.machine.files import make_private, make_public
+from localpuppet.base.machine.fork_server import MAX_PATH
+from localpuppet.base.machine.kept_process import KeptProcess, start_kept
+from localpuppet.base.machine.ports import Log
 from localpuppet.base.machine.service_manager import ServiceManager, given_socket
 from localpuppet.base.machine.unix_socket import ask, listen_to
 from localpuppet.base.machine.waiting import run_until, wait_first
+from localpuppet.base.share.files import shared_file
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.bus_session import BusSession
+from localpuppet.fleet.agent.fork_server_keeper import ForkServerKeeper
 from localpuppet.fleet.agent.log import AgentLog
+from localpuppet.fleet.agent.reactions.collectors import Collectors
+from localpuppet.fleet.agent.reactions.dependency import DependencySource
+from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
+from localpuppet.fleet.agent.reactions.memory import ReactionMemory
+from localpuppet.fleet.agent.reactions.questions import Questions
+from localpuppet.fleet.agent.reactions.reactor import ReactionPorts, Reactor
 from localpuppet.fleet.agent.run_service import RunService, Task
 from localpuppet.fleet.agent.split.client import RemoteRunSide
 from localpuppet.fleet.agent.split.server import RunSideServer
@@ -23,13 +34,17 @@ from localpuppet.fleet.agent.split.spool import Spool, SpoolReader
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.proxy.server import ProxyServer
 from localpuppet.fleet.bus.proxy.store import ProxyKeyValue
+from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.trust.policy_file import peer_refusal
 from localpuppet.fleet.wiring.agent_run_side import run_parts
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.wiring.exports import ExportsWiring
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
 from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.fleet.wiring.publishing import PublishingWiring
-from localpuppet.fleet.wiring.reactions import reactor
-from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.fleet.wiring.warming import warming
+from localpuppet.node.puppet.launching import LIMITS, ServerLimits, server_command
+from localpuppet.node.wiring.node import NodeWiring, program_environment
+from localpuppet.node.wiring.run import lean_start
+from localpuppet.node.wiring.state import find_puppet, open_fork_server, open_records
 
 # Seconds between attempts of the network side to reach the run side.
 AGAIN = 1.0
@@ -257,3 +272,74 @@ def _user(name: str) -> pwd.struct_passwd:
             where="agent.network",
             hint="create it with 'useradd --system', or apply class localpuppet::agent",
         ) from error
+
+
+def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
+    """Start a node's fork server.
+
+    Args:
+        node: The parts of the node.
+        limits: The limits that end the server.
+
+    Raises:
+        LocalpuppetError: The server cannot be started.
+    """
+    server = open_fork_server(node)
+    installation = find_puppet(node, ask=False)
+    if installation is None:
+        raise UnavailableError("Puppet was changed; the next run reads its settings again")
+    if len(bytes(server.path)) > MAX_PATH:
+        raise UnavailableError("is too long for a socket's name", where=str(server.path))
+    make_private(server.path.parent)
+    command, env = server_command(
+        installation,
+        base=program_environment(),
+        lean=lean_start(node, installation),
+        script=shared_file("fork_server.rb"),
+        socket=server.path,
+        names=server.path.with_suffix(".names"),
+        limits=limits,
+    )
+    process = start_kept(command, env=env)
+    try:
+        server.note(process.identity)
+    except StateError:
+        process.end()
+        process.code()
+        raise
+    return process
+
+
+def warming(node: NodeWiring, agent: Agent, log: Log) -> ForkServerKeeper:
+    """Return the service that keeps a node's fork server."""
+    return ForkServerKeeper(agent, start=partial(start_server, node), log=log)
+
+
+def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
+    """Return the service that requests a run when an answer to a query of the catalog changes.
+
+    Args:
+        node: The parts of the node.
+        agent: Runs Puppet.
+        view: The entries of other nodes.
+        log: The log of the service.
+    """
+    clock, records = node.clock, open_records(node)
+    collecting = ExportsWiring(node).collecting(agent.me)
+    policy, max_stale = peers(node).policy, peers(node).inventory.max_stale
+
+    def now() -> float:
+        return clock.now().timestamp()
+
+    sources: list[DependencySource] = [
+        Questions(view, records, now=now, max_stale=max_stale),
+        Collectors(view, collecting, records, now=now, max_stale=max_stale),
+    ]
+    world = ReactionPorts(
+        host=agent,
+        runs=FinishedRuns(records, sources),
+        sources=sources,
+        peers=view,
+        refusal=lambda peer: peer_refusal(policy, peer, "react"),
+    )
+    return Reactor(world, ReactionMemory(node.settings.state), clock=clock, log=log)

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.base.machine.ports import Log
-    from localpuppet.fleet.agent.export_calls import ExportCalls
+    from localpuppet.fleet.agent.puppet_calls import ExportCalls
     from localpuppet.fleet.agent.request_service import Lend
     from localpuppet.fleet.exports.bringing import ExportsFollower
     from localpuppet.fleet.exports.collecting import CollectorService
@@ -110,7 +110,7 @@ class ExportsWiring:
             lend: Lends the entries.
             name: This node.
         """
-        from localpuppet.fleet.agent.export_calls import ExportCalls
+        from localpuppet.fleet.agent.puppet_calls import ExportCalls
 
         return ExportCalls(
             lend,

@@ -10,16 +10,14 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.machine.ports import LineKind, Log
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import RunId
-    from localpuppet.fleet.agent.export_calls import ExportCalls
-    from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+    from localpuppet.fleet.agent.puppet_calls import ExportCalls, InventoryCalls
     from localpuppet.fleet.agent.request_service import Lend
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.admission import EntryAdmission
@@ -157,7 +155,7 @@ class InventoryWiring:
         Args:
             note: Takes what a person should read; `None` in the agent, which keeps the view.
         """
-        from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+        from localpuppet.fleet.agent.puppet_calls import InventoryCalls
 
         return InventoryCalls(
             self._lend(note),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.ports import Neighbours
 
@@ -54,8 +54,8 @@ class FleetNeighbours(Neighbours):
 
     def facts(self, name: "NodeName") -> "Mapping[str, Json] | None":
         """Return the facts in the inventory entry of a node."""
+        from localpuppet.fleet.wiring.fleet import run
         from localpuppet.fleet.wiring.inventory import InventoryWiring
-        from localpuppet.fleet.wiring.run_async import run
 
         inventory = InventoryWiring(self._node)
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError, UnavailableError
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, open_held_kicks, peers
 from localpuppet.fleet.wiring.inventory import InventoryWiring, NoteLog, lent
 from localpuppet.fleet.wiring.kicks import CycleWatch, kick_sending, kick_texts, warn_of_cycles
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 
 if TYPE_CHECKING:

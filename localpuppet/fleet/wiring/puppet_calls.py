@@ -2,18 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from localpuppet.fleet.wiring.fleet import FleetWiring, open_held_kicks
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, open_held_kicks
 from localpuppet.node.wiring.state import open_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from localpuppet.fleet.agent.export_calls import ExportCalls
-    from localpuppet.fleet.agent.inventory_calls import InventoryCalls
-    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
-    from localpuppet.fleet.agent.trigger_calls import Paths
+    from localpuppet.fleet.agent.puppet_calls import ExportCalls, InventoryCalls, Paths, PuppetCalls
     from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.leases.keeper import Keeper
 
@@ -37,8 +33,7 @@ def puppet_calls(
         paths: Returns the paths of a run's causes.
         keeper: This node's leases; `None` in a process that cannot renew them.
     """
-    from localpuppet.fleet.agent.puppet_calls import PuppetCalls
-    from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls
+    from localpuppet.fleet.agent.puppet_calls import PuppetCalls, Sender, TriggerCalls
 
     sender = Sender(
         store=store,

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import peers
 from localpuppet.node.wiring.node import NodeWiring
 
 

@@ -26,8 +26,8 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.puppet_environment import module_words
-from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.releases.ledger import AppliedElsewhere
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 
@@ -80,7 +80,7 @@ class ReinstalledNode:
         """
         if not _has_bus(self._node):
             return None
-        from localpuppet.fleet.wiring.run_async import run
+        from localpuppet.fleet.wiring.fleet import run
 
         try:
             there = self._inventory.agent_is_there()
@@ -261,7 +261,7 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
 
 def main(root: str, what: str) -> None:
     """Print what the bus knows as JSON; see the module."""
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
 
     document: dict[str, Any] | None
     try:

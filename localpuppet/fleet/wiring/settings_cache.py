@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import find_puppet
 

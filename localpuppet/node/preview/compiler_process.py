@@ -18,7 +18,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.machine.bounded_program import start_session
+from localpuppet.base.machine.isolation import start_session
 
 # Seconds until it is ready, and without an answer while it has requests.
 START = 180

@@ -14,9 +14,8 @@ from localpuppet.node.releases.difference import (
     unified,
 )
 from localpuppet.node.releases.interface import Interface
-from localpuppet.node.releases.lockfile import EMPTY
 from localpuppet.node.releases.release import Release
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.release_files import EMPTY, ReleaseFiles
 from localpuppet.node.releases.store import entries
 
 # The kinds of `tree.entries`, in words.

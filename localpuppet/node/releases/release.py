@@ -24,9 +24,8 @@ from localpuppet.node.puppet.installation import Installation
 from localpuppet.node.puppet.own_environment import make_environment
 from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.layout.links import ModuleLinks
-from localpuppet.node.releases.lockfile import CREATE_MANIFEST, LOCK, MANIFEST
 from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staged_records import StagedRecords

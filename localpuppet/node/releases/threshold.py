@@ -2,7 +2,7 @@
 
 - The rule is TUF's THRESHOLD of a role: a number of keys whose signatures are required.
 - The tag's own signature and its countersignatures count, one for each person
-  (`releases.git.signer`), by the current signers file: signatures of removed signers do not count.
+  (`releases.git.signatures`), by the current signers file: a removed signer does not count.
 - The tag's own signature must be valid in any case, because it covers the tag's time.
 """
 

@@ -20,7 +20,7 @@ from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
 from localpuppet.node.preview.previewing import PreviewOptions, PreviewPorts, choose_shard, preview
 from localpuppet.node.preview.revisions import Checkouts, RevisionRange
-from localpuppet.node.releases.lockfile import EMPTY, MANIFEST
+from localpuppet.node.releases.release_files import EMPTY, MANIFEST
 from localpuppet.node.wiring.compiling import compilation, puppet_caller
 from localpuppet.node.wiring.node import NodeInputs, NodeWiring, program_environment
 from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring

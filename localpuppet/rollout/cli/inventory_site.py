@@ -110,8 +110,8 @@ def refuse_unlisted(
     Raises:
         InvalidInputError: Such nodes are online, and are neither selected nor left out.
     """
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     unlisted = run(InventoryWiring(node).unlisted())
     missing = sorted(set(unlisted.names) - set(selected) - set(without))
@@ -137,8 +137,8 @@ def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:
 
 
 def _read(node: NodeWiring, question: "Callable[[InventoryReader], T]") -> "T":
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     inventory = InventoryWiring(node)
 

@@ -64,8 +64,8 @@ def kicks_command(
       localpuppet kicks --svg > kicks.svg
       localpuppet kicks --json | jq .cycles
     """
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     kick_relations = run(_read_relations(InventoryWiring(node), reasons or REASONS))
     if form == "json":

@@ -5,7 +5,7 @@ import click
 from localpuppet.node.cli.lazy_group import CommandGroup
 
 MODULES = {
-    "approve": "rollout.cli.rollout_approve",
+    "approve": "rollout.cli.rollout_continue",
     "continue": "rollout.cli.rollout_continue",
     "list": "rollout.cli.rollout_reported",
     "pause": "rollout.cli.rollout_continue",

@@ -7,7 +7,7 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import RolloutId, SignerName
-from localpuppet.fleet.wiring.run_async import run
+from localpuppet.fleet.wiring.fleet import run
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.rollout_text import coloured, failures, head, header, how_far, outcome

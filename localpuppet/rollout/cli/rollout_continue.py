@@ -1,12 +1,13 @@
 """`localpuppet rollout pause`, `continue` and `rollback`: decide about a rollout."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, option
 from localpuppet.node.cli.confirming import confirm, confirmation_options
@@ -52,7 +53,7 @@ def addressed(
         StateError: A journal cannot be read.
         UnavailableError: No process controls the rollout here, and the bus is unreachable.
     """
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
 
     wanted = None if rollout is None else RolloutId.parse(rollout)
     caller = rollouts.caller if owner is None else SignerName.parse(owner).caller
@@ -123,8 +124,7 @@ def say(
         InvalidInputError: There is no such rollout, or the command is rejected.
         UnavailableError: The controller did not reply.
     """
-    from localpuppet.fleet.wiring.fleet import machine_name
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import machine_name, run
     from localpuppet.rollout.execution.commands.command import SentCommand
 
     if journal is None:
@@ -233,7 +233,7 @@ def _describe_rollback(
         InvalidInputError: There is no such rollout, or nothing to roll back.
         UnavailableError: The bus is unreachable.
     """
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.rollout.execution.commands.command import (
         RolloutCommand,
         SentCommand,
@@ -259,3 +259,60 @@ def _describe_rollback(
         raise InvalidInputError(reason, where=str(state.began.id))
     nodes = render.counted(len(state.took), "node")
     return str(state.began.id), f"roll back rollout {state.began.id} ({nodes} started so far)"
+
+
+@command(
+    "approve",
+    exits={
+        0: "the changes are approved",
+        2: "the node does not wait for an approval",
+        69: "the controller did not answer",
+    },
+)
+@click.argument("rollout", metavar="ID")
+@click.argument("node_name", metavar="NODE")
+@option(
+    "--difference wanted DIGEST", "Approve only this difference, which 'status' and 'report' show."
+)
+@operator_option
+@click.pass_obj
+def approve_command(
+    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, operator: str | None
+) -> None:
+    r"""Approve changes of a node beyond the approved ones.
+
+    The command shows what it approves: the changes of NODE in the rollout ID. The node then
+    compares once more. If it would change even more, the rollout waits again. The rollout's journal
+    records your name.
+
+    Examples:
+      localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
+      localpuppet rollout approve --difference 1d899382700659a1 \
+          20261122T110000Z-0a1b web01.example.com
+    """
+    from localpuppet.rollout.execution.commands.command import RolloutCommand
+
+    name = NodeName.parse(node_name)
+    about = partial(_about, name, wanted)
+    send_and_show_how_to_follow(node, RolloutCommand.APPROVE, rollout, operator, about=about)
+    render.emit("approved: the node compares once more, and runs if nothing else differs")
+
+
+def _about(name: NodeName, wanted: str | None, state: "RolloutState") -> str:
+    """Show what a node would change, and return what the approval refers to."""
+    from localpuppet.rollout.cli import changes_text
+    from localpuppet.rollout.execution.commands.command import about
+
+    waiting = {turn.node: turn for turn in state.differing}
+    if name not in waiting:
+        raise InvalidInputError("does not wait for an approval", where=str(name))
+    difference = state.differing[waiting[name]]
+    if wanted is not None and wanted != difference.digest:
+        raise InvalidInputError(
+            f"the difference is now {difference.digest}",
+            where="--difference",
+            hint="read it before you approve it",
+        )
+    for line in changes_text.difference(waiting[name], difference, most=len(difference.others)):
+        render.emit(line)
+    return about(name, difference)

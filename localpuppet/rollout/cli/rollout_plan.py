@@ -11,7 +11,7 @@ from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.cli.plan import show
-from localpuppet.rollout.cli.rollout_selection import selected, what_options
+from localpuppet.rollout.cli.rollout_run import selected, what_options
 from localpuppet.rollout.cli.site_options import read_plan, without_collector
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def _asked(
 ) -> "dict[NodeName, CatalogComparison]":
     from localpuppet.fleet.cli.progress import shown
     from localpuppet.fleet.requests.comparing import compare_on
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
 
     fleet = FleetWiring(node)
 

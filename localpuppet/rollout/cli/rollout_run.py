@@ -1,5 +1,6 @@
 """`localpuppet rollout run` and `resume`: carry a rollout out to its end."""
 
+import itertools
 import secrets
 import time
 from contextlib import closing
@@ -17,14 +18,15 @@ from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option, options
 from localpuppet.node.cli.completion import complete_release
 from localpuppet.node.wiring.node import NodeWiring
+from localpuppet.rollout.cli.inventory_site import answer, fact_of, refuse_unlisted, with_roles
 from localpuppet.rollout.cli.rollout_continue import operator_option
-from localpuppet.rollout.cli.rollout_selection import (
-    earlier_options,
-    places,
-    selected,
-    what_options,
+from localpuppet.rollout.cli.site_options import (
+    SITE,
+    names_in,
+    read_plan,
+    site_options,
+    without_collector,
 )
-from localpuppet.rollout.cli.site_options import without_collector
 
 if TYPE_CHECKING:
     from localpuppet.rollout.execution.changes.approval import Approval
@@ -32,11 +34,32 @@ if TYPE_CHECKING:
     from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.execution.journal import JournalReader
     from localpuppet.rollout.execution.options import RolloutOptions
-    from localpuppet.rollout.execution.selecting import Groups
+    from localpuppet.rollout.execution.selecting import Groups, RolloutSelection
     from localpuppet.rollout.plans.check import Check
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
 
+_ORDER = options(
+    SITE,
+    option(
+        "--order",
+        "none: all selected nodes are one group; requires --query, --role or --nodes.",
+        type=click.Choice(["site", "none"]),
+        default="site",
+        show_default=True,
+    ),
+    option("--without NODE,…", "Leave out these nodes (repeatable).", multiple=True),
+)
+earlier_options = options(
+    "Earlier rollout",
+    option(
+        "--approve DIGEST", "Allow only changes that the rollout with --noop of this digest showed."
+    ),
+    option(
+        "--failed-in parent ID",
+        "Run only nodes that did not succeed in rollout ID, with its options.",
+    ),
+)
 # The options that --failed-in takes from the earlier rollout.
 _TAKEN = (
     "canary",
@@ -128,6 +151,69 @@ EXITS = {
     75: "another process controls the rollout, here or on another machine",
     130: "^C before the rollout began",
 }
+
+
+def what_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that select nodes to a command."""
+    return site_options(_ORDER(command))
+
+
+def selected(
+    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+) -> "RolloutSelection":
+    """Return the selection of the options.
+
+    Raises:
+        InvalidInputError: The site is rejected, or the selection matches no node.
+    """
+    from localpuppet.rollout.execution import selecting
+
+    if given["order"] == "none":
+        selection = _one_group(node, given, again)
+    else:
+        selection = selecting.of_plan(read_plan(node, given))
+        selection = selection if again is None else selecting.only(selection, again)
+    without, nodes = names_in(given["without"]), {*itertools.chain(*selection.groups)}
+    if given["source"] is None and not given["nodes"] and again is None:
+        refuse_unlisted(node, nodes, without)
+    return selecting.only(selection, nodes - {*without}) if without else selection
+
+
+def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
+    """Return the places of nodes from a fact; empty if no fact is named.
+
+    Raises:
+        InvalidInputError: A node does not have the fact.
+    """
+    from localpuppet.rollout.execution.selecting import places_of
+
+    if fact is None:
+        return {}
+    return places_of(fact_of(node, fact, {name for group in groups for name in group}), fact)
+
+
+def _one_group(
+    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+) -> "RolloutSelection":
+    from localpuppet.rollout.execution.selecting import one_group
+
+    query, roles, nodes = given["query"], given["roles"], given["nodes"]
+    if given["source"] is not None or given["instances"]:
+        raise click.UsageError("--order none excludes --site and --instance")
+    if query is None and not roles and not nodes and again is None:
+        raise click.UsageError("--order none requires --query, --role or --nodes")
+    groups = [] if again is None else [again]
+    if query is not None:
+        groups.append(answer(node, query))
+    if roles:
+        groups.append(with_roles(node, roles))
+    if nodes:
+        groups.append(frozenset(names_in(nodes)))
+    title = f"query {query}" if query else f"role {', '.join(roles)}" if roles else ""
+    names = frozenset.intersection(*groups)
+    first = min(names, default="")
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return one_group(names, title=title or f"{first}{others}")
 
 
 def how_options(command: Any) -> Any:  # noqa: ANN401
@@ -272,7 +358,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
       localpuppet rollout run --query role=web --order none --window 5
       localpuppet rollout run --failed-in 20261122T110000Z-0a1b --site site.yaml
     """
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.rollout.execution.events import RolloutBegan
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
@@ -353,7 +439,7 @@ def resume_command(
       localpuppet rollout resume 20261122T110000Z-0a1b
       localpuppet rollout resume 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController
 
     wanted = None if rollout is None else RolloutId.parse(rollout)

@@ -35,7 +35,7 @@ def stop_command(node: NodeWiring, rollout: str | None, operator: str | None) ->
       localpuppet rollout stop 20261122T110000Z-0a1b
       localpuppet rollout stop 20261122T110000Z-0a1b --operator alice
     """
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.rollout.cli.rollout_text import outcome
     from localpuppet.rollout.execution.commands.command import RolloutCommand, check_not_over
     from localpuppet.rollout.wiring.rollout import FleetRollouts, RolloutController

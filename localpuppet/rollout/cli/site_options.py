@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.wiring.settings import node_name
+from localpuppet.fleet.wiring.fleet import node_name
 from localpuppet.node.cli.command import option, options
 from localpuppet.node.wiring.node import NodeWiring
 

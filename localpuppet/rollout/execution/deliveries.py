@@ -13,7 +13,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.confirmation import ConfirmationReport, Stage, reported_confirmation
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.deploying import (
     AssignmentReport,
     deployed,
@@ -21,7 +21,6 @@ from localpuppet.fleet.requests.deploying import (
     reported_assignment,
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import DROPPED
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded, RolloutBegan

@@ -19,9 +19,9 @@ from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
+from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.step_table import StepState
 from localpuppet.fleet.trust.policy import TAKEOVER

@@ -10,7 +10,7 @@ from pathlib import Path
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
-from localpuppet.base.machine.bounded_program import Bounds, run
+from localpuppet.base.machine.isolation import Bounds, run
 from localpuppet.rollout.plans.diagram import Diagram, dot_sizes
 from localpuppet.rollout.plans.svg import write_svg
 

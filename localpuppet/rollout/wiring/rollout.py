@@ -25,8 +25,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.trust.policy import TAKEOVER
 from localpuppet.fleet.trust.policy_file import refusal
-from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name, peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.rollout.execution import metrics
 from localpuppet.rollout.execution.checking import CheckRunner
@@ -37,9 +36,9 @@ from localpuppet.rollout.execution.commands.reading import (
     BusCommandReader,
     CommandSender,
     JournalCommandReader,
+    TimestampedJournal,
     look,
 )
-from localpuppet.rollout.execution.commands.recording import TimestampedJournal
 from localpuppet.rollout.execution.events import (
     ChangesApproved,
     Event,

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import peers
 from localpuppet.node.enc.https import Https
 from localpuppet.node.enc.input import Fetch
 from localpuppet.node.wiring.node import NodeWiring

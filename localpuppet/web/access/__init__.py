@@ -1,6 +1,6 @@
 """Access to the dashboard and the API: access rules, sessions, TLS, and listening sockets.
 
-decides: `certificates`, `connections`, `local_users`, `loopback`, `rules`.
+decides: `connections`, `loopback`, `rules`.
 acts: `middleware`, `sessions`.
 touches the world: `listening`, `serving`, `socket_owner`, `tls`.
 """

@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.names import SignerName
+
 METHODS = ("GET", "HEAD")
 # Methods of an interface whose queries may be in the body of a request.
 QUERY_METHODS = (*METHODS, "POST")
@@ -32,6 +35,9 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
+# The addresses and ports of a client and of this end.
+Ends = tuple[tuple[str, int], tuple[str, int]]
+HTTPS = 443
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +53,6 @@ class AccessRefusal:
     code: int
     what: str
     hint: str
-
-
-# The addresses and ports of a client and of this end.
-Ends = tuple[tuple[str, int], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,3 +224,155 @@ def _stray(
     # A link on another site may lead here; what it embeds does not.
     cross = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
     return NO_ORIGIN if cross and headers.get("sec-fetch-mode") != "navigate" else None
+
+
+_UNKNOWN = AccessRefusal(
+    code=403,
+    what="The user of this connection is unknown.",
+    hint="Connect from a process on this machine, outside of a container.",
+)
+
+
+class LocalUserRule:
+    """Decides about requests of users of this machine.
+
+    Args:
+        address: The listening address: `127.0.0.1`, `::1`.
+        port: The port.
+        users: Returns the current list: numbers of users.
+        owner: Returns the user of a connection, from the addresses of both ends.
+        monotonic: The monotonic clock, seconds.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        users: Callable[[], Collection[int]],
+        owner: Callable[[tuple[str, int], tuple[str, int]], int | None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        names = dict.fromkeys((address, "127.0.0.1", "::1", "localhost"))
+        shown = [f"[{name}]" if ":" in name else name for name in names]
+        self.hosts = tuple(f"{name}:{port}" for name in shown)
+        self._users = users
+        self._owner = owner
+        self._gate = RequestGate(self.hosts, "http", monotonic, QUERY_METHODS)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the API."""
+        return f"http://{self.hosts[0]}/"
+
+    def admits(self, ends: Ends) -> bool:
+        """Return whether the client of a connection has access."""
+        return self.knows(Visitor(headers={}, ends=ends))
+
+    def knows(self, visitor: Visitor) -> bool:
+        """Return whether a visitor has access."""
+        return self._why_not(visitor) is None
+
+    def client(self, visitor: Visitor) -> str:
+        """Return the number of a visitor's user as a text; empty if it is unknown."""
+        return str(self._user(visitor) or "")
+
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+        """Return why a request is rejected, or `None`; see `AccessRule`."""
+        why = self._why_not(visitor)
+        refused = self._gate.refusal(visitor.headers, known=why is None)
+        if refused is None and method not in QUERY_METHODS:
+            return NO_METHOD
+        return refused or why
+
+    def _user(self, visitor: Visitor) -> int | None:
+        if visitor.ends is None:
+            return None
+        return self._owner(*visitor.ends)
+
+    def _why_not(self, visitor: Visitor) -> AccessRefusal | None:
+        user = self._user(visitor)
+        if user is None:
+            return _UNKNOWN
+        try:
+            if user in self._users():
+                return None
+        except LocalpuppetError:
+            return UNAVAILABLE
+        return unlisted("web.puppetdb.users", f"the user {user}")
+
+
+class PeopleDoor:
+    """Decides about requests of people with certificates.
+
+    Args:
+        names: The DNS names and addresses of the dashboard.
+        port: The port.
+        people: Returns the current list of people.
+        holder: Returns the name in a certificate that TLS has accepted; raises if it is no longer
+            valid.
+        monotonic: The monotonic clock, seconds.
+        setting: The key of the list in `localpuppet.yaml`.
+        methods: The HTTP methods.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str],
+        port: int,
+        *,
+        people: Callable[[], Collection[SignerName]],
+        holder: Callable[[bytes], SignerName],
+        monotonic: Callable[[], float],
+        setting: str = "web.people",
+        methods: Collection[str] = METHODS,
+    ) -> None:
+        shown = [f"[{name}]" if ":" in name else name for name in names]
+        self.hosts = tuple(f"{name}:{port}" for name in shown)
+        if port == HTTPS:
+            self.hosts = (*shown, *self.hosts)
+        self._people = people
+        self._setting = setting
+        self._methods = methods
+        self._holder = holder
+        self._threshold = RequestGate(self.hosts, "https", monotonic, methods)
+
+    @property
+    def url(self) -> str:
+        """Return the address of the dashboard."""
+        return f"https://{self.hosts[0]}/"
+
+    def client(self, visitor: Visitor) -> str:
+        """Return the name of a visitor that has access."""
+        return self._holder(visitor.certificate)
+
+    def knows(self, visitor: Visitor) -> bool:
+        """Return whether a visitor has access."""
+        return self._why_not(visitor.certificate) is None
+
+    def refusal(self, method: str, path: str, visitor: Visitor) -> AccessRefusal | None:
+        """Return why a request is rejected, or `None`.
+
+        Args:
+            method: The HTTP method.
+            path: The path of the URL.
+            visitor: The visitor.
+        """
+        why = self._why_not(visitor.certificate)
+        refused = self._threshold.refusal(visitor.headers, known=why is None)
+        if refused is not None:
+            return refused
+        if method not in self._methods:
+            return NO_METHOD
+        return None if path.startswith(STATIC) else why
+
+    def _why_not(self, certificate: bytes) -> AccessRefusal | None:
+        try:
+            name = self._holder(certificate)
+            if name in self._people():
+                return None
+        except InvalidInputError:
+            return UNAVAILABLE
+        except LocalpuppetError as error:
+            return AccessRefusal(code=403, what=f"No access: {error.what}.", hint=error.hint)
+        return unlisted(self._setting, name)

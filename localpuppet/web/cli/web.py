@@ -69,8 +69,7 @@ def web_command(
       ssh -L 8141:127.0.0.1:8141 HOST        forward the port of another machine
     """
     from localpuppet.fleet.agent.log import AgentLog
-    from localpuppet.fleet.wiring.fleet import FleetWiring
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import FleetWiring, run
     from localpuppet.web.wiring.dashboard import opening
     from localpuppet.web.wiring.serving import WebAddresses, WebOptions, serve_web
 

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import FleetWiring, peers
 from localpuppet.node.settings.node import FILE
-from localpuppet.web.access.certificates import PeopleDoor
-from localpuppet.web.access.local_users import LocalUserRule
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
-from localpuppet.web.access.rules import METHODS, QUERY_METHODS
+from localpuppet.web.access.rules import METHODS, QUERY_METHODS, LocalUserRule, PeopleDoor
 from localpuppet.web.access.sessions import Sessions, host_name, kept_host_name
 from localpuppet.web.access.socket_owner import socket_owner
 from localpuppet.web.settings import WebSettings, web_settings

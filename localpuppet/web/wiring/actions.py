@@ -13,9 +13,8 @@ from localpuppet.base.errors import BusyError, InvalidInputError, LocalpuppetErr
 from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.fleet.triggers import sending
-from localpuppet.fleet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, machine_name
 from localpuppet.fleet.wiring.puppet_environment import own_words
-from localpuppet.fleet.wiring.settings import fleet_settings
 from localpuppet.node.wiring.node import program_environment
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand, refusal
 from localpuppet.rollout.execution.journal import resumable

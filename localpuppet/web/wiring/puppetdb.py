@@ -117,8 +117,7 @@ class ApiWiring:
 
 def _catalogs(sources: FleetSources) -> "CatalogSource":
     """Return the source of whole catalogs, which reads from the bus and asks nodes."""
-    from localpuppet.fleet.catalogs.keeping import CatalogKeeper
-    from localpuppet.fleet.catalogs.reading import CatalogReader
+    from localpuppet.fleet.catalogs.keeping import CatalogKeeper, CatalogReader
     from localpuppet.web.puppetdb.catalogs import CatalogSource
 
     fleet = sources.fleet

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats import canonical_yaml, strict_yaml
 from localpuppet.base.formats.documents import Documents
-from localpuppet.node.releases.lockfile import parse_lock, parse_manifest, to_text
+from localpuppet.node.releases.release_files import parse_lock, parse_manifest, to_text
 
 MANIFEST = """modulepath:
   - "dist/tags/r7"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.base.machine.bounded_program import Bounds, ProgramResult, run
+from localpuppet.base.machine.isolation import Bounds, ProgramResult, run
 from localpuppet.base.machine.processes import SystemProcesses
 from tests.rigs.waiting import wait_until
 

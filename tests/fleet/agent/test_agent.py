@@ -13,8 +13,13 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.admission import SignedAdmission
-from localpuppet.fleet.agent.agent import MANY, Agent
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunObstacles
+from localpuppet.fleet.agent.agent import (
+    MANY,
+    Agent,
+    RequestedRunResult,
+    RunCompletion,
+    RunObstacles,
+)
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import Admission

@@ -11,8 +11,8 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import ReleasePath, RolloutId
 from localpuppet.base.formats.times import show_time
-from localpuppet.fleet.agent.deployments import DONE, EACH, MOST, WORKING, Deployment, Deployments
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.rollout_steps import DONE, EACH, MOST, WORKING, Deployment, Deployments
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.node.runs.hold import Hold, rollout_owner

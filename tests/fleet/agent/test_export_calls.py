@@ -11,7 +11,7 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
-from localpuppet.fleet.agent.export_calls import ExportCalls
+from localpuppet.fleet.agent.puppet_calls import ExportCalls
 from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.document import MAX_RESOURCES
 from localpuppet.fleet.exports.held import HeldExports

@@ -14,7 +14,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import members
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.agent.inventory_calls import InventoryCalls
+from localpuppet.fleet.agent.puppet_calls import InventoryCalls
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.runs.query_record import (
     MAX_PARTS,

@@ -15,8 +15,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.base.machine.service_manager import ServiceManager
 from localpuppet.fleet.agent.admission import SignedAdmission
-from localpuppet.fleet.agent.agent import Agent
-from localpuppet.fleet.agent.runner import RunCompletion, RunObstacles, RunOrder
+from localpuppet.fleet.agent.agent import Agent, RunCompletion, RunObstacles, RunOrder
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.triggers.admission import Admission
 from localpuppet.fleet.triggers.cause import CauseKind

@@ -11,10 +11,15 @@ import pytest
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.machine.ports import ProcessId
-from localpuppet.fleet.agent.export_calls import ExportCalls
-from localpuppet.fleet.agent.inventory_calls import InventoryCalls
-from localpuppet.fleet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
-from localpuppet.fleet.agent.trigger_calls import Sender, TriggerCalls
+from localpuppet.fleet.agent.puppet_calls import (
+    MAX_LINE,
+    ExportCalls,
+    InventoryCalls,
+    PuppetCalls,
+    Sender,
+    TriggerCalls,
+    trigger_line,
+)
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.held import HeldExports

@@ -3,8 +3,12 @@
 from pathlib import Path
 
 from localpuppet.base.machine.files import write_json
-from localpuppet.fleet.agent.restored_steps import RestoredSteps, recorded_end
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
+from localpuppet.fleet.agent.agent import (
+    RequestedRunResult,
+    RestoredSteps,
+    RunCompletion,
+    recorded_end,
+)
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from tests.rigs.recorded import Recorded
 

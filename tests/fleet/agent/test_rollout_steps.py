@@ -10,8 +10,8 @@ import pytest
 from localpuppet.base.errors import BusyError, OnHoldError
 from localpuppet.base.formats.names import NodeName, RolloutId
 from localpuppet.base.formats.times import show_time
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.machine.service_manager import ServiceManager
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.command_runner import CommandRunner
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 from tests.rigs.waiting import PATIENCE
 
 ORDER = RunOrder(causes={"count": 1}, text="trigger from a.example.com")
@@ -265,7 +265,7 @@ ENDS_WITH_AN_ERROR = """
 import asyncio, sys
 from pathlib import Path
 from localpuppet.fleet.agent.command_runner import CommandRunner
-from localpuppet.fleet.agent.runner import RunOrder
+from localpuppet.fleet.agent.agent import RunOrder
 directory = Path(sys.argv[1])
 runner = CommandRunner(
     tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=60, grace=60

@@ -12,8 +12,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import write_json
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper
-from localpuppet.fleet.catalogs.reading import FRESH, CatalogReader, ask_catalog
+from localpuppet.fleet.catalogs.keeping import FRESH, CatalogKeeper, CatalogReader, ask_catalog
 from localpuppet.fleet.inventory.chunks import chunk_key, chunk_value
 from localpuppet.fleet.records import to_stored_record
 from localpuppet.fleet.requests.chunked import REPLY_CHUNK

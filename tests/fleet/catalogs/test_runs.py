@@ -7,8 +7,7 @@ from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.machine.clock import SystemClock
 from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, unpack_catalog
-from localpuppet.fleet.catalogs.keeping import CatalogKeeper
-from localpuppet.fleet.catalogs.reading import ask_catalog
+from localpuppet.fleet.catalogs.keeping import CatalogKeeper, ask_catalog
 from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.outbox import Outbox
 from localpuppet.fleet.requests.client import RequestClient

@@ -7,17 +7,17 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.cli.record.collected import SHOWN, collectors
-from localpuppet.fleet.exports.choosing import (
-    MAX_LEFT_OUT,
-    MAX_TAKEN,
-    CollectorResult,
-    choose,
-)
 from localpuppet.fleet.exports.guarding import is_guarded
 from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
 from localpuppet.fleet.exports.resource import Offer
-from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.exports.search import (
+    MAX_LEFT_OUT,
+    MAX_TAKEN,
+    CollectorResult,
+    Search,
+    choose,
+)
 from tests.fleet.exports.offers import offer
 
 ME = "me.example.com"

@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-from localpuppet.fleet.exports.recording import (
-    CollectedResource,
-    CollectorRecord,
-    note_collected,
-)
+from localpuppet.fleet.exports.recording import CollectedResource, CollectorRecord, note_collected
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run_context import run_context
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.exports.choosing import CollectorResult
 from localpuppet.fleet.exports.collecting import CollectorService
 from localpuppet.fleet.exports.document import PackedResources
-from localpuppet.fleet.exports.search import Search
+from localpuppet.fleet.exports.search import CollectorResult, Search
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.publishing import publish
 from tests.fleet.exports.offers import resource

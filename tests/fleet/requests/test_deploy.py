@@ -8,10 +8,9 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
-from localpuppet.fleet.requests.deploy import MAX_VALUES, Deploy, DeployAction
+from localpuppet.fleet.requests.deploy import MAX_VALUES, Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.request import Request, refusal
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import Policy
 from localpuppet.node.enc.document import Classes, EncData, classify
 

@@ -14,7 +14,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.handler import Actions, RequestHandler
 from localpuppet.fleet.requests.messages import ask, read_answer
 from localpuppet.fleet.requests.request import (
@@ -26,7 +26,6 @@ from localpuppet.fleet.requests.request import (
     RunOnce,
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.node.runs.holds import Holds
 from tests.doubles.certificates import write

@@ -11,6 +11,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests import reply as replies
+from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.lifetime import lifetime_problem
 from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import (
@@ -20,7 +21,6 @@ from localpuppet.fleet.requests.request import (
     misdirection,
     refusal,
 )
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.fleet.trust.policy import Policy
 
 NOW = 1795000000

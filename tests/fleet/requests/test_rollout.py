@@ -7,9 +7,9 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
-from localpuppet.fleet.requests.status import StatusRequest
 from tests.fleet.requests.test_request import claims, parse
 
 ID = "20261122T110000Z-0a1b"

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.settings.fleet import AgentSettings
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.node.wiring.node import NodeWiring
 from tests.rigs.node import Node
 

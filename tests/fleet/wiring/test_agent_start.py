@@ -9,7 +9,7 @@ import pytest
 READ = """
 import sys
 from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.settings import fleet_settings
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.settings_cache import fill_settings_cache
 from localpuppet.node.wiring.node import NodeWiring
 fill_settings_cache(NodeWiring(sys.argv[1]))

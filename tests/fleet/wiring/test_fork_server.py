@@ -20,7 +20,7 @@ from localpuppet.base.machine.fork_server import ForkServerClient
 from localpuppet.base.machine.kept_process import KeptProcess
 from localpuppet.base.machine.ports import Child, ProcessEnd
 from localpuppet.fleet.agent.fork_server_keeper import RECYCLED
-from localpuppet.fleet.wiring.warming import start_server
+from localpuppet.fleet.wiring.agent_service import start_server
 from localpuppet.node.puppet.launching import LIMITS, ServerLimits
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_fork_server, require_puppet

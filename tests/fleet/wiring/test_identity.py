@@ -9,8 +9,7 @@ from localpuppet.fleet.requests.admission import RequestRefusal
 from localpuppet.fleet.requests.messages import ask
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.trust.signing import MessageKind
-from localpuppet.fleet.wiring.identity import Identity
-from localpuppet.fleet.wiring.settings import node_name
+from localpuppet.fleet.wiring.fleet import Identity, node_name
 from localpuppet.node.wiring.node import NodeWiring
 from tests.doubles.certificates import Ca, pem, rsa_key, write
 from tests.doubles.identities import person

@@ -15,9 +15,8 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine import isolation
-from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.cgroup import Cgroup
-from localpuppet.base.machine.isolation import CodeIsolation
+from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.preview.engine import LIMITS, MAX_MESSAGE, MAX_NAME, MAX_REASONS
 from localpuppet.node.preview.layout import LAYOUT

@@ -10,7 +10,7 @@ import pytest
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.releases.git.names import GitUrl, Tag
-from localpuppet.node.releases.lockfile import parse_lock, to_text
+from localpuppet.node.releases.release_files import parse_lock, to_text
 from localpuppet.node.releases.store import Store
 from localpuppet.node.releases.tree import check_link, check_path
 from tests.rigs.node import Node

@@ -11,17 +11,17 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.lockfile import (
+from localpuppet.node.releases.manifest import Manifest
+from localpuppet.node.releases.release_files import (
     EMPTY,
     LOCK,
     MANIFEST,
+    ReleaseFiles,
     check_complete,
     parse_lock,
     parse_manifest,
     to_text,
 )
-from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.release_files import ReleaseFiles
 
 APP = ReleasePath("web/tags/r1")
 DIST = ReleasePath("dist/tags/r7")

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.kept_process import KeptProcess
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.agent.fork_runner import ForkRunner
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion, RunOrder
 from localpuppet.fleet.wiring.agent_child import run_order
+from localpuppet.fleet.wiring.agent_service import start_server
+from localpuppet.fleet.wiring.fleet import fleet_settings
 from localpuppet.fleet.wiring.neighbours import FleetNeighbours
-from localpuppet.fleet.wiring.settings import fleet_settings
-from localpuppet.fleet.wiring.warming import start_server
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from localpuppet.node.wiring.state import find_puppet, open_fork_server
 from tests.rigs.warm.listening import is_listening

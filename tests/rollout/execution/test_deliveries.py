@@ -9,10 +9,9 @@ from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
-from localpuppet.fleet.requests.deploy import Deploy, DeployAction
+from localpuppet.fleet.requests.deploy import Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.deploying import TOO_OLD
 from localpuppet.fleet.requests.request import Arguments
-from localpuppet.fleet.requests.status import StatusRequest
 from localpuppet.rollout.execution import deliveries
 from localpuppet.rollout.execution.deliveries import Deliveries
 from localpuppet.rollout.execution.delivery import Delivery

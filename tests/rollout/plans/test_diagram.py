@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.machine.bounded_program import Bounds
+from localpuppet.base.machine.isolation import Bounds
 from localpuppet.rollout.plans.diagram import (
     MARKED,
     MAX_BOXES,

@@ -4,8 +4,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, NotInForceError
 from localpuppet.base.formats.names import SignerName
-from localpuppet.web.access.certificates import PeopleDoor
-from localpuppet.web.access.rules import STRANGERS_BURST, Visitor
+from localpuppet.web.access.rules import STRANGERS_BURST, PeopleDoor, Visitor
 from tests.doubles.ports import FakeClock
 
 HOST = {"host": "fleet.example.com:8443"}

@@ -2,5 +2,5 @@
 
 decides: `pending`.
 acts: `bus_probe`, `memory`, `retreat`, `service`.
-private: `decision`, `return_route`.
+private: `decision`.
 """

@@ -27,8 +27,7 @@ from localpuppet.fleet.agent.confirmation.decision import (
 )
 from localpuppet.fleet.agent.confirmation.memory import ConfirmationMemory
 from localpuppet.fleet.agent.confirmation.pending import OPEN, Confirmation, Instant
-from localpuppet.fleet.agent.confirmation.retreat import RetreatService, first_run
-from localpuppet.fleet.agent.confirmation.return_route import ReturnRoute
+from localpuppet.fleet.agent.confirmation.retreat import RetreatService, ReturnRoute, first_run
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.node.enc.assignment import Assignment

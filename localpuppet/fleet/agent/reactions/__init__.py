@@ -2,5 +2,5 @@
 
 decides: `dependency`.
 acts: `collectors`, `finished_runs`, `memory`, `questions`, `reactor`.
-private: `attribution`, `decision`, `limits`, `pace`, `state`.
+private: `attribution`, `decision`, `pace`, `state`.
 """

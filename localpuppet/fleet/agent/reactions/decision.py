@@ -19,14 +19,15 @@ from datetime import UTC, datetime
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
-from localpuppet.fleet.agent.reactions.limits import (
+from localpuppet.fleet.agent.reactions.state import (
     HOURLY,
     PastReaction,
+    ReactionState,
+    WatchedQuery,
     node_waits_until,
     peer_waits_until,
     recent,
 )
-from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.chain import Loop, next_path
 from localpuppet.fleet.triggers.change import MAX_QUERY, AnswerChange

@@ -6,15 +6,58 @@
   hands it over again, and the inbox accepts a cause once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.triggers.cause import RunCause
 
+HOUR = 3600.0
+HOURLY = 6
+# Seconds by which the clock may be set back before reactions are forgotten.
+SKEW = 60.0
+# Seconds until the next reaction to a peer, by the number of its reactions within the hour. The
+# first two follow at once, for a value that is removed and added again; a limit of five leaves one
+# for others.
+PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
 # The limit of stored answers to one query that are dealt with.
 MAX_ANSWERED = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastReaction:
+    """A reaction.
+
+    Attributes:
+        at: Its time in seconds since 1970, UTC.
+        nodes: The peers that caused it.
+        causes: The ids of its causes.
+    """
+
+    at: float
+    nodes: tuple[str, ...]
+    causes: tuple[str, ...]
+
+
+def recent(made: Sequence[PastReaction], now: float) -> tuple[PastReaction, ...]:
+    """Return the reactions that still count.
+
+    Reactions with a time in the future do not count: a clock that was ahead would block the node.
+    """
+    return tuple(reaction for reaction in made if now - HOUR < reaction.at <= now + SKEW)
+
+
+def node_waits_until(made: Sequence[PastReaction], now: float) -> float:
+    """Return when the node may react again; `now` or earlier means at once."""
+    counted = recent(made, now)
+    return now if len(counted) < HOURLY else counted[-HOURLY].at + HOUR
+
+
+def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> float:
+    """Return when the node may react to a peer again; see `node_waits_until`."""
+    times = [reaction.at for reaction in recent(made, now) if peer in reaction.nodes]
+    return times[-1] + PAUSES[min(len(times), len(PAUSES) - 1)] if times else now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

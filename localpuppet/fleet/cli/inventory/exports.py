@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import peers
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
@@ -50,7 +50,7 @@ def exports_command(
       localpuppet inventory exports --policy >> /etc/puppet/policies/collect.policy
     """
     from localpuppet.fleet.exports.resource import named_type
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
 
     kind = None if kind is None else named_type(kind)
     owner = None if name is None else NodeName.parse(name)

@@ -50,7 +50,7 @@ def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json:
 
 def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
     from localpuppet.fleet.inventory.summary import lines
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
 
     answer, refused = run(read_entry(inventory, name))
     entry = answer.answer
@@ -78,7 +78,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
 
 
 def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
-    from localpuppet.fleet.wiring.run_async import run
+    from localpuppet.fleet.wiring.fleet import run
 
     answer = run(_counts(inventory, path))
     counts = answer.answer

@@ -23,8 +23,8 @@ def forget_command(node: NodeWiring, name: str, dry_run: bool, yes: bool) -> Non
       localpuppet inventory forget old01.example.com
       localpuppet inventory forget old01.example.com --yes     in a script
     """
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.publishing import PublishingWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     forgotten = NodeName.parse(name)
     step = f"remove the entry of {forgotten} from the inventory of all nodes"

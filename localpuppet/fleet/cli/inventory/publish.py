@@ -21,8 +21,8 @@ def publish_command(node: NodeWiring, dry_run: bool) -> None:
       localpuppet inventory publish             after an outage of the bus
       localpuppet inventory publish --dry-run   show what other nodes receive
     """
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.publishing import PublishingWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     telling = PublishingWiring(node)
     if dry_run:

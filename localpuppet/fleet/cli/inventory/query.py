@@ -56,8 +56,8 @@ def query_command(
       localpuppet query ''                                      every node
     """
     from localpuppet.fleet.inventory.query.functions import FunctionCall
+    from localpuppet.fleet.wiring.fleet import run
     from localpuppet.fleet.wiring.inventory import InventoryWiring
-    from localpuppet.fleet.wiring.run_async import run
 
     if as_json + only_count + (form != "table") > 1:
         raise click.UsageError("--json, --count and --format exclude each other")

@@ -6,7 +6,7 @@ import click
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.trust.keys import fingerprint, public_pem
-from localpuppet.fleet.wiring.identity import Identity
+from localpuppet.fleet.wiring.fleet import Identity
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag
 from localpuppet.node.cli.render_run import moment

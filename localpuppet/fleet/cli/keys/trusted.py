@@ -9,8 +9,7 @@ from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.files import read_user_file
 from localpuppet.fleet.trust.keys import MAX_KEY_FILE, fingerprint, parse_public
-from localpuppet.fleet.wiring.identity import Identity
-from localpuppet.fleet.wiring.settings import peers
+from localpuppet.fleet.wiring.fleet import Identity, peers
 from localpuppet.node.cli import render
 from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.cli.confirming import confirm, confirmation_options

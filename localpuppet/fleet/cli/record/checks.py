@@ -11,8 +11,7 @@ from localpuppet.fleet.settings.fleet import FleetSettings, require_server_bus
 from localpuppet.fleet.settings.peers import PeerSettings
 from localpuppet.fleet.trust.policy_file import read_policy
 from localpuppet.fleet.wiring.exports import ExportsWiring
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.settings import fleet_settings, peers
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings, peers
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.ports import CommandAddition
 

@@ -10,8 +10,7 @@ from localpuppet.fleet.cli.progress import shown, whom
 from localpuppet.fleet.history.reading import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.records import to_record
-from localpuppet.fleet.wiring.fleet import FleetWiring
-from localpuppet.fleet.wiring.run_async import run
+from localpuppet.fleet.wiring.fleet import FleetWiring, run
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.wiring.node import NodeWiring
 

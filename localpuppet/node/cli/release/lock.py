@@ -59,7 +59,7 @@ def lock_command(
       localpuppet release lock --accept-moved
       localpuppet release lock --path ntp=../ntp
     """
-    from localpuppet.node.releases.lockfile import EMPTY
+    from localpuppet.node.releases.release_files import EMPTY
     from localpuppet.node.releases.single.moves import moves
     from localpuppet.node.releases.single.outdated import outdated as find_outdated
     from localpuppet.node.wiring.release_making import ReleaseMaking

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words, one_line
-from localpuppet.base.machine.bounded_program import Bounds, ProgramResult, run, start_session
 from localpuppet.base.machine.child import OwnGroup
+from localpuppet.base.machine.isolation import Bounds, ProgramResult, run, start_session
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.limits import GIT_LIMITS, GitLimits

@@ -168,7 +168,7 @@ class PinnedKeys:
         file: The file of keys, for messages.
         kind: The kind of the keys: `OPENSSH` or `OPENPGP`.
         home: A directory that has only the keys.
-        names: The names of the keys; see `releases.git.signer`.
+        names: The names of the keys; see `signer`.
     """
 
     program: GitProgram

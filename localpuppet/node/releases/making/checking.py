@@ -20,13 +20,13 @@ from localpuppet.node.releases.interfaces import Parser, modules_in
 from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.limits import Budget
 from localpuppet.node.releases.lock import Lock, Pin
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.making.data import check_data, refuse_unloadable, yaml_files
 from localpuppet.node.releases.making.hierarchy import NAME as HIERA
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.node.releases.manifest import GitModule, Manifest
 from localpuppet.node.releases.release import ENC, read_enc
+from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_complete
 from localpuppet.node.releases.source import split
 
 

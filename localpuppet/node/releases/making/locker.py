@@ -23,8 +23,8 @@ from localpuppet.node.releases.fetch import Supply, WantedTag
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
-from localpuppet.node.releases.lockfile import EMPTY, LOCK, MANIFEST, fits, to_text
 from localpuppet.node.releases.manifest import ForgeModule, GitModule, Manifest, Module
+from localpuppet.node.releases.release_files import EMPTY, LOCK, MANIFEST, fits, to_text
 from localpuppet.node.releases.source import split
 
 if TYPE_CHECKING:

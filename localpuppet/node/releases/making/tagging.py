@@ -16,8 +16,8 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.node.releases.git.names import TRAILER, Tag
 from localpuppet.node.releases.git.signatures import signature_kind
 from localpuppet.node.releases.git.tags import sources_of
-from localpuppet.node.releases.lockfile import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.making.checking import ReleaseCheck
+from localpuppet.node.releases.release_files import LOCK, MANIFEST, require_manifest
 from localpuppet.node.releases.source import ReleaseSource
 
 if TYPE_CHECKING:

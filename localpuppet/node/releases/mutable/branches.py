@@ -29,18 +29,18 @@ from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
 from localpuppet.node.releases.layout.links import ModuleLinks
 from localpuppet.node.releases.lock import CommitPin, Lock
-from localpuppet.node.releases.lockfile import (
-    EMPTY,
-    LOCK,
-    MANIFEST,
-    check_complete,
-    require_manifest,
-)
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.mutable.modules import LockedModules
 from localpuppet.node.releases.release import Release, ReleaseLocation, assemble, missing_modules
-from localpuppet.node.releases.release_files import ReleaseFiles
+from localpuppet.node.releases.release_files import (
+    EMPTY,
+    LOCK,
+    MANIFEST,
+    ReleaseFiles,
+    check_complete,
+    require_manifest,
+)
 from localpuppet.node.releases.source import ReleaseSource, source_of
 from localpuppet.node.releases.staged_records import file_name
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.machine.bounded_program import Bounds, run
 from localpuppet.base.machine.confinement import find_programs
-from localpuppet.base.machine.isolation import CodeIsolation
+from localpuppet.base.machine.isolation import Bounds, CodeIsolation, run
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.releases.puppetfile.entry import Puppetfile, PuppetfileEntry
 

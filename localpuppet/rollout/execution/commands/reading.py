@@ -8,20 +8,31 @@
 """
 
 import asyncio
+import hashlib
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
-from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.formats.fields import Fields
+from localpuppet.base.formats.json_form import JsonForm, integer, parsed
+from localpuppet.base.formats.names import RolloutId, SignerName, parse_uuid
+from localpuppet.base.formats.text import parse_line
+from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
 from localpuppet.fleet.requests import exchange
 from localpuppet.fleet.requests.exchange import Replies
-from localpuppet.fleet.requests.lifetime import MAX_LIFETIME
+from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, lifetime_problem, parsed_caller
 from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
+from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.fleet.trust.quota import Quota
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint, RolloutCheckpoints
@@ -30,21 +41,111 @@ from localpuppet.rollout.execution.commands.command import (
     SentCommand,
     check_not_over,
 )
-from localpuppet.rollout.execution.commands.message import SignedCommand, digest_of, stale
-from localpuppet.rollout.execution.events import RolloutBegan
+from localpuppet.rollout.execution.events import Event, RolloutBegan, to_dict
 from localpuppet.rollout.execution.journal import JournalReader, JournalWriter
 from localpuppet.rollout.execution.state import RolloutState
 
+MAX_COMMAND = 4 * 1024  # bytes of the claims
+MAX_MACHINE = 253  # characters
+MAX_EVENTS = 10_000_000
+SCHEMA = 1
 LOOK = 1.0  # seconds between two looks at the journal
 AGAIN = 5.0  # seconds until the next attempt to watch an unreachable bus
 # Commands that are remembered until they expire.
 WORDS = Quota(shared=200, reserve=50, few=5, each=20)
 _KNOWN = {str(command): command for command in RolloutCommand}
-
 Take = Callable[[SentCommand], str]
 PATIENCE = 20.0  # seconds for a reply
 # Checkpoints lag behind: how often to look for a pause, and the seconds in between.
 LOOKS, PACE = 5, 1.0
+
+
+def digest_of(events: Sequence[tuple[str, Event]]) -> str:
+    """Return the digest of events in a journal: `sha256:` and hexadecimal digits."""
+    text = json.dumps([[at, to_dict(event)] for at, event in events], sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def parse_machine(text: str) -> str:
+    """Parse the name of a machine.
+
+    Raises:
+        InvalidInputError: The text is not one line, or is too long.
+    """
+    if len(text) > MAX_MACHINE:
+        raise InvalidInputError(f"is longer than {MAX_MACHINE} characters", where="machine")
+    return parse_line(text, what="machine")
+
+
+def _command(text: str) -> RolloutCommand:
+    update = "update localpuppet on the machine that controls the rollout"
+    return parse_choice(RolloutCommand, text, what="a command that this version knows", hint=update)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedCommand(JsonForm):
+    """A rollout command on the bus.
+
+    Attributes:
+        caller: The sender (claim `iss`, a caller id).
+        receiver: The controller of the rollout (claim `aud`, a caller id).
+        iat: When it was sent, seconds since 1970.
+        exp: When it expires, seconds since 1970.
+        owner: The caller of the rollout.
+        events: How many events from the first the sender knew; 0 if the checkpoint had none.
+        digest: Their digest, see `digest_of`.
+        machine: The name of the sender's machine.
+        about: What it refers to, see `SentCommand`; empty for most commands.
+    """
+
+    SCHEMA: ClassVar = SCHEMA
+    caller: SignerName = field(metadata=parsed_caller("iss"))
+    receiver: SignerName = field(metadata=parsed_caller("aud"))
+    iat: int = field(metadata=integer(minimum=0))
+    exp: int = field(metadata=integer(minimum=0))
+    jti: str = field(metadata=parsed(parse_uuid))
+    owner: SignerName = field(metadata=parsed_caller("owner"))
+    rollout: RolloutId = field(metadata=parsed(RolloutId.parse))
+    epoch: int = field(metadata=integer(minimum=1, maximum=MAX_EPOCH))
+    events: int = field(metadata=integer(minimum=0, maximum=MAX_EVENTS))
+    digest: str = field(metadata=parsed(partial(parse_line, what="digest")))
+    command: RolloutCommand = field(metadata=parsed(_command))
+    machine: str = field(metadata=parsed(parse_machine))
+    about: str = field(default="", metadata=parsed(partial(parse_line, what="about")))
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "SignedCommand":
+        """Return the command in verified bytes.
+
+        Raises:
+            InvalidInputError: A claim is missing, unknown, or of the wrong type.
+        """
+        return cls.read(Fields.parse(payload, where="command", limit=MAX_COMMAND))
+
+    def to_payload(self) -> bytes:
+        """Return the bytes to sign."""
+        return json.dumps(self.to_dict(), separators=(",", ":")).encode()
+
+    @property
+    def sent_command(self) -> SentCommand:
+        """The command and its sender."""
+        return SentCommand(
+            command=self.command, caller=self.caller.caller, machine=self.machine, about=self.about
+        )
+
+
+def stale(
+    spoken: SignedCommand, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]
+) -> str:
+    """Return why a command does not apply to a rollout as it is now, one line; empty if it does."""
+    if problem := lifetime_problem(iat=spoken.iat, exp=spoken.exp, now=now):
+        return problem
+    if spoken.epoch != epoch:
+        return f"was resumed: the command is for epoch {spoken.epoch}, this is {epoch}"
+    known = events[: spoken.events]
+    if (len(known), digest_of(known)) != (spoken.events, spoken.digest):
+        return "continued in another way than the sender knows"
+    return ""
 
 
 class JournalCommandReader:
@@ -279,3 +380,29 @@ class CommandSender:
             command=command,
             machine=self.machine,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedJournal:
+    """A journal whose events have the time of their writing."""
+
+    journal: JournalWriter
+    clock: Clock
+    _: KW_ONLY
+    changed: Callable[[], None]
+    ears: Sequence[JournalCommandReader | BusCommandReader]
+
+    def append(self, *events: Event) -> None:
+        """Append events; see `notes.EventRecorder`."""
+        self.journal.append(*events, at=show_time(self.clock.now()))
+        self.changed()
+
+    def now(self) -> datetime:
+        """Return the time; see `notes.EventRecorder`."""
+        return self.clock.now()
+
+    async def hear(self, take: Callable[[SentCommand], str]) -> None:
+        """Deliver commands; see `notes.EventRecorder`."""
+        async with asyncio.TaskGroup() as group:
+            for ear in self.ears:
+                group.create_task(ear.hear(take))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.confirmation.retreat import RetreatOrder
 from localpuppet.fleet.agent.confirmation.service import DONE
-from localpuppet.fleet.agent.runner import RequestedRunResult, RunCompletion
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind

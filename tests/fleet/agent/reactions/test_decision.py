@@ -11,8 +11,15 @@ from localpuppet.fleet.agent.reactions.decision import (
     decide,
 )
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency
-from localpuppet.fleet.agent.reactions.limits import HOUR, HOURLY, PAUSES, SKEW, PastReaction
-from localpuppet.fleet.agent.reactions.state import ReactionState, WatchedQuery
+from localpuppet.fleet.agent.reactions.state import (
+    HOUR,
+    HOURLY,
+    PAUSES,
+    SKEW,
+    PastReaction,
+    ReactionState,
+    WatchedQuery,
+)
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 
 ME = NodeName("lb01.example.com")

@@ -8,9 +8,13 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
-from localpuppet.fleet.agent.reactions.limits import PastReaction
 from localpuppet.fleet.agent.reactions.memory import FILE, ReactionMemory
-from localpuppet.fleet.agent.reactions.state import MAX_ANSWERED, ReactionState, WatchedQuery
+from localpuppet.fleet.agent.reactions.state import (
+    MAX_ANSWERED,
+    PastReaction,
+    ReactionState,
+    WatchedQuery,
+)
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.change import AnswerChange, ChangeKind
 

@@ -15,12 +15,13 @@ from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
 from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-from localpuppet.rollout.execution.commands.message import SignedCommand, digest_of
 from localpuppet.rollout.execution.commands.reading import (
     WORDS,
     BusCommandReader,
     CommandSender,
     JournalCommandReader,
+    SignedCommand,
+    digest_of,
 )
 from localpuppet.rollout.execution.events import Event, RolloutPaused, RolloutResumed
 from localpuppet.rollout.execution.journals import Journals
