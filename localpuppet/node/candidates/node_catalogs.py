@@ -15,7 +15,8 @@ from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.puppet.command import error_lines
 from localpuppet.node.puppet.facts import parse_facts
-from localpuppet.node.releases.release import FactOverrides, PuppetCaller, Release
+from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
+from localpuppet.node.releases.release import Release
 
 # Characters of Puppet's error that a message has.
 MAX_ERROR = 400

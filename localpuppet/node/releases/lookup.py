@@ -8,7 +8,8 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.command import error_lines, with_names
-from localpuppet.node.releases.release import FactOverrides, PuppetCaller, Release
+from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
+from localpuppet.node.releases.release import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

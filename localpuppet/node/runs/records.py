@@ -33,7 +33,6 @@ from localpuppet.base.machine.files import (
 )
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, ProcessId, ProcessTable
-from localpuppet.node.releases.staged_records import file_name, release_of
 from localpuppet.node.runs.run import (
     SCHEMA,
     FailureStreak,
@@ -489,6 +488,9 @@ class GoodRuns:
 
     def _keep(self, good: GoodRun) -> None:
         """Keep a run. The caller holds the lock."""
+        # `status` keeps nothing, and does not pay for this import.
+        from localpuppet.node.releases.staged_records import file_name
+
         kept = {
             other.release: other
             for other in self._kept()
@@ -521,6 +523,8 @@ class GoodRuns:
 
     def releases(self) -> set[ReleasePath]:
         """Return the releases that are kept, including those whose file is damaged."""
+        from localpuppet.node.releases.staged_records import release_of
+
         kept = set(map(release_of, json_files(self._directory)))
         recent: dict[str, set[ReleasePath]] = {}
         for status in self._records.history():

@@ -12,8 +12,9 @@ from localpuppet.node.wiring.releases import OWN_MODULES, ReleaseWiring
 if TYPE_CHECKING:
     from localpuppet.node.enc.command import EncCommand
     from localpuppet.node.puppet.command import Compilation
+    from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.releases.classifier import Classifier
-    from localpuppet.node.releases.release import PuppetCaller, Release
+    from localpuppet.node.releases.release import Release
 
 
 def classifier(node: NodeWiring, inputs: NodeInputs | None = None) -> "Classifier":
@@ -51,7 +52,7 @@ def puppet_caller(node: NodeWiring, inputs: NodeInputs) -> "PuppetCaller":
         node: The parts of the node.
         inputs: Has the instance data, whose service is asked once for all calls.
     """
-    from localpuppet.node.releases.release import PuppetCaller
+    from localpuppet.node.releases.calling import PuppetCaller
     from localpuppet.node.wiring.state import puppet_environment, require_puppet
 
     return PuppetCaller(

@@ -16,13 +16,13 @@ from localpuppet.node.wiring.releases import ReleaseWiring
 from localpuppet.node.wiring.state import require_puppet
 
 if TYPE_CHECKING:
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.git.repository import Repository
     from localpuppet.node.releases.git.work_tree import GitWorkTree
     from localpuppet.node.releases.making.checking import ReleaseCheck
     from localpuppet.node.releases.making.compiling import CompiledNode
     from localpuppet.node.releases.making.locker import LockWriter
     from localpuppet.node.releases.puppetfile.entry import Puppetfile
-    from localpuppet.node.releases.release import FactOverrides
 
 
 class ReleaseMaking:

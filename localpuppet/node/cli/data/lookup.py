@@ -15,7 +15,8 @@ from localpuppet.node.wiring.node import NodeInputs, NodeWiring
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName
     from localpuppet.node.enc.document import NodeDocument
-    from localpuppet.node.releases.release import FactOverrides, Release
+    from localpuppet.node.releases.calling import FactOverrides
+    from localpuppet.node.releases.release import Release
 
 # Puppet makes `trusted` of these facts, so 'puppet lookup' overrides all of them or none.
 TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
@@ -151,8 +152,8 @@ def _collect_facts(
         InvalidInputError: The file is invalid, or the node has published no facts.
         UnavailableError: The inventory is unreachable.
     """
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.making.compiling import read_values
-    from localpuppet.node.releases.release import FactOverrides
 
     _, values = ({}, {}) if file is None else read_values(file)
     if name is None:

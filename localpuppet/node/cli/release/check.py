@@ -11,8 +11,8 @@ from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.node.releases.calling import FactOverrides
     from localpuppet.node.releases.making.checking import ReleaseCheck
-    from localpuppet.node.releases.release import FactOverrides
 
 REFUSED = InvalidInputError.exit_code
 

@@ -19,7 +19,8 @@ from localpuppet.base.machine.files import read_user_file
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import LoadedInput
-from localpuppet.node.releases.release import FactOverrides, Release
+from localpuppet.node.releases.calling import FactOverrides
+from localpuppet.node.releases.release import Release
 
 MAX_FACTS = 16 * 1024 * 1024
 
