@@ -40,12 +40,8 @@ from inventory import ROLES, Made, bar, fill, name_of, run_of
 from puppetdb_server import STAMP, PuppetDb, running
 from real_agents import Node, wait_until
 
-from localpuppet.fleet.inventory.entry_brief import UnpackedNode
 from localpuppet.fleet.inventory.facts import FactSelection, entry_of
-from localpuppet.fleet.inventory.query.rows import NodeRows
-from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.view import FILE
-from tests.doubles.inventory import MemoryInventory
 
 QUESTIONS = 60
 LOADERS = 8
@@ -174,14 +170,13 @@ def loaded(server: PuppetDb, made: Made, real: dict[str, Any], least: int) -> No
 
     def load(number: int) -> None:
         entry = entry_of(run_of(number, real, least, roles=roles_of(number, made)), FactSelection())
-        (row,) = NodeRows(UnpackedNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         server.replace_facts(
             {
                 "certname": str(entry.node),
                 "environment": "production",
                 "producer_timestamp": STAMP,
                 "producer": None,
-                "values": {**entry.facts, "role": row.at("facts", ("role",))},
+                "values": {**entry.facts, "role": roles_of(number, made)[0]},
             }
         )
 

@@ -44,6 +44,7 @@ from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.facts import FactSelection, PublishedRun, class_names, entry_of
 from localpuppet.fleet.inventory.following import Sources, ViewFollower
 from localpuppet.fleet.inventory.outbox import Outbox
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
@@ -301,7 +302,7 @@ async def change(made: Made, first: MessageSigner, real: dict[str, Any], least: 
     asked = []
     for _ in range(CHANGES):
         began = time.monotonic()
-        count = len([one for one in view.entries({"role": ["rare"]}) if "rare" in one.roles])
+        count = len(FunctionCall.of("query_nodes", ["role=rare"]).answer(view).names)
         asked.append(time.monotonic() - began)
     leave.set()
     await following

@@ -6,7 +6,7 @@ from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName,
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
-from localpuppet.fleet.inventory.query.rows import capitalized
+from localpuppet.fleet.inventory.tables import capitalized
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 
 _ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (

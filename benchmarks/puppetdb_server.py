@@ -25,9 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of th
 
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import UnpackedNode
-from localpuppet.fleet.inventory.query.rows import NodeRows
-from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from tests.doubles.inventory import MemoryInventory
 
@@ -76,9 +75,10 @@ class PuppetDb:
 
     def load(self, entry: InventoryEntry, catalog: CanonicalCatalog) -> None:
         """Load the facts and the catalog of a node."""
-        (row,) = NodeRows(UnpackedNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
-        facts = row.at("facts")
-        values = {**facts, "trusted": row.at("trusted")} if isinstance(facts, dict) else {}
+        select = Select(entity=Entity.INVENTORY)
+        (row,) = Evaluation(MemoryInventory([entry])).answer(select).rows
+        facts = row["facts"]
+        values = {**facts, "trusted": row["trusted"]} if isinstance(facts, dict) else {}
         self.replace_facts({**_common(catalog), "values": values})
         self.replace_catalog(wire_of(catalog))
 

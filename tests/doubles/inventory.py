@@ -1,16 +1,22 @@
-"""An inventory in memory."""
+"""An inventory of entries that tests make: a view in a temporary file."""
 
+import base64
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue
+from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
-from localpuppet.fleet.inventory.reading import Equal, ResourceOffer
+from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.view import View
 
 
-class MemoryInventory:
-    """Entries in a list: an `InventoryReader` that returns all of them.
+class MemoryInventory(View):
+    """A view of some entries, with unsigned messages.
 
     Args:
         entries: The entries, sorted by the node's name.
@@ -23,35 +29,42 @@ class MemoryInventory:
         entries: Sequence[InventoryEntry],
         *,
         current: float | None = 0.0,
-        exports: Mapping[str, Sequence[ResourceOffer]] | None = None,
+        exports: Mapping[str, Sequence[ExportedResource]] | None = None,
     ) -> None:
-        self.listed = list(entries)
+        directory = Path(tempfile.mkdtemp(prefix="localpuppet-inventory-"))
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        held = HeldExports(directory / "held.sqlite")
+        for node, resources in (exports or {}).items():
+            held.hold(node, "1", resources)
+        super().__init__(directory / "view.sqlite", now=lambda: 0.0, exports=held)
+        self.listed: list[InventoryEntry] = []
         self.current = current
-        self.hints: list[Equal | None] = []
-        self.exports = exports or {}
+        self.add(*entries)
 
-    @property
-    def revision(self) -> int:
-        return 7
+    def add(self, *entries: InventoryEntry) -> None:
+        """Add entries, whose names are the last."""
+        self.listed += entries
+        received = [
+            ReceivedEntry(node=str(one.node), token=_message(one), found=one) for one in entries
+        ]
+        self.take(received, revision=7)
+
+    def replace(self, *entries: InventoryEntry) -> None:
+        """Have these entries only."""
+        self._database.remove()
+        self.listed.clear()
+        self.add(*sorted(entries, key=lambda one: one.node))
 
     def current_until(self) -> float | None:
         return self.current
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        self.hints.append(equal)
+    def entries(self) -> Iterator[InventoryEntry]:
         return iter(self.listed)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        return map(UnpackedNode, self.entries(equal))
 
-    def entry(self, node: NodeName) -> InventoryEntry | None:
-        return next((entry for entry in self.listed if entry.node == node), None)
-
-    def exporting(self, kind: str | None) -> set[str]:
-        return {node for node in self.exports if list(self.exported(node, kind))}
-
-    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        return (one for one in self.exports.get(node, ()) if kind in (None, one.type))
+def _message(entry: InventoryEntry) -> bytes:
+    payload = base64.urlsafe_b64encode(entry.to_payload()).rstrip(b"=")
+    return b"e30." + payload + b"."
 
 
 class NoCompanion:

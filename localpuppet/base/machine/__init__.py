@@ -4,7 +4,7 @@ acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `isolat
     `reloaded_files`, `waiting`.
 touches the world: `anchors`, `child`, `clock`, `extras`, `files`, `fork_server`,
     `heap`, `kept_process`, `open_tree`, `ownership`, `process_table`, `processes`,
-    `server_selector`, `service_manager`, `system_log`, `unix_socket`.
+    `server_selector`, `service_manager`, `sqlite`, `system_log`, `unix_socket`.
 ports: `ports`.
 private: `cgroup`, `output_pipe`.
 """

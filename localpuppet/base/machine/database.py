@@ -6,19 +6,24 @@
 """
 
 import os
-import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, remove
+from localpuppet.base.machine.sqlite import sqlite3
 
 # Seconds to wait for another process: it locks the file for one write at a time.
 PATIENCE = 10.0
+# The limit of SQLite's memory in bytes, for all connections of the process together. A statement
+# that needs more raises MemoryError, which is no `sqlite3.Error`.
+MAX_HEAP = 256 * 1024 * 1024
+# The size in bytes to which a large journal shrinks again.
+MAX_JOURNAL = 4 * 1024 * 1024
 # Suffixes of SQLite's side files, which it would apply to any other file of that name.
 _BESIDE = ("-journal", "-wal", "-shm")
 # The two header bytes that announce a write-ahead log (fileformat2.html, 1.3).
@@ -44,10 +49,13 @@ class Format:
     Attributes:
         tables: Statements that create the missing tables.
         version: The format number.
+        conversions: Statements that convert a file of an earlier format, by its number; they run
+            before `tables`.
     """
 
     tables: str
     version: int
+    conversions: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -115,6 +123,8 @@ class Database:
             except sqlite3.Error as error:
                 self._close()
                 raise self.problem(error) from error
+            except MemoryError as error:
+                raise StateError("cannot be used: out of memory", where=str(self.path)) from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -130,13 +140,22 @@ class Database:
                 raise
 
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Yield a second connection that sees the file as it is now and no later write."""
+    def snapshot(
+        self, prepare: Callable[[sqlite3.Connection], None] = lambda _: None
+    ) -> Iterator[sqlite3.Connection]:
+        """Yield a second connection that sees the file as it is now and no later write.
+
+        Args:
+            prepare: Called before the transaction; it may attach files and create temporary views.
+        """
         with self.use():
             pass  # creates the file and its tables
         try:
             connection = self._connect()
             try:
+                connection.execute(f"PRAGMA hard_heap_limit = {MAX_HEAP}")
+                connection.execute("PRAGMA temp_store = MEMORY")
+                prepare(connection)
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")
                 yield connection
@@ -219,14 +238,21 @@ class Database:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in the file
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if version not in (0, self.form.version):
+        connection.execute(f"PRAGMA journal_size_limit = {MAX_JOURNAL}")
+        if version not in (0, self.form.version, *self.form.conversions):
             earlier = version < self.form.version
             raise (EarlierFormatError if earlier else LaterFormatError)(
                 f"was written by another version of localpuppet (format {version})",
                 where=str(self.path),
                 hint=self.damaged if earlier else "update localpuppet",
             )
-        connection.executescript(self.form.tables)
+        tables = self.form.tables
+        if version in self.form.conversions:
+            set_version = f"PRAGMA user_version = {self.form.version};"
+            tables = (
+                f"BEGIN IMMEDIATE; {self.form.conversions[version]} {tables} {set_version} COMMIT"
+            )
+        connection.executescript(tables)
         if version != self.form.version:
             connection.execute(f"PRAGMA user_version = {self.form.version}")
 

@@ -7,7 +7,7 @@ It stores the ids in `seen` and the number of ids of each owner.
 - No call reads the whole table.
 """
 
-import sqlite3
+from localpuppet.base.machine.sqlite import sqlite3
 
 # Number of ids to keep whatever the clock says.
 ALWAYS = 10_000

@@ -191,8 +191,7 @@ def _listing(
     def read(reader: "InventoryReader") -> InventoryListing:
         nodes = {}
         for node in reader.nodes():
-            # Unpacking an entry takes time, and the other nodes publish their release.
-            release = "" if node.node in online else node.entry().release
+            release = "" if node.node in online else node.release
             nodes[str(node.node)] = NodeRow(
                 node=str(node.node),
                 roles=tuple(map(one_line, node.roles)),

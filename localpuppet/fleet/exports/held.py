@@ -9,8 +9,7 @@
 """
 
 import json
-import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, Format
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
 
 FILE = Path("exports", "held.sqlite")
@@ -240,21 +240,14 @@ class HeldExports:
             for name, body in rows:
                 yield Offer(node=name, resource=self._read(body), size=len(body))
 
-    def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export something; see `fleet.inventory.reading.ExportsReader`."""
-        condition, values = ("", ()) if kind is None else (" WHERE type = ?", (kind,))
-        with self._database.snapshot() as connection:
-            _refuse_unread(connection, None)
-            rows = connection.execute(
-                f"SELECT DISTINCT node FROM resources{condition}",  # noqa: S608
-                values,
-            )
-            return {node for (node,) in rows}
-
-    def exported(self, node: str, kind: str | None) -> Iterator[ExportedResource]:
-        """Yield a node's exports; see `fleet.inventory.reading.ExportsReader`."""
-        for offer in self.find(node=node, kind=kind):
-            yield offer.resource
+    def attach(self, connection: sqlite3.Connection) -> None:
+        """Attach the database to a connection as `held`; see `fleet.inventory.reading`."""
+        with self._database.use():
+            pass  # creates the file
+        connection.execute(
+            "ATTACH ? AS held", (f"{self._database.path.absolute().as_uri()}?mode=rw",)
+        )
+        _refuse_unread(connection, None, "held.")
 
     def rebuild(self) -> None:
         """Delete the database; the agent fetches all exports from the bus again."""
@@ -273,11 +266,11 @@ class HeldExports:
             ) from error
 
 
-def _refuse_unread(connection: sqlite3.Connection, node: str | None) -> None:
+def _refuse_unread(connection: sqlite3.Connection, node: str | None, schema: str = "") -> None:
     """Raise an error if the exports of a node could never be read."""
     row = connection.execute(
-        "SELECT node, reason FROM refused WHERE tries = 0 AND node = coalesce(?, node)"
-        " AND node NOT IN (SELECT node FROM nodes) ORDER BY node LIMIT 1",
+        f"SELECT node, reason FROM {schema}refused WHERE tries = 0 AND node = coalesce(?, node)"  # noqa: S608
+        f" AND node NOT IN (SELECT node FROM {schema}nodes) ORDER BY node LIMIT 1",
         (node,),
     ).fetchone()
     if row is not None:

@@ -325,3 +325,13 @@ def _text(text: str) -> str:
 
 def _environment_again(name: str | None) -> EnvironmentName | None:
     return None if name is None else EnvironmentName(name)
+
+
+def at_path(facts: Mapping[str, Json], path: str) -> Json:
+    """Return the fact at a dotted path; `None` if it is missing."""
+    value: Json = dict(facts)
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return None
+        value = value[key]
+    return value

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
@@ -14,73 +15,29 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import InventoryNode
+from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
 
 T = TypeVar("T")
 # Seconds by which a view may be ahead of the clock before the clock is considered wrong.
 SKEW = 30.0
 # Seconds after its beginning in which a bus that lost its data waits for the nodes.
 RETURN = 3600.0
-Scalar = str | int | float | bool
-# A dotted fact path (`os.family`), `role` or `node` → values, one of which must match.
-Equal = Mapping[str, Collection[Scalar]]
-
-
-class ResourceOffer(Protocol):
-    """An exported resource of a node."""
-
-    @property
-    def type(self) -> str:
-        """Return its type as Puppet writes it: `Concat::Fragment`."""
-
-    @property
-    def title(self) -> str:
-        """Return its title."""
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Return its tags, sorted, in lower case."""
-
-    @property
-    def file(self) -> str | None:
-        """Return the file of its declaration on the node; `None` if unknown."""
-
-    @property
-    def line(self) -> int | None:
-        """Return the line of its declaration; `None` if unknown."""
-
-    @property
-    def parameters(self) -> Mapping[str, Json]:
-        """Return its parameters by name, without the title."""
 
 
 class ExportsReader(Protocol):
     """The exports of nodes, as far as this node has them."""
 
-    def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export resources.
-
-        Args:
-            kind: The type of the resources; `None` for any.
+    def attach(self, connection: Connection) -> None:
+        """Attach the exports to a connection as `held`, outside of a transaction.
 
         Raises:
             UnavailableError: A node's exports were never read from the bus.
         """
 
-    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        """Yield a node's exported resources, sorted by type and title.
 
-        Args:
-            node: The node.
-            kind: The type of the resources; `None` for any.
-
-        Raises:
-            UnavailableError: The node's exports were never read from the bus.
-        """
-
-
-class InventoryReader(ExportsReader, Protocol):
+class InventoryReader(Protocol):
     """The accepted entries of nodes that are not forgotten, and the exports of these nodes."""
 
     @property
@@ -90,25 +47,34 @@ class InventoryReader(ExportsReader, Protocol):
     def current_until(self) -> float | None:
         """Return when the view was last current, in seconds since 1970 UTC; `None` if never."""
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries of one moment, sorted by node name.
-
-        Args:
-            equal: A hint for the index, which may omit entries that cannot match. Others may not
-                match either: the caller filters again.
-        """
-
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same nodes as `entries`, with their entries still packed.
-
-        A node's entry can be read until the iterator ends.
-
-        Args:
-            equal: As for `entries`.
-        """
+    def entries(self) -> Iterator[InventoryEntry]:
+        """Yield entries of one moment, sorted by node name."""
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node; `None` without one."""
+
+    def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
+        """Yield the same nodes as `entries` without their facts.
+
+        Args:
+            names: The names of nodes; `None` for all.
+        """
+
+    def rows(
+        self, own: EntryRows | None = None, *, exports: bool = False
+    ) -> AbstractContextManager[Connection]:
+        """Lend the rows of one moment: a connection as `tables.attach` prepares it.
+
+        Args:
+            own: The rows that replace those of their node.
+            exports: Whether the exports are attached, too.
+
+        Raises:
+            UnavailableError: A node's exports were never read from the bus.
+        """
+
+    def check(self) -> None:
+        """End a question early by an error; called often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

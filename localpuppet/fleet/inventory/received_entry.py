@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 from localpuppet.fleet.inventory.admission import EntryRefusal
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import EntryBrief, UnpackedNode
-from localpuppet.fleet.inventory.index import terms_of
-from localpuppet.fleet.inventory.query.node_facts import PackedFacts
+from localpuppet.fleet.inventory.tables import EntryRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +34,7 @@ class StoredEntry:
         refusal: Why it was rejected; `None` if it was accepted.
         at: When the node published it, in seconds since 1970, UTC.
         revision: The bus's revision of it.
-        terms: The paths and terms in the index.
-        brief: What queries see without the entry; `None` for a rejected entry.
+        rows: What queries see; `None` for a rejected entry.
     """
 
     node: str
@@ -45,8 +42,7 @@ class StoredEntry:
     refusal: str | None = None
     at: float = 0.0
     revision: int = 0
-    terms: tuple[tuple[str, str], ...] = ()
-    brief: EntryBrief | None = None
+    rows: EntryRows | None = None
 
     @classmethod
     def of(cls, entry: ReceivedEntry) -> "StoredEntry":
@@ -59,6 +55,5 @@ class StoredEntry:
             token=token,
             at=content.at,
             revision=entry.revision,
-            terms=tuple(terms_of(content)),
-            brief=EntryBrief.of(content, PackedFacts(UnpackedNode(content)).frequent_facts()),
+            rows=EntryRows.of(content),
         )

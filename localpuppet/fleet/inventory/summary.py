@@ -2,34 +2,36 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
+from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry_brief import InventoryNode
-from localpuppet.fleet.inventory.index import ROLE
-from localpuppet.fleet.inventory.query.node_facts import PackedFacts
-from localpuppet.fleet.inventory.query.tree import parse_step
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.tree import Entity, Field, Select, parse_step
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.tables import ROLE
 
 # Shown for a missing fact.
 NOTHING = "-"
 
 
-def counts(nodes: Iterable[InventoryNode], path: str) -> list[tuple[str, int]]:
+def counts(reader: InventoryReader, path: str) -> list[tuple[str, int]]:
     """Return each value of a fact with its number of nodes, the most frequent first.
 
     Args:
-        nodes: The nodes.
+        reader: The entries.
         path: A dotted fact path (legacy names included, as in queries), or `role`, where a node
             counts once for each of its roles.
     """
-    first, *rest = path.split(".")
-    steps = (first, *map(parse_step, rest))
     counter: Counter[str] = Counter()
-    for known in nodes:
-        if path == ROLE:
-            counter.update(known.roles or (NOTHING,))
-        else:
-            counter[text_of(PackedFacts(known).at(steps))] += 1
+    if path == ROLE:
+        for node in reader.nodes():
+            counter.update(node.roles or (NOTHING,))
+    else:
+        first, *rest = path.split(".")
+        columns = (Field(column="facts", path=(first, *map(parse_step, rest))),)
+        for (text,) in Evaluation(reader).table(Select(entity=Entity.INVENTORY, columns=columns)):
+            counter[text_of(loads_again(text.encode()))] += 1
     return sorted(counter.items(), key=lambda pair: (-pair[1], pair[0]))
 
 

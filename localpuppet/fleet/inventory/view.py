@@ -9,37 +9,44 @@
 - A reader sees the view of one moment, whatever is written meanwhile.
 """
 
-import sqlite3
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.base.errors import StateError
+from localpuppet.base.errors import IntegrityError, StateError
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.machine.database import Database, Format
-from localpuppet.fleet.inventory import stored
+from localpuppet.base.machine.database import DamagedError, Database, Format
+from localpuppet.base.machine.sqlite import Connection
+from localpuppet.fleet.inventory import tables
 from localpuppet.fleet.inventory.admission import RefusedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import InventoryNode
-from localpuppet.fleet.inventory.index import CATALOG, EXPORTS
-from localpuppet.fleet.inventory.reading import Equal, ExportsReader, ResourceOffer
+from localpuppet.fleet.inventory.reading import ExportsReader
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry, StoredEntry
-from localpuppet.fleet.inventory.stored import NodeState, narrowed
+from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
 from localpuppet.fleet.inventory.tombstone import Tombstone
+from localpuppet.fleet.trust.signing import claimed_payload
 
 FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
 MAX_REFUSED = 1000
-_VERSION = 4
+STANDING = (
+    "SELECT asked.value, at, exports, reason FROM json_each(?) AS asked"
+    " LEFT JOIN nodes ON certname = asked.value LEFT JOIN refused ON refused.node = asked.value"
+)
+_VERSION = 5
+# Entries come from the bus again; that they do not go back in time is kept.
+_FROM_BRIEFS = """
+DROP TABLE briefs; DROP TABLE index_terms; DELETE FROM entries;
+UPDATE state SET current = NULL, revision = 0, size = 0;
+"""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
     revision INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE TABLE IF NOT EXISTS index_terms (
-    path TEXT NOT NULL, term TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (path, term, node)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS index_terms_by_node ON index_terms (node);
 CREATE TABLE IF NOT EXISTS seen (
     node TEXT PRIMARY KEY, at REAL NOT NULL, forgotten REAL, forgotten_by TEXT
 ) STRICT, WITHOUT ROWID;
@@ -52,6 +59,21 @@ CREATE TABLE IF NOT EXISTS state (
 ) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node's state in the view, without its entry.
+
+    Attributes:
+        at: The time of its entry in seconds since 1970, UTC; `None` without an entry.
+        exports: The digest of its exports by its entry; `None` without exports.
+        refused: Why its newest entry on the bus was rejected; empty if it was accepted.
+    """
+
+    at: float | None
+    exports: str | None
+    refused: str
 
 
 class View:
@@ -78,7 +100,7 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=stored.TABLE + _TABLES, version=_VERSION),
+            Format(tables=tables.TABLES + _TABLES, version=_VERSION, conversions={4: _FROM_BRIEFS}),
             damaged="the agent rebuilds it from the bus",
         )
         self._now = now
@@ -86,7 +108,6 @@ class View:
         self._exports = exports
         self._most = most
         self._refusals = refusals
-        self._unpacking = stored.EntryReader(path, self._database.problem)
 
     @property
     def revision(self) -> int:
@@ -103,22 +124,14 @@ class View:
         value = self._state("current")
         return None if value is None else float(value)
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+    def entries(self) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name; see `InventoryReader`."""
-        where, values = self._narrowed(equal or {})
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                f"SELECT token FROM entries WHERE {where} ORDER BY node",  # noqa: S608
-                values,
+                "SELECT token FROM entries WHERE at >= ? ORDER BY node", (self._oldest(),)
             )
             for (token,) in rows:
-                yield self._unpacking.entry(token)
-
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield nodes with packed entries; see `InventoryReader`."""
-        where, values = self._narrowed(equal or {})
-        with self._database.snapshot() as connection:
-            yield from stored.nodes(connection, where, values, self._unpacking)
+                yield self._entry(token)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node; see `InventoryReader`."""
@@ -126,7 +139,31 @@ class View:
             row = connection.execute(
                 "SELECT token FROM entries WHERE node = ? AND at >= ?", (node, self._oldest())
             ).fetchone()
-        return None if row is None else self._unpacking.entry(row[0])
+        return None if row is None else self._entry(row[0])
+
+    def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
+        """Yield nodes without their facts; see `InventoryReader`."""
+        with self.rows() as connection:
+            yield from tables.briefs(connection, names)
+
+    @contextmanager
+    def rows(self, own: EntryRows | None = None, *, exports: bool = False) -> Iterator[Connection]:
+        """Lend the rows; see `InventoryReader`."""
+
+        def prepare(connection: Connection) -> None:
+            tables.attach(connection, self._oldest(), own)
+            if exports and self._exports is None:
+                raise StateError(
+                    "exports of other nodes are not stored here", where=str(self._database.path)
+                )
+            if exports and self._exports is not None:
+                self._exports.attach(connection)
+
+        with self._database.snapshot(prepare) as connection:
+            yield connection
+
+    def check(self) -> None:
+        """Do not end a question early; see `InventoryReader`."""
 
     def since(self, revision: int | None) -> set[str]:
         """Return the nodes with entries after a revision of the bus; all for `None`."""
@@ -148,23 +185,19 @@ class View:
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, NodeState]:
         """Return the state of the given nodes, all at one moment."""
         with self._database.snapshot() as connection:
-            return stored.standing(connection, nodes)
+            rows = connection.execute(STANDING, (json.dumps(list(nodes)),))
+            return {
+                NodeName(node): NodeState(at=at, exports=exports, refused=reason or "")
+                for node, at, exports, reason in rows
+            }
 
     def exporters(self) -> dict[str, str]:
         """Return the nodes with exports, each with the digest in its entry."""
-        return self._digests(EXPORTS)
+        return self._digests("exports")
 
     def catalogs(self) -> dict[str, str]:
         """Return the nodes that publish their catalog, each with the digest in its entry."""
-        return self._digests(CATALOG)
-
-    def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export resources; see `ExportsReader`."""
-        return self._kept_exports().exporting(kind)
-
-    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        """Yield a node's exported resources; see `ExportsReader`."""
-        return self._kept_exports().exported(node, kind)
+        return self._digests("catalog")
 
     def refused(self) -> list[RefusedEntry]:
         """Return the nodes whose entries on the bus were rejected, sorted by name."""
@@ -264,14 +297,24 @@ class View:
                 )
 
     def rebuild(self) -> None:
-        """Delete the database; its contents come from the bus again."""
+        """Delete the database; its contents come from the bus again.
+
+        What it knows about the times of entries is kept, unless it cannot be read any more.
+        """
+        seen, refused = list[tuple[object, ...]](), list[tuple[object, ...]]()
+        with suppress(StateError), self._database.snapshot() as connection:
+            seen = connection.execute("SELECT * FROM seen").fetchall()
+            refused = connection.execute("SELECT * FROM refused").fetchall()
         self._database.remove()
+        with self._database.transaction() as connection:
+            connection.executemany("INSERT INTO seen VALUES (?, ?, ?, ?)", seen)
+            connection.executemany("INSERT INTO refused VALUES (?, ?, ?)", refused)
 
     def close(self) -> None:
         """Close the database; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: sqlite3.Connection, entry: StoredEntry) -> str | None:
+    def _take(self, connection: Connection, entry: StoredEntry) -> str | None:
         """Store an entry; return why it is rejected, or `None`."""
         if entry.refusal is not None:
             return entry.refusal
@@ -286,17 +329,13 @@ class View:
         (size,) = connection.execute("SELECT size FROM state").fetchone()
         if size + len(entry.token) > self._most:
             return f"no space left: the view holds {self._most // 1024**2} MiB"
-        _remove(connection, entry.node)
+        _grow(connection, -_drop(connection, entry.node))
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?)",
             (entry.node, entry.at, entry.token, entry.revision),
         )
-        if entry.brief is not None:
-            stored.keep(connection, entry.node, entry.at, entry.brief, token=entry.token)
-        connection.executemany(
-            "INSERT OR IGNORE INTO index_terms VALUES (?, ?, ?)",
-            [(path, text, entry.node) for path, text in entry.terms],
-        )
+        if entry.rows is not None:
+            entry.rows.write(connection)
         connection.execute(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
             " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
@@ -305,7 +344,7 @@ class View:
         _grow(connection, len(entry.token))
         return None
 
-    def _refuse(self, connection: sqlite3.Connection, node: str, reason: str) -> None:
+    def _refuse(self, connection: Connection, node: str, reason: str) -> None:
         """Record why an entry was rejected; the limit keeps strangers from filling the disk."""
         connection.execute(
             "INSERT INTO refused SELECT ?, ?, ? WHERE (SELECT count(*) FROM refused) < ?"
@@ -314,22 +353,20 @@ class View:
             (node, reason, self._now(), self._refusals, node),
         )
 
-    def _digests(self, path: str) -> dict[str, str]:
+    def _digests(self, column: str) -> dict[str, str]:
         with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT node, term FROM index_terms WHERE path = ?", (path,))
+            rows = connection.execute(
+                f"SELECT certname, {column} FROM nodes WHERE {column} IS NOT NULL"  # noqa: S608
+            )
             return dict(rows.fetchall())
 
-    def _kept_exports(self) -> ExportsReader:
-        if self._exports is None:
-            raise StateError(
-                "exports of other nodes are not stored here", where=str(self._database.path)
-            )
-        return self._exports
-
-    def _narrowed(self, equal: Equal) -> tuple[str, list[object]]:
-        """Return the SQL conditions for a hint, and their values."""
-        where, values = narrowed(equal)
-        return f"at >= ?{where}", [self._oldest(), *values]
+    def _entry(self, token: bytes) -> InventoryEntry:
+        try:
+            return InventoryEntry.parse_again(claimed_payload(token))
+        except (ValueError, IntegrityError) as error:
+            raise DamagedError(
+                f"holds a damaged entry: {error}", where=str(self._database.path)
+            ) from error
 
     def _oldest(self) -> float:
         return 0.0 if self._expire is None else self._now() - self._expire
@@ -339,15 +376,18 @@ class View:
             return connection.execute(f"SELECT {column} FROM state").fetchone()[0]  # noqa: S608
 
 
-def _remove(connection: sqlite3.Connection, node: str) -> None:
-    row = connection.execute(
+def _remove(connection: Connection, node: str) -> None:
+    tables.remove(connection, node)
+    _grow(connection, -_drop(connection, node))
+
+
+def _drop(connection: Connection, node: str) -> int:
+    """Delete the message of a node; return its size."""
+    rows = connection.execute(
         "DELETE FROM entries WHERE node = ? RETURNING length(token)", (node,)
     ).fetchall()
-    if row:
-        connection.execute("DELETE FROM index_terms WHERE node = ?", (node,))
-        stored.drop(connection, node)
-        _grow(connection, -row[0][0])
+    return sum(size for (size,) in rows)
 
 
-def _grow(connection: sqlite3.Connection, size: int) -> None:
+def _grow(connection: Connection, size: int) -> None:
     connection.execute("UPDATE state SET size = size + ?", (size,))

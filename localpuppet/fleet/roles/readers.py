@@ -1,15 +1,13 @@
 """Wrap an inventory reader: replace one node's entry, or stop reading early."""
 
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
-from localpuppet.fleet.inventory.reading import Equal, InventoryReader, ResourceOffer
-
-T = TypeVar("T")
-Named = TypeVar("Named", InventoryEntry, InventoryNode)
+from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief, briefs
 
 
 class EnoughError(Exception):
@@ -31,25 +29,28 @@ class _Wrapped:
         """Return when the inventory was last current."""
         return self._reader.current_until()
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+    def entries(self) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name."""
-        return self._reader.entries(equal)
-
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same as `entries`, not unpacked yet."""
-        return self._reader.nodes(equal)
+        return self._reader.entries()
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
         return self._reader.entry(node)
 
-    def exporting(self, kind: str | None) -> set[str]:
-        """Return the nodes that export something."""
-        return self._reader.exporting(kind)
+    def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
+        """Yield the same nodes as `entries` without their facts."""
+        with self.rows() as connection:
+            yield from briefs(connection, names)
 
-    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        """Yield a node's exports."""
-        return self._reader.exported(node, kind)
+    def rows(
+        self, own: EntryRows | None = None, *, exports: bool = False
+    ) -> AbstractContextManager[Connection]:
+        """Lend the rows of one moment."""
+        return self._reader.rows(own, exports=exports)
+
+    def check(self) -> None:
+        """End a question early by an error."""
+        self._reader.check()
 
 
 class SubstitutedReader(_Wrapped):
@@ -64,13 +65,15 @@ class SubstitutedReader(_Wrapped):
         super().__init__(reader)
         self._entry = entry
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+    def entries(self) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name, including the replacement."""
-        return _with(self._reader.entries(equal), self._entry)
+        return _with(self._reader.entries(), self._entry)
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same as `entries`, not unpacked yet."""
-        return _with(self._reader.nodes(equal), UnpackedNode(self._entry))
+    def rows(
+        self, own: EntryRows | None = None, *, exports: bool = False
+    ) -> AbstractContextManager[Connection]:
+        """Lend the rows of one moment, including the replacement."""
+        return self._reader.rows(own or EntryRows.of(self._entry), exports=exports)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
@@ -89,23 +92,14 @@ class BoundedReader(_Wrapped):
         super().__init__(reader)
         self._enough = enough
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name; raise `EnoughError` to stop."""
-        return self._until(self._reader.entries(equal))
-
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        """Yield the same as `entries`, not unpacked yet; raise `EnoughError` to stop."""
-        return self._until(self._reader.nodes(equal))
-
-    def _until(self, items: Iterator[T]) -> Iterator[T]:
-        for item in items:
-            if self._enough():
-                raise EnoughError
-            yield item
+    def check(self) -> None:
+        """Raise `EnoughError` to stop."""
+        if self._enough():
+            raise EnoughError
 
 
-def _with(items: Iterator[Named], own: Named) -> Iterator[Named]:
-    """Yield items sorted by name, with `own` in place of its node's item."""
+def _with(items: Iterator[InventoryEntry], own: InventoryEntry) -> Iterator[InventoryEntry]:
+    """Yield entries sorted by name, with `own` in place of its node's entry."""
     is_yielded = False
     for item in items:
         if not is_yielded and item.node >= own.node:

@@ -6,13 +6,13 @@
 - One caller cannot fill the table for others.
 """
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota

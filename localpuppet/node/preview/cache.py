@@ -12,7 +12,6 @@
 - The oldest entries are removed beyond the limit of the file's size.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.node.preview.cache_file import (
     MALFORMED,
     CacheFile,

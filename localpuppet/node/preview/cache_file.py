@@ -14,7 +14,6 @@
 """
 
 import os
-import sqlite3
 import stat
 import time
 import zlib
@@ -32,6 +31,7 @@ from localpuppet.base.machine.database import (
     LaterFormatError,
 )
 from localpuppet.base.machine.files import disk_errors, list_names, make_private, remove
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.node.preview.catalog_items import digest
 
 _TABLES = """

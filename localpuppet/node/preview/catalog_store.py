@@ -5,7 +5,6 @@ catalog's own, which are compressed together. So a resource of one node costs no
 """
 
 import hashlib
-import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.node.preview.cache_file import (
     CacheFile,
     DamagedEntryError,

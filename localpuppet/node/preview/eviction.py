@@ -3,11 +3,11 @@
 What no entry uses is removed only then: sharing makes it cheap to keep, and expensive to look for.
 """
 
-import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 
 from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.node.preview.cache_file import MALFORMED, DamagedEntryError, today, unpack
 from localpuppet.node.preview.catalog_items import DIGEST_BYTES
 from localpuppet.node.preview.catalog_store import read_blob, shared_numbers

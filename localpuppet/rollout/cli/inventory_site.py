@@ -90,7 +90,7 @@ def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[N
         fact: Its dotted path: `datacenter`, `networking.network`.
         nodes: The nodes.
     """
-    from localpuppet.fleet.inventory.index import at_path
+    from localpuppet.fleet.inventory.entry import at_path
 
     def ask(reader: "InventoryReader") -> "dict[NodeName, Json]":
         entries = {name: reader.entry(name) for name in nodes}

@@ -7,7 +7,6 @@
 """
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from localpuppet.base.formats.times import checked_time
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.files import make_private, remove
 from localpuppet.base.machine.flock import Flock, is_locked
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.rollout.execution.events import (
     REPEATED,
     Event,

@@ -18,7 +18,6 @@ from localpuppet.fleet.bus.backoff import Backoff
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.outage import cancel_all, close, ours
 from localpuppet.fleet.history.following import HistoryBoard
-from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.node_row import MAX_ROLES, MAX_TEXT
 from localpuppet.fleet.inventory.presence_following import listen
 from localpuppet.fleet.inventory.view import View
@@ -244,5 +243,5 @@ class FleetFeeder:
 def _roles(view: View, names: set[str]) -> dict[str, tuple[str, ...]]:
     return {
         str(node.node): tuple(shortened(role, MAX_TEXT) for role in node.roles[:MAX_ROLES])
-        for node in view.nodes({NODE: names})
+        for node in view.nodes(names)
     }

@@ -17,8 +17,7 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.waiting import retrieve_error
-from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.index import at_path
+from localpuppet.fleet.inventory.entry import InventoryEntry, at_path
 from localpuppet.fleet.inventory.node_row import MAX_TEXT
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -22,6 +21,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import Database, EarlierFormatError, Format
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from localpuppet.base.machine.waiting import retrieve_error
-from localpuppet.fleet.inventory.query.budget import QueryDeadlineError
+from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
 from localpuppet.web.puppetdb.bodies import BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline
 from localpuppet.web.puppetdb.turns import Turns

@@ -8,11 +8,11 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from localpuppet.fleet.inventory.query.budget import QueryLimits
-from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryLimits
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.web.dashboard.inventory_questions import InventoryQuestioner
@@ -120,16 +120,17 @@ class Answering:
             if not list(self._evaluation(deadline).stream(parent).rows):
                 raise AbsentError(message)
         result = self._evaluation(deadline).stream(question.select, total=question.total)
-        if question.absent:
-            only = next(result.rows, None)
-            if only is None:
-                raise AbsentError(question.absent)
-            writer.single(only)
-        else:
-            rows = result.rows if question.shape is None else question.shape(result.rows)
-            for text in rows:
-                deadline.check()
-                writer.row(text)
+        with closing(result.rows):  # in this thread, as SQLite requires
+            if question.absent:
+                only = next(result.rows, None)
+                if only is None:
+                    raise AbsentError(question.absent)
+                writer.single(only)
+            else:
+                rows = result.rows if question.shape is None else question.shape(result.rows)
+                for text in rows:
+                    deadline.check()
+                    writer.row(text)
         return result.total, age
 
     def _evaluation(self, deadline: SharedDeadline) -> Evaluation:

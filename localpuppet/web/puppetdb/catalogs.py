@@ -21,7 +21,6 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.catalogs.document import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.index import NODE
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import InventoryReader
@@ -84,12 +83,8 @@ class CatalogSource:
         return RecordRows(rows=self._rows(entity, nodes, hint))
 
     def _nodes(self, named: Collection[Json] | None) -> list[NodeName]:
-        if named is None:
-            return [NodeName(known.node) for known in self._view.nodes()]
-        names = {name for name in named if isinstance(name, str)}
-        equal = {NODE: names} if len(names) <= MAX_NAMED else None
-        nodes = self._view.nodes(equal) if names else ()
-        return [NodeName(known.node) for known in nodes if known.node in names]
+        names = None if named is None else {name for name in named if isinstance(name, str)}
+        return [known.node for known in self._view.nodes(names)]
 
     def _rows(self, entity: Entity, nodes: Sequence[NodeName], hint: RecordHint) -> Iterator[Row]:
         exact = _exact(hint)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localpuppet.fleet.inventory.query.budget import QueryDeadlineError
+from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from localpuppet.base.errors import (
     StateError,
     UnavailableError,
 )
-from localpuppet.fleet.inventory.query.budget import QueryDeadlineError
+from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
 
 _TEXT = "text/plain; charset=utf-8"
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import entity_named, parse_condition
-from localpuppet.fleet.inventory.query.client_query import parse_client_query, parse_json
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.syntax import parse_json
 from localpuppet.fleet.inventory.query.tree import (
     Entity,
     Field,

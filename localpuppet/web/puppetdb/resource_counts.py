@@ -10,7 +10,6 @@ from dataclasses import KW_ONLY, dataclass
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,6 @@ class ResourceCounts:
         nodes = [
             str(known.node)
             for known in self.reader.nodes()
-            if wanted is None or str(known.environment or DEFAULT_ENVIRONMENT) in wanted
+            if wanted is None or known.environment in wanted
         ]
         return RecordRows(rows=[{"count": self.count(nodes)}], counted=True)

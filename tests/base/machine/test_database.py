@@ -12,6 +12,7 @@ import pytest
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.machine.database import Database, Format
+from localpuppet.base.machine.sqlite import OLDEST, check_version
 from tests.rigs.node import REPOSITORY
 
 
@@ -130,3 +131,9 @@ connection = sqlite3.connect(sys.argv[1])
 print(connection.execute("SELECT count(*) FROM a").fetchone())
 connection.close()
 """
+
+
+def test_a_version_of_sqlite_that_is_too_old_is_named() -> None:
+    check_version(OLDEST)
+    with pytest.raises(StateError, match=r"SQLite: version 3\.40\.0 is too old.*needs 3\.40\.1"):
+        check_version((3, 40, 0))

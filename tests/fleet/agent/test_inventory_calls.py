@@ -85,7 +85,7 @@ async def test_a_repeated_query_is_recorded_once_with_its_newest_answer(rig: Rig
     run = rig.begin(FIRST)
     await rig.ask("query_nodes", "role=web", run=FIRST)
     await rig.ask("query_nodes", "role=lb", run=FIRST)
-    rig.inventory.listed = [WEB1]
+    rig.inventory.replace(WEB1)
     await rig.ask("query_nodes", "role=web", run=FIRST)
     assert [(one.arguments, len(one.names)) for one in read_queries(run)] == [
         (("role=lb",), 1),
@@ -131,7 +131,7 @@ async def test_could_not_ask_is_an_error_also_with_a_fallback(rig: Rig, problem:
 class Broken(MemoryInventory):
     """An inventory that cannot be read."""
 
-    def entries(self, equal: object = None) -> Any:
+    def rows(self, own: object = None, *, exports: bool = False) -> Any:
         raise StateError("the disk is gone")
 
 

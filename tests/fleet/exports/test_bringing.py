@@ -248,7 +248,7 @@ async def test_a_bus_that_refuses_a_read_is_asked_again(rig: Rig) -> None:
 
     for _ in range(MAX_TRIES + 1):
         await rig.follower.update(Away(rig.store))
-    for ask in (rig.titles, lambda: rig.held.exporting(None)):
+    for ask in (rig.titles, lambda: list(rig.held.find())):
         with pytest.raises(
             UnavailableError, match=f"{NAME} exports was never read: bus: is unreachable"
         ):

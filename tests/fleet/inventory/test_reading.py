@@ -1,7 +1,9 @@
 """Inventory queries: "no such nodes" and "cannot ask" are different answers."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from sqlite3 import Connection
 
 import pytest
 
@@ -9,14 +11,11 @@ from localpuppet.base.errors import StateError, UnavailableError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.entry_brief import InventoryNode, UnpackedNode
 from localpuppet.fleet.inventory.reading import (
     RETURN,
     SKEW,
-    Equal,
     InventoryAnswer,
     InventoryReader,
-    ResourceOffer,
     UnansweredQuery,
     UnlistedNodes,
     ask,
@@ -24,6 +23,7 @@ from localpuppet.fleet.inventory.reading import (
     refuse_lost,
     unlisted_nodes,
 )
+from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
 
 NOW = 1_700_000_000.0
 MAX_STALE = 900.0
@@ -41,22 +41,24 @@ class Reader:
     def current_until(self) -> float | None:
         return self._current
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+    def entries(self) -> Iterator[InventoryEntry]:
         if self._damaged:
             raise StateError("is damaged", where="view.sqlite")
         return iter(())
 
-    def nodes(self, equal: Equal | None = None) -> Iterator[InventoryNode]:
-        return map(UnpackedNode, self.entries(equal))
+    def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
+        return iter(())
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return None
 
-    def exporting(self, kind: str | None) -> set[str]:
-        return set()
+    def rows(
+        self, own: EntryRows | None = None, *, exports: bool = False
+    ) -> AbstractContextManager[Connection]:
+        raise NotImplementedError
 
-    def exported(self, node: str, kind: str | None) -> Iterator[ResourceOffer]:
-        return iter(())
+    def check(self) -> None:
+        """Do not end a question early."""
 
 
 def _count(reader: InventoryReader) -> int:

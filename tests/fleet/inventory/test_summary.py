@@ -1,8 +1,8 @@
 """Facts of all nodes for people: counted, and as lines."""
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry_brief import UnpackedNode
 from localpuppet.fleet.inventory.summary import counts, lines
+from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry
 
 NODES = [
@@ -13,12 +13,12 @@ NODES = [
 
 
 def test_values_are_counted_also_for_nodes_without_one() -> None:
-    nodes = [UnpackedNode(entry) for entry in NODES]
+    nodes = MemoryInventory(NODES)
     assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
     assert counts(nodes, "n") == [("-", 2), ("1", 1)]
     assert counts(nodes, "role") == [("web", 2), ("-", 1), ("db", 1)]
     assert counts(nodes, "osfamily") == [("Debian", 2), ("-", 1)]
-    assert counts([], "role") == []
+    assert counts(MemoryInventory([]), "role") == []
 
 
 def test_facts_become_lines() -> None:

@@ -92,30 +92,6 @@ def test_stored_entries_are_read_as_they_were_published(view: View) -> None:
     assert view.entry(NodeName("absent.example.com")) is None
 
 
-@pytest.mark.parametrize(
-    ("path", "values", "found"),
-    [
-        ("role", ["web"], [WEB.name]),
-        ("role", ["web", "db"], [DB.name, WEB.name]),
-        ("role", ["x"], []),
-        ("role", [], []),
-        ("node", [DB.name], [DB.name]),
-        ("os.family", ["Debian"], [DB.name, WEB.name]),
-        ("os.release.major", [12], [WEB.name]),
-        ("virtual", [True], [DB.name]),
-        ("anything.else", ["x"], [DB.name, WEB.name]),
-    ],
-)
-def test_an_index_narrows(view: View, path: str, values: list[str], found: list[str]) -> None:
-    release = {"family": "Debian", "release": {"major": "12"}}
-    _take(
-        view,
-        entry(WEB.name, at=NOW, roles=("web",), facts={"os": release}),
-        entry(DB.name, at=NOW, roles=("db",), facts={"os": {"family": "Debian"}, "virtual": True}),
-    )
-    assert [one.node for one in view.entries({path: values})] == found
-
-
 def test_a_refused_entry_is_recorded_and_replaces_nothing(view: View, clock: Clock) -> None:
     web = entry(WEB.name, at=NOW)
     _take(view, web)
@@ -291,38 +267,35 @@ def test_the_brief_of_a_node_is_removed_with_its_entry(view: View, clock: Clock)
     assert told() == []
 
 
-def test_the_brief_of_a_node_answers_queries_without_its_entry(view: View, tmp_path: Path) -> None:
-    facts = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}, "odd": 1}
-    _take(view, entry(WEB.name, at=NOW, roles=("web",), facts=facts))
-    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
-        connection.execute("UPDATE entries SET token = x'00'")
-    connection.close()
-
-    def names(query: str) -> Json:
-        return FunctionCall.of("puppetdb_query", [query]).answer(view).result
-
-    for query in ('facts.role = "web"', 'facts.os.family = "Debian"', 'facts.hostname = "web01"'):
-        assert names(f"inventory[certname] {{ {query} }}") == [{"certname": WEB.name}]
-    with pytest.raises(DamagedError, match="damaged entry"):
-        names("inventory[certname] { facts.odd = 1 }")
-    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
-        connection.execute("DELETE FROM entries")
-    connection.close()
-    with pytest.raises(DamagedError, match="no entry of web01"):
-        names("inventory[certname] { facts.odd = 1 }")
-
-
-@pytest.mark.parametrize("damage", ["facts = '{'", "facts = '5'", "roles = '5'", "roles = '['"])
-def test_a_damaged_brief_is_an_error_and_never_an_empty_answer(
+@pytest.mark.parametrize(
+    "damage",
+    ["facts SET value = '{'", "facts SET value = ''", "nodes SET roles = '['"],
+)
+def test_a_damaged_row_is_an_error_and_never_an_empty_answer(
     view: View, tmp_path: Path, damage: str
 ) -> None:
-    _take(view, entry(WEB.name, at=NOW))
+    _take(view, entry(WEB.name, at=NOW, facts={"os": {"family": "Debian"}}))
     with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
-        connection.execute(f"UPDATE briefs SET {damage}")  # noqa: S608
+        connection.execute(f"UPDATE {damage}")
     connection.close()
-    query = 'inventory[certname] { facts.os.family = "Debian" }'
-    with pytest.raises(DamagedError, match="damaged entry"):
-        FunctionCall.of("puppetdb_query", [query]).answer(view)
+    where = "facts.os.family = 'Debian' or facts.os ~ 'x' or facts.role = 'a'"
+    column = "role" if "roles" in damage else f"inventory[certname] {{ {where} }}"
+    with pytest.raises(StateError):
+        if column == "role":
+            FunctionCall.of("query_nodes", ["role=a"]).answer(view)
+        FunctionCall.of("puppetdb_query", [column]).answer(view)
+
+
+def test_the_rows_of_an_entry_change_with_it(view: View) -> None:
+    def asked(query: str) -> Json:
+        return FunctionCall.of("puppetdb_query", [query]).answer(view).result
+
+    _take(view, entry(WEB.name, at=NOW, facts={"a": 1, "b": 2}, roles=("web",)))
+    _take(view, entry(WEB.name, at=NOW + 1, facts={"b": 3}))
+    assert asked("facts[name, value] { name in ['a', 'b', 'role'] }") == [{"name": "b", "value": 3}]
+    view.forget(Tombstone(node=NodeName(WEB.name), at=NOW + 1), by="alice")
+    for entity in ("nodes", "inventory", "facts", "fact_contents", "fact_names", "factsets"):
+        assert asked(f"{entity} {{ }}") == []
 
 
 def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
@@ -385,3 +358,40 @@ def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, cl
             whole.warnings,
         )
         assert (reply.digest, reply.parts) == (whole.digest, whole.parts)
+
+
+_OF_FORMAT_4 = """
+CREATE TABLE entries (node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
+    revision INTEGER NOT NULL DEFAULT 0) STRICT;
+CREATE TABLE index_terms (path TEXT, term TEXT, node TEXT);
+CREATE TABLE briefs (node TEXT PRIMARY KEY);
+CREATE TABLE seen (node TEXT PRIMARY KEY, at REAL NOT NULL, forgotten REAL, forgotten_by TEXT)
+    STRICT, WITHOUT ROWID;
+CREATE TABLE state (one INTEGER PRIMARY KEY, current REAL, revision INTEGER NOT NULL,
+    trust TEXT NOT NULL, size INTEGER NOT NULL) STRICT;
+INSERT INTO state VALUES (1, 5, 7, 'x', 9);
+INSERT INTO entries VALUES ('web01.example.com', 1, x'00', 7);
+PRAGMA user_version = 4;
+"""
+
+
+@pytest.mark.parametrize("how", ["converted", "rebuilt"])
+def test_an_older_entry_does_not_return_with_a_new_database(
+    view: View, tmp_path: Path, how: str
+) -> None:
+    if how == "rebuilt":
+        _take(view, entry(WEB.name, at=NOW))
+        view.forget(Tombstone(node=NodeName(DB.name), at=NOW), by="alice")
+        view.rebuild()
+    else:
+        (tmp_path / "state").mkdir(mode=0o700, exist_ok=True)
+        with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+            connection.executescript(_OF_FORMAT_4)
+            connection.execute("INSERT INTO seen VALUES (?, ?, NULL, NULL)", (WEB.name, NOW))
+            connection.execute("INSERT INTO seen VALUES (?, 0, ?, 'alice')", (DB.name, NOW))
+        connection.close()
+    assert (_nodes(view), view.current_until(), view.revision) == ([], None, 0)
+    _take(view, entry(WEB.name, at=NOW - 1), entry(DB.name, at=NOW))
+    assert _nodes(view) == []
+    _take(view, entry(WEB.name, at=NOW), entry(DB.name, at=NOW + 1))
+    assert _nodes(view) == [DB.name, WEB.name]

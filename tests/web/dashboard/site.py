@@ -256,7 +256,7 @@ class Site:
 
     def list_(self, *entries: InventoryEntry) -> None:
         """Have nodes be in the inventory."""
-        self.view.listed[:] = sorted(entries, key=lambda one: one.node)
+        self.view.replace(*entries)
         roles = {str(one.node): one.roles for one in entries}
         self.fleet.listed(roles, all_=roles)
 

@@ -382,7 +382,7 @@ def test_an_empty_fleet_has_a_note(tmp_path: Path) -> None:
         assert "No node kicks" in text(client, "/kicks")
 
 
-@pytest.mark.parametrize("at", [1e18, -1e15, 1e300])
+@pytest.mark.parametrize("at", [1e18, 1e300])
 def test_a_time_that_there_is_not_breaks_no_view(
     at: float, site: Site, visitor: TestClient
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.query.budget import QueryDeadlineError
+from localpuppet.fleet.inventory.query.evaluating import QueryDeadlineError
 from localpuppet.web.puppetdb.answer_sharing import AnswerKey, AnswerSharing
 from localpuppet.web.puppetdb.bodies import AnswerBodies, BodyForm, WrittenAnswer
 from localpuppet.web.puppetdb.deadlines import RequestDeadline, SharedDeadline

@@ -7,18 +7,18 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from sqlite3 import Connection
 from threading import Event, current_thread
 from urllib.parse import urlencode
 
 import pytest
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query import pql
-from localpuppet.fleet.inventory.reading import Equal
 from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.access.serving import ConnectionLimits
 from localpuppet.web.puppetdb.bodies import AnswerLimits
@@ -253,14 +253,26 @@ class EndlessInventory(MemoryInventory):
         self.begun, self.ended = Event(), Event()
         self.seen: Callable[[], None] = lambda: None
 
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+    @contextmanager
+    def rows(self, own: EntryRows | None = None, *, exports: bool = False) -> Iterator[Connection]:
         try:
-            while True:
-                self.begun.set()
-                self.seen()
-                yield from self.listed
+            with super().rows(own, exports=exports) as connection:
+                connection.executescript(_ENDLESS)
+                yield connection
         finally:
             self.ended.set()
+
+    def check(self) -> None:
+        self.begun.set()
+        self.seen()
+
+
+_ENDLESS = """
+PRAGMA query_only = OFF; DROP VIEW temp.live;
+CREATE TEMP VIEW live AS WITH RECURSIVE counted(number) AS
+    (SELECT 1 UNION ALL SELECT number + 1 FROM counted)
+    SELECT nodes.* FROM counted CROSS JOIN nodes;
+"""
 
 
 def test_a_query_ends_at_its_deadline(tmp_path: Path) -> None:

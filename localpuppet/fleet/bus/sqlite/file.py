@@ -13,7 +13,6 @@ milliseconds. A watcher with a revision of an older file at this path is therefo
 `compacted`, and gets a listing.
 """
 
-import sqlite3
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.clock import boot_id, seconds_since_boot
+from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.bus.checked_store import ListingEntries
 from localpuppet.fleet.bus.key_value import (
     FullError,

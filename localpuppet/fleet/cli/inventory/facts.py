@@ -108,7 +108,7 @@ async def _counts(
     from localpuppet.fleet.inventory.summary import counts
 
     async with inventory.reader(render.QuietObserver().note) as view:
-        return inventory.ask(view, lambda reader: counts(reader.nodes(), path))
+        return inventory.ask(view, lambda reader: counts(reader, path))
 
 
 def _freshness(answer: "InventoryAnswer[T]") -> dict[str, int | float]:

@@ -1,7 +1,6 @@
-"""Queries about nodes: the query languages, and the evaluation of a query.
+"""Queries about nodes: the query languages, one tree for all, and its SQL statement.
 
-decides: `ast_form`, `budget`, `client_query`, `columns`, `evaluating`, `functions`, `node_facts`,
-    `parts`, `pql`, `records`, `syntax`, `tree`.
-private: `comparing`, `conditions`, `discovery`, `dotted`, `fact_filter`, `grouping`,
-    `hints`, `paging`, `patterns`, `record_hints`, `resource_scope`, `rows`, `scanning`, `shaping`.
+decides: `ast_form`, `client_query`, `columns`, `functions`, `parts`, `pql`, `syntax`, `tree`.
+acts: `evaluating`, `records`.
+private: `comparing`, `compiling`, `discovery`, `dotted`, `fact_filter`, `paging`, `patterns`.
 """

@@ -5,7 +5,7 @@
 - An unsupported operator or entity is rejected by name. Nothing is ignored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json, type_names
@@ -43,6 +43,7 @@ from localpuppet.fleet.inventory.query.tree import (
     check_size,
     equal,
     is_equality,
+    parse_step,
 )
 
 _KNOWN = {entity.value: entity for entity in Entity}
@@ -172,9 +173,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         return ALL
     fact = _named_fact(left, entity)
     if fact is not None:
-        test = _test(Field(column="value", text="value"), operator, value)
-        named = equal("name", fact)
-        return RelatedCondition(entity=Entity.FACTS, where=And(parts=(named, test)))
+        return _of_fact(fact, lambda field: _test(field, operator, value))
     field = _field(left, entity, several=value is not None)
     return _test(field, operator, value)
 
@@ -206,6 +205,18 @@ def _check_value(operator: Operator, value: Json) -> None:
         raise InvalidInputError("'~' compares with a string")
     if isinstance(value, dict):
         raise InvalidInputError(f"'{operator.value}' compares with a mapping")
+
+
+def _of_fact(name: str, test: Callable[[Field], Condition]) -> Condition:
+    """Return a condition on a fact: of that name, or at that place of a structured fact."""
+    first, *rest = name.split(".")
+    places = [(name, ()), (first, tuple(map(parse_step, rest)))]
+    parts: list[Condition] = [
+        And(parts=(equal("name", fact), test(Field(column="value", path=path, text="value"))))
+        for fact, path in places[: 2 if rest else 1]
+    ]
+    where = parts[0] if len(parts) == 1 else Or(parts=tuple(parts))
+    return RelatedCondition(entity=Entity.FACTS, where=where)
 
 
 def _named_fact(left: Json, entity: Entity) -> str | None:
@@ -240,15 +251,7 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
             raise InvalidInputError(f"'array' requires a list of at most {MAX_VALUES}")
         fact = _named_fact(left, entity)
         if fact is not None:
-            return RelatedCondition(
-                entity=Entity.FACTS,
-                where=And(
-                    parts=(
-                        equal("name", fact),
-                        OneOf(field=Field(column="value"), values=tuple(listed)),
-                    )
-                ),
-            )
+            return _of_fact(fact, lambda field: OneOf(field=field, values=tuple(listed)))
         names = left[0] if isinstance(left, list) and len(left) == 1 else left
         field = _field(names, entity)
         if field.column in LISTS:

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_array
 from localpuppet.fleet.inventory.query.paging import QueryClauses
 from localpuppet.fleet.inventory.query.pql import parse_pql
-from localpuppet.fleet.inventory.query.syntax import check_text, check_values
+from localpuppet.fleet.inventory.query.syntax import parse_json
 from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 # The parameters that this module reads; `include_total` is `true` or `false`.
@@ -81,20 +80,6 @@ def _select(query: Json, entity: Entity | None) -> Select:
     if entity is None or query[0] == "from":
         return parse_array(query)
     return parse_array(["from", entity.value, query])
-
-
-def parse_json(text: str, name: str) -> Json:
-    """Return the value of a parameter.
-
-    Raises:
-        InvalidInputError: It is not JSON, or a query cannot have the value.
-    """
-    try:
-        value: Json = loads(check_text(text))
-    except ValueError as error:
-        raise InvalidInputError(f"the parameter {name!r} is not JSON: {error}") from error
-    check_values(value)
-    return value
 
 
 def _number(parameters: Mapping[str, Json], name: str, least: int) -> int | None:

@@ -8,15 +8,28 @@
 - A `TimeValue` is compared as a time, whatever the form of the text and its zone.
 """
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from operator import ge, gt, le, lt
 from typing import Any, TypeGuard
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.tree import Loose, Operator, TimeValue, Value, VersionValue
+from localpuppet.fleet.inventory.query import patterns
+from localpuppet.fleet.inventory.query.columns import NESTED, TAG
+from localpuppet.fleet.inventory.query.tree import (
+    Compare,
+    Field,
+    Loose,
+    Operator,
+    Pattern,
+    Step,
+    TimeValue,
+    Value,
+    VersionValue,
+)
 
 MAX_NUMBER = 64
 # Milliseconds from 1970 to the end of the last year that a text can have.
@@ -56,6 +69,152 @@ def compare(actual: Json, operator: Operator, wanted: Value) -> bool | None:
     if numbers or (isinstance(actual, str) and isinstance(wanted, str)):
         return _ORDER[operator](actual, wanted)
     return None
+
+
+def test_of(condition: Compare) -> Callable[[Json], bool | None]:
+    """Return a function that compares a value, which is not null, as a condition does.
+
+    Raises:
+        InvalidInputError: A regular expression is invalid.
+    """
+    operator, wanted = condition.operator, condition.value
+    test: Callable[[Json], bool | None]
+    if condition.field.column == TAG and operator is Operator.EQUAL:  # tags are in lower case
+        wanted = Loose(wanted.text.lower()) if isinstance(wanted, Loose) else str(wanted).lower()
+    if operator is Operator.MATCH:
+        test = _found(wanted)
+    elif operator is Operator.PATH_MATCH:
+        test = _path_match(wanted)
+    elif operator is Operator.EQUAL and condition.field.column in NESTED and _is_json(wanted):
+        test = lambda actual: contains(actual, wanted)  # noqa: E731 - one of four
+    else:
+        test = lambda actual: compare(actual, operator, wanted)  # noqa: E731 - one of four
+    if not condition.contrary:
+        return test
+
+    def contrary(actual: Json) -> bool | None:
+        verdict = test(actual)
+        return None if verdict is None else not verdict
+
+    return contrary
+
+
+def _is_json(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | list | dict)
+
+
+def contains(actual: Json, wanted: object) -> bool:
+    """Return whether a value contains another, like JSON in PostgreSQL."""
+    if isinstance(wanted, list):
+        return isinstance(actual, list) and all(
+            any(contains(element, part) for element in actual) for part in wanted
+        )
+    if isinstance(wanted, bool | int | float | str):
+        return same(actual, wanted)
+    return actual is None and wanted is None
+
+
+def _found(wanted: object) -> Callable[[Json], bool | None]:
+    """Return a function that searches in a text, or in the JSON text of any other value."""
+    expression = wanted.text if isinstance(wanted, Loose) else wanted
+    if not isinstance(expression, str):
+        raise InvalidInputError("a regular expression must be a string")
+    search = patterns.searching(expression)
+    return lambda actual: search(actual if isinstance(actual, str) else json.dumps(actual))
+
+
+def _path_match(wanted: object) -> Callable[[Json], bool | None]:
+    if not isinstance(wanted, list):
+        raise InvalidInputError("'~>' compares with a list of regular expressions")
+    steps = path_steps(wanted)
+    return lambda actual: (
+        isinstance(actual, list)
+        and len(actual) == len(steps)
+        and all(step(part) for step, part in zip(steps, actual, strict=True))
+    )
+
+
+def path_steps(wanted: Iterable[Json]) -> list[Callable[[Any], bool]]:
+    """Return functions that match the steps of a path."""
+    return [_path_step(step) for step in wanted]
+
+
+def _path_step(wanted: Json) -> Callable[[Any], bool]:
+    """Return a function that matches a path step: a number is an index, not a key."""
+    if is_plain_number(wanted):
+        return lambda actual: actual == wanted
+    if not isinstance(wanted, str):
+        raise InvalidInputError("a step of a path is a regular expression or an index")
+    search, only_digits = patterns.searching(wanted), wanted.isdigit()
+    return lambda actual: (
+        not only_digits and search(str(actual)) if isinstance(actual, int) else search(actual)
+    )
+
+
+def values_of(field: Field) -> Callable[[Json], Iterable[Json]] | None:
+    """Return a function that returns the compared parts of a field's value; `None` if it is one.
+
+    The value is the one before the first pattern of the path.
+    """
+    if field.column in (TAG, "tags", "role"):
+        return lambda value: value if isinstance(value, list) else ()
+    path = field.path[len(exact_path(field)) :]
+    if path:
+        steps = [_step(step) for step in path]
+        return lambda value: (leaf for _, leaf in leaves(value, steps))
+    return members if field.members else None
+
+
+def exact_path(field: Field) -> tuple[str | int, ...]:
+    """Return the path of a field up to its first pattern."""
+    path: list[str | int] = []
+    for step in field.path:
+        if isinstance(step, Pattern):
+            break
+        path.append(step)
+    return tuple(path)
+
+
+def members(value: Json) -> list[Json]:
+    """Return the elements of an array, the keys of a hash, or a list with the scalar."""
+    return list(value) if isinstance(value, list | dict) else [value]
+
+
+def _step(step: Step) -> Callable[[Any], bool]:
+    if isinstance(step, Pattern):
+        search = patterns.matching_whole(step.expression)
+        return lambda part: search(str(part))
+    return lambda part: part == step
+
+
+def leaves(
+    value: Json, steps: list[Callable[[Any], bool]] | None = None
+) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield the scalars in a value with their paths; not recursive.
+
+    Args:
+        value: The value.
+        steps: Match each step of a path; `None` for all paths.
+    """
+    waiting: list[tuple[tuple[str | int, ...], Json]] = [((), value)]
+    while waiting:
+        place, inner = waiting.pop()
+        if not isinstance(inner, dict | list):
+            if steps is None or len(steps) == len(place):
+                yield place, inner
+        elif steps is None or len(place) < len(steps):
+            parts = reversed([*(inner.items() if isinstance(inner, dict) else enumerate(inner))])
+            matches = None if steps is None else steps[len(place)]
+            waiting.extend(
+                ((*place, key), part) for key, part in parts if matches is None or matches(key)
+            )
+
+
+def key(value: Json) -> str:
+    """Return a key that equal values share; 1 and 1.0 are equal, 1 and true are not."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True)
 
 
 def instant(value: Json) -> int | None:

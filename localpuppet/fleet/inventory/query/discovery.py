@@ -16,12 +16,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.times import parse_time, show_epoch
+from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.ast_form import parse_condition
-from localpuppet.fleet.inventory.query.comparing import check_order
+from localpuppet.fleet.inventory.query.comparing import check_order, instant
 from localpuppet.fleet.inventory.query.dotted import parse_field
-from localpuppet.fleet.inventory.query.rows import CLASS, capitalized
+from localpuppet.fleet.inventory.query.records import CLASS
 from localpuppet.fleet.inventory.query.syntax import check_text, parsed
 from localpuppet.fleet.inventory.query.tree import (
     ALL,
@@ -46,6 +46,7 @@ from localpuppet.fleet.inventory.query.tree import (
     equal,
     parse_step,
 )
+from localpuppet.fleet.inventory.tables import capitalized
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
@@ -281,12 +282,10 @@ def _value(tree: "Tree[Token]", operator: Operator) -> Value:
 
 
 def _date(text: str) -> str:
-    try:
-        return show_epoch(parse_time(text).timestamp())
-    except ValueError as error:
-        raise InvalidInputError(
-            "a date is not understood", hint='write @"2026-11-22T04:00:00Z"'
-        ) from error
+    moment = instant(text)
+    if moment is None:
+        raise InvalidInputError("a date is not understood", hint='write @"2026-11-22T04:00:00Z"')
+    return show_epoch(moment / 1_000_000)
 
 
 def _unquoted(text: str) -> str:

@@ -1,55 +1,84 @@
-"""Evaluate a query on the entries of nodes, and on the rows of a `RecordSource`.
+"""Answer a query: one statement on a snapshot of the view.
 
-- Rows come node by node, sorted by name; rows that `Select.order` does not order stay in that
-  order.
-- `QueryLimits` bounds the work and the memory of a query together with its subqueries. Rows are
-  held in memory only to sort, group or watch them; a limit of rows keeps only as many.
-- Whatever can be checked before the first row is checked first, and subqueries are evaluated.
+- A query is within `QueryLimits`: it counts the steps of SQLite's virtual machine and the values
+  that functions of this process read. The deadline is checked as often. Rows and bytes of an answer
+  that is held in memory are counted, and SQLite's memory has a limit (`database.MAX_HEAP`).
+- Whatever can be checked before the first row is checked first.
 
 Example: `Evaluation(reader).answer(select).rows`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from operator import attrgetter
-from typing import TypeVar
+import hashlib
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from json import JSONDecodeError
+from typing import Any
 
-from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.budget import AnswerBudget, QueryBudget, QueryLimits
-from localpuppet.fleet.inventory.query.comparing import sort_key
-from localpuppet.fleet.inventory.query.conditions import key
-from localpuppet.fleet.inventory.query.grouping import Groups
-from localpuppet.fleet.inventory.query.records import CombinedRecords, RecordSource
-from localpuppet.fleet.inventory.query.resource_scope import check_sources
-from localpuppet.fleet.inventory.query.rows import NodeRows
-from localpuppet.fleet.inventory.query.scanning import QueryScan, Scanner
-from localpuppet.fleet.inventory.query.shaping import (
-    MatchingRow,
-    Order,
-    RowShape,
-    ShownRow,
-    value_at,
-    watched,
+from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
+from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
+from localpuppet.fleet.inventory.query.compiling import Compiler, RecordTable, StepTest, Test
+from localpuppet.fleet.inventory.query.records import (
+    CombinedRecords,
+    RecordSource,
+    cell,
+    check_sources,
+    fill,
+    is_of_entries,
+    reads_exports,
+    record_hint,
 )
 from localpuppet.fleet.inventory.query.tree import (
+    CERTNAME,
+    Aggregate,
     Condition,
     Entity,
     Field,
-    InSelect,
     Select,
     is_grouped,
+    subqueries,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.tables import DERIVED, PUBLISHED_NAMES
 
-T = TypeVar("T")
-# The limit of rows that wait until all are counted; more are read a second time.
-MAX_PAGE = 1000
-# The number of rows beyond a limit that are held before they are sorted and cut.
-SPARE = 1000
+MAX_STEPS = 1_000_000_000
+MAX_ROWS = 200_000
+# The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
+MAX_ANSWER = 32 * 1024 * 1024
+# The steps between two checks of the deadline, and those that a value costs.
+CHECKED_EVERY, VALUE = 4096, 64
+# Results of a test by value: texts up to this length, and this many.
+REMEMBERED, MAX_REMEMBERED = 200, 10_000
+# The facts of a whole fact hash whose change is a new answer, and causes a reaction.
+ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
+
+
+class QueryDeadlineError(UnavailableError):
+    """A query took longer than its deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryLimits:
+    """The limits of one query.
+
+    Attributes:
+        steps: The limit of steps, in subqueries too.
+        kept: The limit of rows that an answer, a sort or a group holds in memory.
+        size: The limit in characters of the rows that an answer holds in memory.
+        check: Ends a query that is too late: called every `CHECKED_EVERY` steps, it raises
+            `QueryDeadlineError`.
+    """
+
+    steps: int = MAX_STEPS
+    kept: int = MAX_ROWS
+    size: int = MAX_ANSWER
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +113,17 @@ class ClientAnswer:
         total: The number of rows without `limit` and `offset`; `None` if it was not requested.
     """
 
-    rows: Iterator[str]
+    rows: Generator[str, None, None]
     total: int | None
 
 
 class Evaluation:
-    """Evaluates one query with its subqueries.
+    """Answers queries.
 
     Args:
-        reader: The entries, read once for the query and once for each subquery.
+        reader: The entries.
         records: The rows that entries do not have; `None` for none.
-        limits: The limits of the query.
-
-    Attributes:
-        budget: What the query may still use.
+        limits: The limits of each query.
     """
 
     def __init__(
@@ -106,21 +132,9 @@ class Evaluation:
         records: RecordSource | None = None,
         limits: QueryLimits | None = None,
     ) -> None:
+        self._reader = reader
+        self._records = records or CombinedRecords()
         self._limits = limits or QueryLimits()
-        self.budget = QueryBudget(self._limits)
-        self._scanner = Scanner(reader, records or CombinedRecords(), subqueries=self)
-        # By identity: a condition is not hashable.
-        self._answered: dict[int, tuple[InSelect, set[tuple[str, ...]]]] = {}
-
-    def nodes(self, where: Condition) -> Iterator[NodeRows]:
-        """Yield the nodes with an entry that matches a condition on rows of `inventory`.
-
-        Raises:
-            InvalidInputError: As for `answer`.
-        """
-        for hit in self._scan(Select(entity=Entity.INVENTORY, where=where)).hits:
-            if hit.node is not None:
-                yield hit.node
 
     def answer(self, select: Select) -> QueryAnswer:
         """Evaluate a query as a whole.
@@ -130,25 +144,41 @@ class Evaluation:
                 is exceeded.
             UnavailableError: A source cannot be read, or the deadline is over.
         """
-        scan = self._scan(select)
-        if is_grouped(select):
-            names: set[str] = set()
-            rows = _cut(select, self._grouped(select, scan, names))
-            texts = [*map(compact, rows)]
-            return QueryAnswer(texts=texts, names=sorted(names - {""}), watched=rows)
-        room = AnswerBudget(self._limits.size)
-        kept: list[ShownRow] = []
-        for row in self._page(select, scan):
-            room.take(row.text)
-            kept.append(row)
-            self.budget.check_rows(len(kept))
-        owners = [row.name for row in kept if row.name]
-        return QueryAnswer(
-            texts=[row.text for row in kept],
-            names=sorted(set(owners)),
-            watched=[*map(watched, kept)],
-            owners=owners,
-        )
+        columns = self._columns(select)
+        has_owner = "certname" in COLUMNS[select.entity]
+        grouped, whole = is_grouped(select), Field(column="facts") in columns
+        extra = [Field(column="facts", path=(name,)) for name in ESSENTIAL] if whole else []
+        if has_owner and not grouped:
+            extra.append(CERTNAME)
+        texts, owners, watched = [], [], []
+        shape, room = _shape(select, columns), AnswerRoom(self._limits)
+        with self._statement(select) as statement:
+            for row in statement.rows(select, [*columns, *extra]):
+                texts.append(room.take(shape % row[: len(columns)]))
+                shown = {_text(column): text for column, text in zip(columns, row, strict=False)}
+                if whole and select.entity is Entity.INVENTORY and not grouped:
+                    essential = zip(ESSENTIAL, row[len(columns) :], strict=False)
+                    shown["facts"] = compact({name: _loaded(text) for name, text in essential})
+                watched.append(
+                    {n: _loaded(t) for n, t in shown.items() if grouped or n not in TIMES}
+                )
+                if has_owner and not grouped:
+                    owners.append(_loaded(row[-1]))
+            names = statement.names_of(select) if grouped and has_owner else sorted({*owners})
+        return QueryAnswer(texts=texts, names=names, watched=watched, owners=owners)
+
+    def table(self, select: Select) -> Iterator[tuple[str, ...]]:
+        """Yield the rows of a query with fields, each as JSON texts in the order of the fields.
+
+        Raises:
+            InvalidInputError: As for `answer`.
+        """
+        room = AnswerRoom(self._limits)
+        with self._statement(select) as statement:
+            for row in statement.rows(select, select.columns or ()):
+                for text in row:
+                    room.take(text)
+                yield row
 
     def stream(self, select: Select, *, total: bool = False) -> ClientAnswer:
         """Evaluate a query of a client row by row.
@@ -166,138 +196,347 @@ class Evaluation:
             InvalidInputError: As for `answer`; also while the rows are read.
             UnavailableError: As for `answer`; also while the rows are read.
         """
-        scan = self._scan(select, total=total)
-        if is_grouped(select):
-            rows = self._grouped(select, scan)
-            texts = map(compact, _cut(select, rows))
-            return ClientAnswer(rows=texts, total=len(rows) if total else None)
-        if not total or scan.cut:
-            shown = self._page(select, scan)
-            return ClientAnswer(rows=(row.text for row in shown), total=scan.total)
-        counted = _Counted(scan.hits)
-        if select.limit is None or select.limit > MAX_PAGE:
-            counted.finish()
-            shown = self._page(select, self._scan(select))
-        else:
-            scan = QueryScan(hits=iter(counted), ordered=scan.ordered)
-            shown = iter([*self._page(select, scan)])
-            counted.finish()
-        return ClientAnswer(rows=(row.text for row in shown), total=counted.count)
+        rows = self._streamed(select, total=total)
+        return ClientAnswer(total=next(rows), rows=rows)
 
-    def values(self, condition: InSelect) -> set[tuple[str, ...]]:
-        """Return the rows of a subquery, each as a tuple with its values as JSON texts.
+    def _streamed(self, select: Select, *, total: bool) -> Generator[Any, None, None]:
+        columns = self._columns(select)
+        shape = _shape(select, columns)
+        with self._statement(select, total=total) as statement:
+            rows = statement.rows(select, columns)
+            yield statement.total(select) if total else None
+            for row in rows:
+                yield shape % row
 
-        Raises:
-            InvalidInputError: The subquery has another number of fields, or as for `answer`.
-        """
-        if id(condition) not in self._answered:
-            self._answered[id(condition)] = (condition, self._values(condition))
-        return self._answered[id(condition)][1]
+    def _columns(self, select: Select) -> Sequence[Field | Aggregate]:
+        if select.columns is not None:
+            return select.columns
+        left: tuple[str, ...] = ()
+        if select.entity is Entity.NODES and Entity.NODES not in self._records.entities:
+            left = OF_REPORTS
+        if select.entity is Entity.RESOURCES and is_of_entries(select):
+            left = ("resource",)
+        names = (name for name in COLUMNS[select.entity] if name not in left)
+        return [Field(column=name, text=name) for name in names]
 
-    def _scan(self, select: Select, *, total: bool = False) -> QueryScan:
-        check_sources(select, self._scanner.entities)
-        return self._scanner.scan(select, total=total)
-
-    def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
-        select = condition.select
-        fields = [column for column in select.columns or () if isinstance(column, Field)]
-        if len(fields) != len(condition.fields):
-            raise InvalidInputError(
-                f"'in' compares {len(condition.fields)} fields with {len(fields)}",
-                hint="extract as many fields as there are before 'in'",
-            )
-        rows: Iterable[tuple[str, ...]]
-        scan = self._scanner.scan(select)
-        if is_grouped(select):
-            grouped = _cut(select, self._grouped(select, scan))
-            rows = (tuple(key(row[field.text]) for field in fields) for row in grouped)
-        elif select.limit is not None or select.offset:
-            page = self._page(select, scan)
-            rows = (tuple(key(row.shown[field.text]) for field in fields) for row in page)
-        else:
-            rows = (tuple(key(value_at(hit.row, field)) for field in fields) for hit in scan.hits)
-        keys: set[tuple[str, ...]] = set()
-        for row in rows:
-            if row not in keys:
-                self.budget.keep_value()
-                keys.add(row)
-        return keys
-
-    def _grouped(
-        self, select: Select, scan: QueryScan, names: set[str] | None = None
-    ) -> list[dict[str, Json]]:
-        """Return a row for each group; add the nodes of their rows to `names`."""
-        groups = Groups(select, self.budget)
-        for hit in scan.hits:
-            times = hit.row.values["count"] if scan.counted else 1
-            groups.add(hit.row, times=times if isinstance(times, int) else 1)
-            if names is not None:
-                names.add(str(hit.row.values.get("certname", "")))
-        rows = [*groups.rows()]
-        for order in reversed(select.order):
-            text = order.field.text
-            rows.sort(key=lambda row: sort_key(row.get(text)), reverse=order.descending)
-        return rows
-
-    def _page(self, select: Select, scan: QueryScan) -> Iterator[ShownRow]:
-        """Yield the rows between offset and limit, in their order."""
-        shape = RowShape(select, reports=Entity.NODES in self._scanner.entities)
-        if scan.cut:
-            return map(shape.shown, scan.hits)
-        first = select.offset - scan.skipped
-        end = None if select.limit is None else first + select.limit
-        if scan.ordered or not select.order:
-            return map(shape.shown, islice(scan.hits, first, end))
-        return iter(self._first(shape, scan.hits, end)[first:])
-
-    def _first(
-        self, shape: RowShape, hits: Iterable[MatchingRow], end: int | None
-    ) -> list[ShownRow]:
-        """Return the first rows in their order; later ones are dropped as soon as possible."""
-        kept: list[ShownRow] = []
-        size, worst = 0, None
-        by_order = attrgetter("order")
-        for hit in hits:
-            order: Order = shape.order(hit.row)
-            if worst is not None and not order < worst:
-                continue
-            kept.append(shape.shown(hit, order))
-            size += len(kept[-1].text) + 1
-            is_full = self.budget.is_full(len(kept), size)
-            if is_full or (end is not None and len(kept) >= 2 * end + SPARE):
-                kept.sort(key=by_order)
-                kept = kept[:end]
-                worst = kept[-1].order if kept and len(kept) == end else None
-                size = sum(len(row.text) + 1 for row in kept)
-                if is_full:
-                    self.budget.check_half(len(kept), size)
-        kept.sort(key=by_order)
-        return kept[:end]
+    @contextmanager
+    def _statement(self, select: Select, *, total: bool = False) -> Iterator["_Statement"]:
+        self._reader.check()
+        check_sources(select, self._records.entities)
+        exports = any(map(reads_exports, (select, *subqueries(select.where))))
+        with self._reader.rows(exports=exports) as connection:
+            statement = _Statement(connection, self._records, self._limits, self._reader.check)
+            statement.wants_total = total
+            with statement.errors():
+                yield statement
 
 
-class _Counted:
-    """Rows that are counted while they are read.
+class _Statement:
+    """One question on one connection; the `Surroundings` of its statements.
 
     Args:
-        hits: The rows.
+        connection: The connection.
+        records: The rows that entries do not have.
+        limits: The limits.
+        check: Ends the question early.
     """
 
-    def __init__(self, hits: Iterator[MatchingRow]) -> None:
-        self._hits = hits
-        self.count = 0
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        records: RecordSource,
+        limits: QueryLimits,
+        check: Callable[[], None],
+    ) -> None:
+        self._connection, self._records, self._limits = connection, records, limits
+        self._check = check
+        self._steps = self._checked = 0
+        self._tests: list[Callable[[Any], bool | None]] = []
+        self._paths: list[Sequence[StepTest] | None] = []
+        self._tables: dict[int, tuple[Select, RecordTable | None]] = {}
+        self._compiler = Compiler(self)
+        self._error: BaseException | None = None
+        self.wants_total = False
+        for name, count, function in (
+            ("holds", 2, lambda number, value: self._tests[number](value)),
+            ("leaves", 3, self._leaves),
+            ("value_key", 1, lambda value: None if value is None else _key_of(value)),
+            ("sort_rank", 1, lambda value: sort_key(_loaded(value))[0]),
+            (
+                "sha1",
+                1,
+                lambda text: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(),
+            ),
+        ):
+            connection.create_function(name, count, self._guarded(function), deterministic=True)
+        for name in ("sum", "avg", "min", "max"):
+            connection.create_aggregate(f"{name}_of", 1, partial(_Aggregate, name, self))  # type: ignore[arg-type]
+        connection.set_progress_handler(self._guarded(self._progress), CHECKED_EVERY)
 
-    def __iter__(self) -> Iterator[MatchingRow]:
-        """Yield the rows."""
-        for hit in self._hits:
-            self.count += 1
-            yield hit
+    def rows(
+        self, select: Select, columns: Sequence[Field | Aggregate]
+    ) -> Iterator[tuple[str, ...]]:
+        """Return the rows of a query as JSON texts; those in memory are at most `kept`."""
+        shown = [self._compiler.result(select, column) for column in columns]
+        held = bool(select.order) or is_grouped(select)
+        kept = self._limits.kept
+        if held and (select.limit is None or select.limit > kept):
+            most = replace(select, limit=kept + 1)
+            self._tables[id(most)] = most, self.table(select)
+            select = most
+        else:
+            held = False
+        text = self._compiler.rows(select, shown)
+        rows = self._connection.execute(text, self._compiler.values)
+        return self._counted(rows, len(shown), self._limits.kept if held else None)
 
-    def finish(self) -> None:
-        """Count the rows that were not read."""
-        for _ in self:
-            pass
+    def total(self, select: Select) -> int:
+        """Return the number of all rows of a query."""
+        table = self.table(select)
+        if table is not None and table.total is not None:
+            return table.total
+        text = self._compiler.count(select)
+        return int(self._connection.execute(text, self._compiler.values).fetchone()[0])
+
+    def names_of(self, select: Select) -> list[str]:
+        """Return the names of the nodes with matching rows, sorted."""
+        text = self._compiler.names(select)
+        rows = self._connection.execute(text, self._compiler.values)
+        return [name for (name,) in rows if name]
+
+    def test(self, call: Test, *, is_json: bool) -> int:
+        """Return the number of a test; see `Surroundings`."""
+        known: dict[Any, bool | None] = {}
+
+        def tested(value: Any) -> bool | None:  # noqa: ANN401 - SQLite's
+            if value in known:
+                return known[value]
+            verdict = call(_loaded(value) if is_json else value)
+            size = len(value) if isinstance(value, str) else 0
+            self.use(VALUE + size)
+            if len(known) < MAX_REMEMBERED and size <= REMEMBERED:
+                known[value] = verdict
+            return verdict
+
+        self._tests.append(tested)
+        return len(self._tests) - 1
+
+    def path(self, steps: Sequence[StepTest] | None) -> int:
+        """Return the number of a filter of paths; see `Surroundings`."""
+        self._paths.append(steps)
+        return len(self._paths) - 1
+
+    def table(self, select: Select) -> RecordTable | None:
+        """Return the rows of a query that entries do not have; see `Surroundings`."""
+        if id(select) not in self._tables:
+            table = None
+            if select.entity in self._records.entities and (
+                select.entity is Entity.NODES or not is_of_entries(select)
+            ):
+                hint = record_hint(select, self, total=self.wants_total)
+                table = fill(
+                    self._connection,
+                    self._records,
+                    select,
+                    hint,
+                    use=lambda rows: self.use(rows * VALUE),
+                )
+            self._tables[id(select)] = select, table
+        return self._tables[id(select)][1]
+
+    def names(self) -> Collection[str]:
+        """Return names of facts; see `Surroundings`."""
+        rows = self._connection.execute(PUBLISHED_NAMES)
+        return [*DERIVED, *(name for (name,) in rows if name not in DERIVED)]
+
+    def has_exports(self, select: Select) -> bool:
+        """Return whether a query of resources reads exported ones; see `Surroundings`."""
+        return reads_exports(select)
+
+    def use(self, steps: int) -> None:
+        """Count steps.
+
+        Raises:
+            InvalidInputError: These are too many.
+            QueryDeadlineError: The deadline is over.
+        """
+        self._steps += steps
+        if self._steps > self._limits.steps:
+            raise InvalidInputError(
+                f"the query needs more than {self._limits.steps} steps",
+                hint="ask for named facts, or for fewer nodes",
+            )
+        if self._steps - self._checked >= CHECKED_EVERY:
+            self._checked = self._steps
+            self._limits.check()
+            self._check()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise the error that ended a statement."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "parser stack overflow" in str(error):
+                raise InvalidInputError("the query is nested too deep") from error
+            if isinstance(self._error, JSONDecodeError):
+                raise sqlite3.DatabaseError("a stored value is no JSON") from self._error
+            if self._error is not None:
+                raise self._error from None
+            raise
+        except MemoryError:
+            raise too_large(self._limits.size) from None
+
+    def _progress(self) -> int:
+        self.use(CHECKED_EVERY)
+        return 0
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that keeps its error: SQLite only says that there was one."""
+
+        def guarded(*arguments: Any) -> Any:  # noqa: ANN401 - SQLite's
+            try:
+                return function(*arguments)
+            except BaseException as error:
+                self.keep(error)
+                raise
+
+        return guarded
+
+    def keep(self, error: BaseException) -> None:
+        """Keep the first error of a function."""
+        self._error = self._error or error
+
+    def _leaves(self, number: int, name: str, text: str) -> str:
+        """Return the scalars of a fact, each as the texts of its path and value."""
+        steps = self._paths[number]
+        if steps is not None and not (steps and steps[0](name)):
+            return "[]"
+        self.use(len(text))
+        found = leaves(_loaded(text), None if steps is None else [*steps[1:]])
+        return compact([[compact([name, *path]), compact(leaf)] for path, leaf in found])
+
+    def values_of(self, select: Select, place: Field) -> list[Json]:
+        """Return values of a subquery; see `HintSource`."""
+        return [_loaded(text) for (text,) in self.rows(select, [place])]
+
+    def row_test(
+        self, select: Select, condition: Condition, columns: Collection[str]
+    ) -> Callable[[Mapping[str, Json]], bool]:
+        """Return a function that tests a row; see `HintSource`."""
+        listed = ", ".join(f':row_{place} AS "{name}"' for place, name in enumerate(columns))
+        compiler = Compiler(self)
+        test = f"SELECT {compiler.condition(select, condition)} FROM (SELECT {listed}) r"  # noqa: S608
+
+        def holds(row: Mapping[str, Json]) -> bool:
+            values = {f"row_{n}": cell(name, row[name]) for n, name in enumerate(columns)}
+            found = self._connection.execute(test, {**compiler.values, **values}).fetchone()
+            return bool(found[0])
+
+        return holds
+
+    def _counted(
+        self, rows: Iterator[tuple[str, ...]], width: int, most: int | None
+    ) -> Iterator[tuple[str, ...]]:
+        for count, row in enumerate(rows, 1):
+            if most is not None and count > most:
+                raise too_many(most)
+            yield row[:width]
 
 
-def _cut(select: Select, rows: list[T]) -> list[T]:
-    end = None if select.limit is None else select.offset + select.limit
-    return rows[select.offset : end]
+class _Aggregate:
+    """A function over the values of a group.
+
+    Args:
+        name: `sum`, `avg`, `min` or `max`.
+        statement: The statement.
+    """
+
+    def __init__(self, name: str, statement: _Statement) -> None:
+        self._name, self._statement = name, statement
+        self._count = 0
+        self._sum: int | float = 0
+        self._extreme: Json = None
+
+    def step(self, text: str) -> None:
+        """Add a value, unless it is neither number nor text."""
+        value = _loaded(text)
+        if self._name in ("sum", "avg"):
+            if is_plain_number(value):
+                self._count, self._sum = self._count + 1, self._sum + value
+        elif is_plain_number(value) or isinstance(value, str):
+            is_less = sort_key(value) < sort_key(self._extreme)
+            if self._extreme is None or is_less is (self._name == "min"):
+                self._extreme = value
+
+    def finalize(self) -> str:
+        """Return the result as JSON text."""
+        if self._name in ("min", "max"):
+            return compact(self._extreme)
+        if abs(self._sum) == float("inf"):
+            error = InvalidInputError(f"{self._name}() exceeds the largest number")
+            self._statement.keep(error)
+            raise error
+        if not self._count:
+            return "null"
+        return compact(self._sum if self._name == "sum" else self._sum / self._count)
+
+
+class AnswerRoom:
+    """The room for the rows of an answer that is held in memory.
+
+    Args:
+        limits: The limits.
+    """
+
+    def __init__(self, limits: QueryLimits) -> None:
+        self._limits = limits
+        self._rows = self._size = 0
+
+    def take(self, text: str) -> str:
+        """Return a JSON part of the answer after counting it.
+
+        Raises:
+            InvalidInputError: The answer is too large.
+        """
+        self._rows, self._size = self._rows + 1, self._size + len(text) + 1
+        if self._size > self._limits.size:
+            raise too_large(self._limits.size)
+        if self._rows > self._limits.kept:
+            raise too_many(self._limits.kept)
+        return text
+
+
+def too_large(limit: int) -> InvalidInputError:
+    """Return the error for an answer that is too large."""
+    return InvalidInputError(
+        f"the answer has more than {limit // 1048576} MiB",
+        hint="ask for named facts, or for fewer nodes",
+    )
+
+
+def too_many(limit: int) -> InvalidInputError:
+    """Return the error for an answer with too many rows."""
+    return InvalidInputError(
+        f"the answer has more than {limit} rows", hint="ask for fewer, or count them"
+    )
+
+
+def _shape(select: Select, columns: Sequence[Field | Aggregate]) -> str:
+    """Return the form of a row: JSON with `%s` for each column."""
+    if select.entity is Entity.FACT_NAMES and not is_grouped(select):
+        return "%s"
+    members = (f"{compact(_text(column))}:".replace("%", "%%") + "%s" for column in columns)
+    return "{" + ",".join(members) + "}"
+
+
+def _text(column: Field | Aggregate) -> str:
+    return column.text if isinstance(column, Field) else column.function.value
+
+
+def _loaded(value: Any) -> Any:  # noqa: ANN401 - JSON
+    return loads_again(value.encode()) if isinstance(value, str) else value
+
+
+def _key_of(value: Any) -> str | None:  # noqa: ANN401 - SQLite's
+    return None if value == "null" else key(_loaded(value))

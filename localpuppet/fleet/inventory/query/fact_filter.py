@@ -16,10 +16,8 @@ from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
-from localpuppet.fleet.inventory.query.comparing import check_order, is_number
-from localpuppet.fleet.inventory.query.conditions import members
+from localpuppet.fleet.inventory.query.comparing import check_order
 from localpuppet.fleet.inventory.query.discovery import matching
-from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.patterns import searching
 from localpuppet.fleet.inventory.query.syntax import check_text
 from localpuppet.fleet.inventory.query.tree import (
@@ -107,10 +105,8 @@ class FactFilter:
             number=field if operator in _ORDERS else None,
         )
 
-    def is_not_a_number(self, facts: PackedFacts) -> bool:
-        """Return whether the fact or a member of it should be a number but is not."""
-        if self.number is None:
-            return False
-        name, *rest = (step for step in self.number.path if isinstance(step, str | int))
-        value = dig({str(name): facts.get(str(name))}, (str(name), *rest))
-        return value is not None and not all(map(is_number, members(value)))
+    @property
+    def path(self) -> tuple[str | int, ...]:
+        """Return the path of the fact that must be a number."""
+        steps = () if self.number is None else self.number.path
+        return tuple(step for step in steps if isinstance(step, str | int))

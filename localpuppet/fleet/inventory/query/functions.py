@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.json_text import JsonText, canonical, compact, elements, members
+from localpuppet.base.formats.json_text import canonical, compact, elements
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, type_names
-from localpuppet.fleet.inventory.index import SERVER
-from localpuppet.fleet.inventory.query.budget import AnswerBudget
+from localpuppet.fleet.inventory.query.comparing import is_number
+from localpuppet.fleet.inventory.query.comparing import members as members_of
 from localpuppet.fleet.inventory.query.discovery import parse_nodes, parse_resources
-from localpuppet.fleet.inventory.query.evaluating import Evaluation, QueryAnswer
+from localpuppet.fleet.inventory.query.evaluating import ESSENTIAL, Evaluation, QueryAnswer
 from localpuppet.fleet.inventory.query.fact_filter import FactFilter
-from localpuppet.fleet.inventory.query.node_facts import PackedFacts, dig
 from localpuppet.fleet.inventory.query.parts import Parts, labelled, parts_of
-from localpuppet.fleet.inventory.query.patterns import searching
 from localpuppet.fleet.inventory.query.pql import parse_query
 from localpuppet.fleet.inventory.query.syntax import check_values
 from localpuppet.fleet.inventory.query.tree import (
+    CERTNAME,
     ROLE,
     And,
     Compare,
@@ -36,11 +36,14 @@ from localpuppet.fleet.inventory.query.tree import (
     Field,
     Operator,
     Or,
+    RelatedCondition,
     Select,
     check_size,
     parse_step,
+    plain_fields,
 )
 from localpuppet.fleet.inventory.reading import InventoryReader
+from localpuppet.fleet.inventory.tables import TRUSTED
 
 MAX_ARGUMENTS = 100
 MAX_QUESTION = 128 * 1024
@@ -83,15 +86,6 @@ class FunctionReply:
     def parts(self) -> Parts:
         """Return short digests of the watched values by node, computed at each call."""
         return parts_of(self.names, self.values_by_node)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
-    """A node, all its facts as JSON, and the watched facts."""
-
-    node: str
-    text: str
-    watched: dict[str, Json]
 
 
 Arguments = Sequence[Json]
@@ -153,18 +147,35 @@ class FunctionCall:
             return _FUNCTIONS[self.function][2](reader, self.arguments)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A node, all its facts as JSON, and the watched facts."""
+
+    node: str
+    text: str
+    watched: dict[str, Json]
+
+
 def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
-    room = AnswerBudget()
-    # Entries are sorted by node name, which is the fqdn in the answer.
+    columns = (CERTNAME, _FACTS, *(_fact(name) for name in ESSENTIAL))
+    select = Select(entity=Entity.INVENTORY, where=check_size(where), columns=columns)
     return [
         _Server(
-            node=str(node.known.node),
-            text=room.take(node.facts.text()),
-            watched=node.facts.essential(),
+            node=_value(name),
+            text=text,
+            watched=dict(zip(ESSENTIAL, map(_value, essential), strict=True)),
         )
-        for node in Evaluation(reader).nodes(check_size(where))
+        for name, text, *essential in Evaluation(reader).table(select)
     ]
+
+
+def _value(text: str) -> Any:  # noqa: ANN401 - JSON
+    return loads_again(text.encode())
+
+
+def _fact(*path: str | int) -> Field:
+    return Field(column="facts", path=path)
 
 
 def _reply(servers: Sequence[_Server], *, text: str | None = None) -> FunctionReply:
@@ -199,15 +210,16 @@ def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
     servers = _servers(reader, _any_role(roles))
     known = {server.node for server in servers}
     # Sorted by the time of the first export, as in puppet-kicker's database.
-    exported = [
-        (server.since, str(entry.node), server.facts(entry.node))
-        for entry in reader.entries({SERVER: roles})
-        for server in entry.servers
-        if server.role in roles and entry.node not in known
-    ]
-    exported.sort(key=lambda exported_row: exported_row[:2])
+    with reader.rows() as connection:
+        exported = connection.execute(
+            "SELECT certname, facts FROM servers JOIN live ON live.id = servers.node"
+            " WHERE role IN (SELECT value FROM json_each(?)) ORDER BY since, certname",
+            (compact(roles),),
+        ).fetchall()
     return servers + [
-        _Server(node=node, text=compact(about), watched=about) for _, node, about in exported
+        _Server(node=node, text=text, watched=_value(text))
+        for node, text in exported
+        if node not in known
     ]
 
 
@@ -238,12 +250,13 @@ def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> Functi
 
 def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
     """Yield a warning for each fact, by its text, that is not a number on some node."""
+    columns = (CERTNAME, *(_fact(*fact_filter.path) for fact_filter in filters.values()))
     odd: dict[str, list[str]] = {text: [] for text in filters}
-    for known in reader.nodes():
-        facts = PackedFacts(known)
-        for text, fact_filter in filters.items():
-            if fact_filter.is_not_a_number(facts):
-                odd[text].append(str(known.node))
+    for row in Evaluation(reader).table(Select(entity=Entity.INVENTORY, columns=columns)):
+        name, *values = map(_value, row)
+        for text, value in zip(filters, values, strict=True):
+            if value is not None and not all(map(is_number, members_of(value))):
+                odd[text].append(name)
     for text, nodes in odd.items():
         more = f" and {len(nodes) - MAX_WARNED} more" if len(nodes) > MAX_WARNED else ""
         if nodes:
@@ -268,82 +281,76 @@ def _texts(arguments: Arguments, what: str) -> list[str]:
     return texts
 
 
-def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, PackedFacts]]:
-    """Yield the matching nodes with their facts."""
-    for node in Evaluation(reader).nodes(parse_nodes(query)):
-        yield str(node.known.node), node.facts
+def _nodes(reader: InventoryReader, query: Json, *facts: Field) -> Iterator[list[Json]]:
+    """Yield the matching nodes: the name, and some facts."""
+    columns = (CERTNAME, *facts)
+    select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=columns)
+    for row in Evaluation(reader).table(select):
+        yield [*map(_value, row)]
 
 
 def _query_nodes(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     if len(arguments) == 1:
-        names = [name for name, _ in _nodes(reader, arguments[0])]
+        names = [str(name) for (name,) in _nodes(reader, arguments[0])]
         return FunctionReply(text=compact(names), names=tuple(names), watched=None)
     fact = arguments[1]
     if not isinstance(fact, str) or not fact:
         raise InvalidInputError("the fact must be a string")
-    first, *path = fact.split(".")
-    room = AnswerBudget()
-    values = []
-    texts = []
-    for name, facts in _nodes(reader, arguments[0]):
-        whole = facts.get(first)
-        if whole is not None:
-            values.append((name, dig(whole, _steps(path))))
-            texts.append(room.take(compact(values[-1][1])))
+    path = _path(fact)
+    rows = _nodes(reader, arguments[0], _fact(path[0]), _fact(*path))
+    values = [(str(name), value) for name, whole, value in rows if whole is not None]
     return FunctionReply(
-        text=elements(texts),
+        text=compact([value for _, value in values]),
         names=tuple(name for name, _ in values),
         watched=[value for _, value in values],
         values_by_node=[(name, {fact: value}) for name, value in values],
     )
 
 
-def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
-    return tuple(map(parse_step, path))
+def _path(fact: str) -> tuple[str | int, ...]:
+    first, *rest = fact.split(".")
+    return (first, *map(parse_step, rest))
 
 
 def _query_facts(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     query, wanted = arguments
     names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
-    return _by_node(
-        (node, dict(pair for name in names for pair in _facts_named(facts, name)))
-        for node, facts in _nodes(reader, query)
-    )
+    found: dict[str, dict[str, Json]] = {}
+    for text in names:
+        if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+            columns = plain_fields(("certname", "name", "value"))
+            named = Compare(field=columns[1], operator=Operator.MATCH, value=text[1:-1])
+            nodes = RelatedCondition(entity=Entity.INVENTORY, where=parse_nodes(query))
+            where = And(parts=(named, nodes))
+            select = Select(entity=Entity.FACTS, where=where, columns=columns)
+            for row in Evaluation(reader).table(select):
+                node, name, value = map(_value, row)
+                if name != TRUSTED:
+                    found.setdefault(node, {})[name] = value
+            continue
+        path = _path(text)
+        for node, whole, value in _nodes(reader, query, _fact(path[0]), _fact(*path)):
+            if whole is not None:
+                found.setdefault(str(node), {})[text.replace(".", "_")] = value
+    return _by_node((node, found[node]) for node in sorted(found))
 
 
-def _by_node(facts: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> FunctionReply:
-    """Return an answer of facts by node, without nodes that have none unless `empty` is set."""
-    room = AnswerBudget()
-    facts_by_node: dict[str, dict[str, Json]] = {}
-    texts: dict[str, JsonText] = {}
-    for node, about in facts:
-        if about or empty:
-            texts[node] = JsonText(room.take(compact(about)))
-            facts_by_node[node] = about
+def _by_node(facts: Iterable[tuple[str, dict[str, Json]]]) -> FunctionReply:
+    """Return an answer of facts by node."""
+    facts_by_node = dict(facts)
     return FunctionReply(
-        text=members(texts),
+        text=compact(facts_by_node),
         names=tuple(facts_by_node),
         watched={**facts_by_node},
         values_by_node=list(facts_by_node.items()),
     )
 
 
-def _facts_named(facts: PackedFacts, name: str) -> Iterator[tuple[str, Json]]:
-    if len(name) > 2 and name.startswith("/") and name.endswith("/"):
-        search = searching(name[1:-1])
-        yield from ((fact_name, value) for fact_name, value in facts.items() if search(fact_name))
-        return
-    first, *path = name.split(".")
-    value = facts.get(first)
-    if value is not None:
-        yield name.replace(".", "_"), dig(value, _steps(path))
-
-
 def _query_resources(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     grouped = len(arguments) == 3 and arguments[2] is True
     where = parse_resources(arguments[1])
     select = Select(entity=Entity.RESOURCES, where=where)
-    wanted = {name for name, _ in _nodes(reader, arguments[0])}
+    wanted = {name for (name,) in _nodes(reader, arguments[0])}
     answer = Evaluation(reader).answer(select)
     kept = [row for row in answer.rows if row["certname"] in wanted]
     names = tuple(name for name in answer.names if name in wanted)
@@ -374,13 +381,9 @@ def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> FunctionRe
 def _query(reader: InventoryReader, arguments: Arguments) -> FunctionReply:
     if len(arguments) == 1:
         return _query_nodes(reader, arguments)
-    paths = {name: name.split(".") for name in _texts(arguments[1:], "a fact's name")}
-
-    def named(facts: PackedFacts) -> dict[str, Json]:
-        return {name: facts.at((path[0], *_steps(path[1:]))) for name, path in paths.items()}
-
-    answered = _nodes(reader, arguments[0])
-    return _by_node(((node, named(facts)) for node, facts in answered), empty=True)
+    names = _texts(arguments[1:], "a fact's name")
+    rows = _nodes(reader, arguments[0], *(_fact(*_path(name)) for name in names))
+    return _by_node((str(name), dict(zip(names, values, strict=True))) for name, *values in rows)
 
 
 # Name → minimum and maximum number of arguments, and the implementation.

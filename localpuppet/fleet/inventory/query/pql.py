@@ -12,7 +12,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.ast_form import parse_array
-from localpuppet.fleet.inventory.query.syntax import check_text, parsed
+from localpuppet.fleet.inventory.query.syntax import check_text, parse_json, parsed
 from localpuppet.fleet.inventory.query.tree import Select
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def parse_query(query: Json) -> Select:
     Raises:
         InvalidInputError: It is malformed, or uses an unsupported feature.
     """
+    if isinstance(query, str) and query.lstrip().startswith("["):
+        query = parse_json(query, "query")
     if isinstance(query, str):
         return parse_pql(query)
     if isinstance(query, list):
@@ -121,10 +123,11 @@ def _from(tree: "Tree[Token]") -> list[Json]:
     query: list[Json] = ["from", str(entity)]
     condition: list[Json] = [] if where is None else [_condition(where)]
     grouped: list[Json] = [] if group is None else [["group_by", *_shown(group.children)]]
-    if projection is None:
+    shown = [] if projection is None else _shown(projection.children)
+    if not shown:  # all columns, as without brackets
         query += [*condition, *grouped]
     else:
-        query.append(["extract", _shown(projection.children), *condition, *grouped])
+        query.append(["extract", shown, *condition, *grouped])
     return [*query, *map(_paging, paging)]
 
 

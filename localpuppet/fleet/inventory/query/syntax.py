@@ -5,7 +5,9 @@ import re
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.tree import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -108,3 +110,17 @@ def check_values(value: object) -> None:
             raise InvalidInputError("the query has an integer of more than 64 bits")
         elif isinstance(item, float) and not math.isfinite(item):
             raise InvalidInputError("the query has a number that is not finite")
+
+
+def parse_json(text: str, name: str) -> Json:
+    """Return the value of a parameter.
+
+    Raises:
+        InvalidInputError: It is not JSON, or a query cannot have the value.
+    """
+    try:
+        value: Json = loads(check_text(text))
+    except ValueError as error:
+        raise InvalidInputError(f"the parameter {name!r} is not JSON: {error}") from error
+    check_values(value)
+    return value

@@ -370,6 +370,15 @@ def walk(condition: Condition, *, inner: bool = True) -> Iterator[tuple[Conditio
             waiting.append((item.select.where, level + 1))
 
 
+def subqueries(condition: Condition) -> Iterator[Select]:
+    """Yield the subqueries of a condition, inner ones too."""
+    for part, _ in walk(condition):
+        if isinstance(part, RelatedCondition):
+            yield part.as_select().select
+        elif isinstance(part, InSelect):
+            yield part.select
+
+
 def conjuncts(condition: Condition) -> Iterator[Condition]:
     """Yield the conditions that must all hold: the parts of `And`, at any depth; not recursive."""
     waiting = [condition]

@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.base.errors import LocalpuppetError
-from localpuppet.fleet.inventory.index import PATHS
 from localpuppet.web.dashboard.history.day_strip import DayCell, day_strip, days_before
 from localpuppet.web.dashboard.history.heat_map import LOOKS, ROLE, heat_map, role_of
 from localpuppet.web.dashboard.history.time_chart import ChartRange, TimeChart, time_chart
@@ -21,6 +20,19 @@ from localpuppet.web.dashboard.view_context import ViewContext
 
 # Seconds for which the time of a release's first run is used again.
 FIRST_FOR = 60.0
+# Facts by which the map groups nodes.
+PATHS = (
+    "datacenter",
+    "domain",
+    "environment",
+    "kernel",
+    "os.distro.codename",
+    "os.family",
+    "os.name",
+    "os.release.major",
+    "tier",
+    "virtual",
+)
 
 
 @dataclass(slots=True, eq=False)

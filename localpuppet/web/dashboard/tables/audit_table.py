@@ -8,10 +8,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from sqlite3 import Connection
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 
 MOST_OF_ONE = 5_000

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from sqlite3 import Connection
 from typing import NamedTuple
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries

@@ -6,9 +6,9 @@ ever new rollouts displaces only its own. Every function takes a connection in a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RolloutId
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 
 MOST_OF_ONE = 100

@@ -6,10 +6,10 @@ Every function takes a connection in a transaction.
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from sqlite3 import Connection
 from typing import Any
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind

@@ -13,9 +13,9 @@
 """
 
 from dataclasses import KW_ONLY, dataclass, field, fields
-from sqlite3 import Connection
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind

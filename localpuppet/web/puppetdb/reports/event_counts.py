@@ -20,8 +20,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.client_query import parse_json
-from localpuppet.fleet.inventory.query.syntax import check_values
+from localpuppet.fleet.inventory.query.syntax import check_values, parse_json
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
     AggregateFunction,

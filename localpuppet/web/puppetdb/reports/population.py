@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from sqlite3 import Connection
 
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.web.dashboard.tables import report_queries
 
 _DOMAIN = "puppetlabs.puppetdb.population"

@@ -8,11 +8,11 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from sqlite3 import Connection
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RowCondition
 from localpuppet.fleet.inventory.query.tree import Entity

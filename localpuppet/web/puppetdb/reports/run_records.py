@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from sqlite3 import Connection
 from threading import Lock
 
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows

@@ -1,6 +1,7 @@
 """Entries of a small fleet, for tests of queries."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from localpuppet.base.formats.names import ClassName, EnvironmentName, NodeName, RunId
 from localpuppet.base.formats.values import Json
@@ -80,6 +81,7 @@ WEB2 = entry(
 FLEET = (DB, LB, WEB1, WEB2)
 
 
+@cache
 def inventory() -> MemoryInventory:
     return MemoryInventory(FLEET)
 

@@ -49,6 +49,8 @@ ALL = ["db01", "lb01", "web01", "web02"]
         ("#node.facts_environment=testing", ["db01"]),
         ("#node { facts_environment=testing or catalog_environment=production }", ALL),
         ('#node.facts_timestamp<@"2020-01-01T00:00:00Z"', []),
+        ('#node.facts_timestamp>@"2020-01-01" and lb01', ["lb01"]),
+        ('#node.facts_timestamp>@"2020-01-01 04:00" and lb01', ["lb01"]),
         ("osfamily=RedHat", ["db01"]),
         ('osfamily="its own word"', ["web02"]),
         ('ipaddress="10.0.0.9"', ["db01"]),

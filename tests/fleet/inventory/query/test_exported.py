@@ -104,13 +104,6 @@ def test_nodes_are_found_by_their_exports(query: Json, nodes: list[str]) -> None
     assert ask("query_nodes", query) == nodes
 
 
-def test_only_nodes_that_export_are_read() -> None:
-    reader = MemoryInventory(_PEERS, exports=_EXPORTS)
-    query = "resources[title] { exported = true and type = 'Sshkey' }"
-    FunctionCall.of("puppetdb_query", [query]).answer(reader)
-    assert reader.hints == [{"node": {"web01.example.com"}}]
-
-
 def test_a_parameter_that_changes_is_another_answer() -> None:
     def digest(port: int) -> str:
         exports = {str(WEB2.node): [resource("Nagios_host", "web02", port=port)]}

@@ -78,7 +78,7 @@ def test_a_fallback_replaces_an_empty_answer_and_no_error() -> None:
     assert ask("server_with_role", "nosuch") is None
 
     class Broken(MemoryInventory):
-        def entries(self, equal: object = None) -> Any:
+        def rows(self, *_: object, **__: object) -> Any:
             raise StateError("cannot be read")
 
     with pytest.raises(StateError):
@@ -167,24 +167,6 @@ def test_the_digest_changes_with_the_requested_values() -> None:
     nodes = reply(WEB1, function="puppetdb_query", query="nodes { }")
     later = InventoryEntry.from_dict({**WEB1.to_dict(), "at": 1.0})
     assert reply(later, function="puppetdb_query", query="nodes { }").digest == nodes.digest
-
-
-def test_conditions_that_each_node_must_meet_are_a_hint_to_the_index() -> None:
-    def hint(function: str, *arguments: Json) -> object:
-        reader = inventory()
-        FunctionCall.of(function, arguments).answer(reader)
-        return reader.hints[0]
-
-    assert hint("servers_with_role", "web") == {"role": ["web"]}
-    assert hint("query_nodes", "os.family=Debian and not role=web") == {"os.family": ["Debian"]}
-    assert hint("query_nodes", "is_virtual=true") == {"is_virtual": ["true", True]}
-    assert hint("query_nodes", "os.release.major=12") == {}, "12 and 12.0 are equal"
-    assert hint("query_nodes", "osfamily=Debian") == {}, "an older name of another fact"
-    assert hint("query_nodes", "a=b or c=d") == {}
-    assert hint("query_nodes", "cluster!=blue") == {}
-    pql = "inventory[certname] { facts.role = 'web' and facts.cluster = 'blue' }"
-    assert hint("puppetdb_query", pql) == {"role": ["web"], "cluster": ["blue"]}
-    assert hint("puppetdb_query", "facts { certname = 'a' }") == {"node": ["a"]}
 
 
 def test_the_text_of_a_question_is_the_call() -> None:

@@ -126,7 +126,7 @@ def test_pql_is_puppetdbs_array(text: str, array: Json) -> None:
         ("inventory[certname] { facts.os.family in ['RedHat', 'Suse'] }", ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], True], ["limit", 1]], ["db01"]),
         (["from", "nodes", ["=", ["node", "active"], False]], []),
-        (["from", "nodes", [">", ["fact", "processors.count"], 1]], []),
+        (["from", "nodes", [">", ["fact", "processors.count"], 8]], ["web02"]),
         (["from", "nodes", ["in", ["fact", "cluster"], ["array", ["blue"]]]], ["web01"]),
         (
             [
@@ -274,3 +274,11 @@ def test_refused_by_name(query: Json, reason: str) -> None:
     assert reason in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
+
+
+def test_the_array_form_may_be_a_text() -> None:
+    """Manifests write it as one string, which PuppetDB accepts."""
+    text = '["from", "nodes", ["extract", "certname", ["~", "certname", "^lb"]]]'
+    assert ask("puppetdb_query", text) == [{"certname": "lb01.example.com"}]
+    with pytest.raises(InvalidInputError, match="is not JSON"):
+        ask("puppetdb_query", '["from", ')

@@ -60,7 +60,7 @@ def test_pypuppetdb_reads_everything(api: str, clients_python: Path) -> None:
         "factsets": NAMES,
         "inventory": {DB: "db", LB: "lb", WEB: "web"},
         "environments": ["production"],
-        "classes": ["Default", "Settings", "Site", "Site::Apache"],
+        "classes": ["Settings", "Site", "Site::Apache"],
         "exported": ["node"],
         "report": "failed",
         "reports": ["changed", "changed"],

@@ -1,0 +1,473 @@
+"""Compile a query into one SQLite statement over the names of `tables.attach`.
+
+- A column is a text, or JSON text (`JSON`). Conditions have SQL's three values: a comparison with a
+  missing value is unknown, except `facts.x = 1`, which is false without a fact x, as in PuppetDB.
+- What SQL cannot compare is a call of `holds`, a function of this process.
+- Rows of a `RecordSource` are in a temporary table for each place of the query that reads them.
+
+Example: `Compiler(functions, tables).rows(select)` has a JSON text for each column.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.query.columns import (
+    COLUMNS,
+    NESTED,
+    NUMBERS,
+    OF_REPORTS,
+    PARAMETER,
+    TAG,
+)
+from localpuppet.fleet.inventory.query.comparing import (
+    exact_path,
+    key,
+    path_steps,
+    test_of,
+    values_of,
+)
+from localpuppet.fleet.inventory.query.tree import (
+    Aggregate,
+    AggregateFunction,
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    InSelect,
+    Not,
+    OneOf,
+    Operator,
+    Or,
+    RelatedCondition,
+    Select,
+    conjuncts,
+    is_equality,
+    is_grouped,
+)
+from localpuppet.fleet.inventory.tables import (
+    dig_sql,
+    fact_names_sql,
+    fact_sql,
+    facts_sql,
+    is_plain_path,
+    json_path,
+    quoted,
+    whole_facts_sql,
+)
+
+# Columns with JSON text; the others are texts.
+JSON = NESTED.union(
+    NUMBERS,
+    ("corrective_change", "edges", "exported", "latest_report?", "logs", "metrics", "noop"),
+    ("latest_report_corrective_change", "latest_report_noop", "latest_report_noop_pending"),
+    ("noop_pending", "path", "resource_events", "resources", "role", "tags", TAG, PARAMETER),
+)
+# Columns of conditions that are another column of the row.
+ALIASES = {TAG: "tags", PARAMETER: "parameters"}
+_FILLED = frozenset({"certname", "name", "title", "type"})
+_FACTSETS = "/pdb/query/v4/factsets/"
+_TYPE = (
+    "CASE json_type(value) WHEN 'text' THEN 'string' WHEN 'real' THEN 'float'"
+    " WHEN 'integer' THEN 'integer' ELSE 'boolean' END"
+)
+_OF_ENTRY = (
+    "certname, NULL AS deactivated, NULL AS expired, environment AS facts_environment,"
+    " environment AS catalog_environment, timestamp AS facts_timestamp,"
+    " timestamp AS catalog_timestamp"
+)
+_FACTS = (
+    "SELECT l.certname, l.environment, f.name, f.value FROM live l"
+    " CROSS JOIN ({}) f ON f.node = l.id"
+)
+_LEAVES = (
+    "SELECT r.certname, r.environment, r.name, e.value ->> 0 AS path,"
+    " nullif(e.value ->> 1, 'null') AS value, e.key AS place"
+    " FROM ({}) r CROSS JOIN json_each(leaves({}, r.name, r.value)) e"
+)
+# The same for one path.
+_PLACE = (
+    "SELECT certname, environment, name, {1} AS path,"
+    " nullif(value -> {2}, 'null') AS value, 0 AS place FROM ({0})"
+    " WHERE json_type(value, {2}) NOT IN ('object', 'array')"
+)
+# SQLite merges sorted sources if their columns have the same affinity.
+_CLASSES = (
+    "SELECT l.certname, l.environment, CAST('Class' AS TEXT) AS type, c.title,"
+    " CAST('false' AS TEXT) AS exported, CAST(NULL AS TEXT) AS tags, CAST(NULL AS TEXT) AS file,"
+    " CAST(NULL AS TEXT) AS line, CAST(NULL AS TEXT) AS parameters, NULL AS resource"
+    " FROM live l JOIN classes c ON c.node = l.id"
+)
+_EXPORTED = (
+    " UNION ALL SELECT l.certname, l.environment, x.type, x.title, CAST('true' AS TEXT),"
+    " CAST(x.body -> 'tags' AS TEXT), CAST(x.body ->> 'file' AS TEXT),"
+    " CAST(nullif(x.body -> 'line', 'null') AS TEXT), CAST(x.body -> 'parameters' AS TEXT), NULL"
+    " FROM live l JOIN held.resources x ON x.node = l.certname WHERE l.exports IS NOT NULL"
+)
+_SOURCES = {
+    Entity.INVENTORY: "(SELECT *, roles AS role, (SELECT value FROM facts WHERE name = 'trusted'"
+    " AND node = id) AS trusted FROM live)",
+    Entity.NODES: f"(SELECT {_OF_ENTRY} FROM live)",  # noqa: S608
+    Entity.FACTSETS: "(SELECT *, timestamp AS producer_timestamp, certname AS producer FROM live)",
+    Entity.FACTS: "({facts})",
+    Entity.FACT_CONTENTS: "({leaves})",
+    Entity.RESOURCES: "({resources})",
+    Entity.ENVIRONMENTS: "(SELECT DISTINCT environment AS name FROM live)",
+    Entity.PRODUCERS: "(SELECT certname AS name FROM live)",
+    Entity.FACT_NAMES: f"({fact_names_sql()})",
+    Entity.FACT_PATHS: "(SELECT DISTINCT path, name, json_array_length(path) - 1 AS depth,"  # noqa: S608
+    f" {_TYPE} AS type FROM ({{leaves}}) WHERE value IS NOT NULL)",
+}
+# The order of rows by default.
+_NATURAL = {
+    **dict.fromkeys((Entity.INVENTORY, Entity.NODES, Entity.FACTSETS), ("certname",)),
+    Entity.FACTS: ("certname", "name"),
+    Entity.FACT_CONTENTS: ("certname", "name", "place"),
+    Entity.RESOURCES: ("certname", "exported", "type", "title"),
+    **dict.fromkeys((Entity.ENVIRONMENTS, Entity.PRODUCERS, Entity.FACT_NAMES), ("name",)),
+    Entity.FACT_PATHS: ("path",),
+}
+Test = Callable[[Any], bool | None]
+# Matches a step of a path.
+StepTest = Callable[[Any], bool]
+Path = tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordTable:
+    """The temporary table with the rows of a query that entries do not have.
+
+    Attributes:
+        name: The table.
+        cut: Whether offset and limit are applied.
+        total: The number of rows without them, if the source counted.
+        counted: Whether each row is a group, with its number of rows in the column `count`.
+    """
+
+    name: str
+    cut: bool = False
+    total: int | None = None
+    counted: bool = False
+
+
+class Surroundings(Protocol):
+    """What a statement needs beside the entries."""
+
+    def test(self, call: Test, *, is_json: bool) -> int:
+        """Return the number of a test, the first argument of the SQL function `holds`."""
+
+    def path(self, steps: Sequence[StepTest] | None) -> int:
+        """Return the number of a filter of paths, the first argument of `leaves`."""
+
+    def table(self, select: Select) -> RecordTable | None:
+        """Return the rows of a query that entries do not have; `None` if entries have them."""
+
+    def names(self) -> Collection[str]:
+        """Return the names of all facts but the legacy ones of interfaces."""
+
+    def has_exports(self, select: Select) -> bool:
+        """Return whether a query of resources reads exported ones."""
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Compiles one query with its subqueries.
+
+    Attributes:
+        around: What the statement needs.
+        values: The values of the statement's placeholders.
+    """
+
+    around: Surroundings
+    values: dict[str, str] = field(default_factory=dict)
+
+    def rows(self, select: Select, shown: Sequence[str], *, whole: bool = False) -> str:
+        """Return a statement for the rows of a query.
+
+        Args:
+            select: The query.
+            shown: The columns of the result as SQL; sort keys may come behind them.
+            whole: Whether all rows are needed, in any order.
+        """
+        table = self.around.table(select)
+        orders = [] if whole else self._orders(select, table)
+        if table is not None and table.cut:
+            orders = ["r.rowid"]
+        if not select.order and not is_grouped(select):
+            # Columns of the result, as SQLite needs them to merge several sorted sources.
+            shown, orders = [*shown, *orders], [str(len(shown) + n + 1) for n in range(len(orders))]
+        text = f"SELECT {', '.join(shown)} {self._from(select)}"
+        if select.group_by:
+            text += f" GROUP BY {', '.join(_key(select, place) for place in select.group_by)}"
+        if orders:
+            text += f" ORDER BY {', '.join(orders)}"
+        is_page = (select.limit is not None or select.offset) and not whole
+        if is_page and (table is None or not table.cut):
+            text += f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
+        return text
+
+    def count(self, select: Select) -> str:
+        """Return a statement that counts all rows of a query."""
+        if not is_grouped(select):
+            return f"SELECT count(*) {self._from(select)}"
+        return f"SELECT count(*) FROM ({self.rows(select, ['count(*)'], whole=True)})"  # noqa: S608
+
+    def names(self, select: Select) -> str:
+        """Return a statement for the names of the nodes with matching rows."""
+        return f"SELECT DISTINCT r.certname {self._from(select)} ORDER BY 1"
+
+    def result(self, select: Select, column: Field | Aggregate) -> str:
+        """Return a column of a result: JSON text."""
+        if isinstance(column, Field):
+            value = _value(select, column)
+            return f"coalesce({value}, 'null')" if _is_json(column) else f"json_quote({value})"
+        if column.field is None:
+            table = self.around.table(select)
+            return "count(*)" if table is None or not table.counted else "sum(r.count)"
+        value = self.result(select, column.field)
+        if column.function is AggregateFunction.COUNT:
+            return f"count(nullif({value}, 'null'))"
+        return f"coalesce({column.function.value}_of({value}), 'null')"
+
+    def _from(self, select: Select) -> str:
+        table = self.around.table(select)
+        if table is not None and (table.cut or table.counted):
+            return f"FROM {table.name} r"
+        return f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"
+
+    def _source(self, select: Select) -> str:
+        entity, table = select.entity, self.around.table(select)
+        if table is not None and entity is not Entity.NODES:
+            return table.name
+        if table is not None:
+            reported = ", ".join(OF_REPORTS)
+            return (
+                f"(SELECT {_OF_ENTRY}, {reported} FROM live LEFT JOIN {table.name}"  # noqa: S608
+                " USING (certname) UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL,"
+                f" {reported} FROM {table.name}"
+                " WHERE certname NOT IN (SELECT certname FROM live))"
+            )
+        source = _SOURCES[entity]
+        if "{" in source:
+            names, path = self._facts_of(select)
+            facts = " UNION ALL ".join(_FACTS.format(one) for one in facts_sql(names))
+            resources = _CLASSES
+            if entity is Entity.RESOURCES and self.around.has_exports(select):
+                resources += _EXPORTED
+            leaves = ""
+            if path is not None:
+                whole = quoted(compact([*(names or ()), *path]))
+                leaves = _PLACE.format(facts, whole, json_path(path))
+            elif "leaves" in source:
+                leaves = _LEAVES.format(facts, self.around.path(_steps_of(select.where)))
+            source = source.format(facts=facts, leaves=leaves, resources=resources)
+        return source
+
+    def _facts_of(self, select: Select) -> tuple[Collection[str] | None, Path | None]:
+        """Return the names of facts in matching rows, and their path; `None` for any."""
+        for condition in conjuncts(select.where):
+            if isinstance(condition, OneOf) and condition.field.column == "name":
+                return [item for item in condition.values if isinstance(item, str)], None
+            if is_equality(condition, "name") and isinstance(condition.value, str):
+                return [condition.value], None
+            if is_equality(condition, "path") and isinstance(condition.value, list):
+                path = condition.value
+                names = [str(step) for step in path[:1]]
+                return names, tuple(path[1:]) if is_plain_path(path) and names else None
+        steps = _steps_of(select.where)
+        if steps is None or len(steps) == 1:  # legacy facts of interfaces are scalars
+            return None, None
+        return [name for name in self.around.names() if steps and steps[0](name)], None
+
+    def _orders(self, select: Select, table: RecordTable | None) -> list[str]:
+        orders = []
+        for criterion in select.order:
+            down = " DESC" if criterion.descending else ""
+            name = criterion.field.column
+            aggregate = next(
+                (
+                    column
+                    for column in select.columns or ()
+                    if isinstance(column, Aggregate) and column.function.value == name
+                ),
+                None,
+            )
+            if aggregate is None:
+                value = _value(select, criterion.field)
+            else:
+                value = self.result(select, aggregate)
+            if aggregate is not None or _is_json(criterion.field):
+                orders += [f"sort_rank({value}){down}", f"({value}) ->> '$'{down}"]
+            else:
+                nulls = [] if name in _FILLED else [f"{value} IS NULL{down}"]
+                orders += [*nulls, f"{value}{down}"]
+        if is_grouped(select):
+            first = "min(r.certname)" if "certname" in COLUMNS[select.entity] else ""
+            first = first if table is None or select.entity is Entity.NODES else "min(r.rowid)"
+            return [*orders, first] if select.group_by and first else orders
+        if table is not None and select.entity is not Entity.NODES:
+            return [*orders, "r.rowid"]
+        named = {criterion.field.column for criterion in select.order}
+        natural = _NATURAL[select.entity]
+        return (
+            orders
+            if natural == ("certname",) and named & {*natural}
+            else [*orders, *(f"r.{column}" for column in natural)]
+        )
+
+    def condition(self, select: Select, condition: Condition) -> str:
+        """Return a condition on the row `r` of a query as SQL."""
+        if isinstance(condition, And | Or):
+            word, empty = (" AND ", "1") if isinstance(condition, And) else (" OR ", "0")
+            parts = [self.condition(select, part) for part in condition.parts]
+            return f"({word.join(parts) or empty})"
+        if isinstance(condition, Not):
+            return f"(NOT {self.condition(select, condition.part)})"
+        if isinstance(condition, RelatedCondition):
+            condition = condition.as_select()
+        if isinstance(condition, InSelect):
+            return self._in_select(select, condition)
+        if isinstance(condition, Compare):
+            return self._compare(select, condition)
+        several = values_of(condition.field)
+        if isinstance(condition, OneOf):
+            return self._one_of(select, condition)
+        if several is None:
+            word = "" if condition.wanted else "NOT "
+            return f"({_value(select, condition.field)} IS {word}NULL)"
+        parts_of, wanted = several, condition.wanted
+        return self._holds(
+            select,
+            condition.field,
+            lambda value: all(part is None for part in parts_of(value)) is wanted,
+        )
+
+    def _holds(self, select: Select, place: Field, call: Test) -> str:
+        """Return a call of `holds` with the value of a field before its first pattern."""
+        number = self.around.test(call, is_json=_is_json(place))
+        value = _value(select, replace(place, path=exact_path(place)))
+        return f"holds({number}, {value})"
+
+    def _compare(self, select: Select, condition: Compare) -> str:
+        place, wanted, test = condition.field, condition.value, test_of(condition)
+        parts_of = values_of(place)
+        is_equal = condition.operator is Operator.EQUAL
+        if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
+            text = compact(wanted) if _is_json(place) else wanted
+            sql = f"({_value(select, place)} = {self._bound(text)})"
+        else:
+
+            def call(value: Json) -> bool | None:
+                verdict: bool | None = None
+                for part in (value,) if parts_of is None else parts_of(value):
+                    one = None if part is None else test(part)
+                    if one is True:
+                        return True
+                    verdict = False if one is False else verdict
+                return verdict
+
+            sql = self._holds(select, place, call)
+        absent_is_false = (
+            is_equal
+            and place.column in (*NESTED, PARAMETER)
+            and not any(isinstance(step, int) for step in place.path)
+        )
+        return (
+            f"ifnull({sql}, 0)" if absent_is_false or condition.contrary or place.members else sql
+        )
+
+    def _one_of(self, select: Select, condition: OneOf) -> str:
+        place, parts_of = condition.field, values_of(condition.field)
+        texts = [value for value in condition.values if isinstance(value, str)]
+        if (
+            parts_of is None
+            and texts
+            and (len(texts) == len(condition.values) or not _is_json(place))
+        ):
+            listed = compact([*map(compact, texts)] if _is_json(place) else texts)
+            wanted = f"(SELECT value FROM json_each({self._bound(listed)}))"  # noqa: S608
+            return f"({_value(select, place)} IN {wanted})"
+        keys = {key(value) for value in condition.values}
+
+        def call(value: Json) -> bool | None:
+            values = (value,) if parts_of is None else parts_of(value)
+            known = [part for part in values if part is not None]
+            return any(key(part) in keys for part in known) if known else None
+
+        return self._holds(select, place, call)
+
+    def _in_select(self, select: Select, condition: InSelect) -> str:
+        inner = condition.select
+        fields = tuple(column for column in inner.columns or () if isinstance(column, Field))
+        if len(fields) != len(condition.fields):
+            raise InvalidInputError(
+                f"'in' compares {len(condition.fields)} fields with {len(fields)}",
+                hint="extract as many fields as there are before 'in'",
+            )
+        pairs = [*zip(condition.fields, fields, strict=True)]
+        forms = [_value if not _is_json(a) and not _is_json(b) else _key for a, b in pairs]
+        left = [form(select, one) for form, (one, _) in zip(forms, pairs, strict=True)]
+        names = [f"c{number}" for number in range(len(pairs))]
+        right = [
+            f"{form(inner, other)} AS {name}"
+            for form, (_, other), name in zip(forms, pairs, names, strict=True)
+        ]
+        whole = inner.limit is None and not inner.offset
+        known = " AND ".join(f"{name} IS NOT NULL" for name in names)
+        test = (
+            f"(({', '.join(left)}) IN (SELECT {', '.join(names)} FROM"  # noqa: S608
+            f" ({self.rows(inner, right, whole=whole)}) WHERE {known}))"
+        )
+        unsure = [
+            f"{value} IS NULL"
+            for (one, _), value in zip(pairs, left, strict=True)
+            if one.column not in _FILLED
+        ]
+        return f"CASE WHEN NOT ({' OR '.join(unsure)}) THEN {test} END" if unsure else test
+
+    def _bound(self, value: str) -> str:
+        name = f"v{len(self.values)}"
+        self.values[name] = value
+        return f":{name}"
+
+
+def _is_json(place: Field) -> bool:
+    return place.column in JSON
+
+
+def _value(select: Select, place: Field) -> str:
+    """Return the value of a field without patterns: text, JSON text, or null."""
+    column, path = place.column, exact_path(place)
+    if column == "facts" and select.entity is Entity.FACTSETS:
+        every = " UNION ALL ".join(facts_sql(None, "r.id"))
+        return (
+            f"json_object('href', '{_FACTSETS}' || r.certname || '/facts', 'data', json(("  # noqa: S608
+            "SELECT json_group_array(json_object('name', name, 'value', json(value))) FROM"
+            f" (SELECT name, value FROM ({every}) ORDER BY name))))"
+        )
+    if column == "hash" and select.entity is Entity.FACTSETS:
+        return f"sha1({whole_facts_sql('r.id')})"
+    if column == "facts":
+        return fact_sql("r.id", path) if path else whole_facts_sql("r.id")
+    column = ALIASES.get(column, column)
+    return dig_sql(f'r."{column}"', path)
+
+
+def _key(select: Select, place: Field) -> str:
+    """Return an expression for a field that equal values share; null for null."""
+    value = _value(select, place)
+    if _is_json(place):
+        return f"value_key({value})"
+    return f"CASE WHEN {value} IS NOT NULL THEN json_quote({value}) END"
+
+
+def _steps_of(where: Condition) -> Sequence[StepTest] | None:
+    """Return what matches the steps of the path of each matching row; `None` for any path."""
+    for condition in conjuncts(where):
+        if isinstance(condition, Compare) and condition.operator is Operator.PATH_MATCH:
+            return path_steps(condition.value) if isinstance(condition.value, list) else None
+    return None
