@@ -5,7 +5,7 @@
 - A pattern is a shell glob over a dotted path (`networking.*.ip`); if it matches a mapping, it
   includes everything below.
 - A secret is recognised by its key anywhere in the tree: `user-data`, `UserData` and `user_data`
-  are one key.
+  are one key. A private key or an address with a password is recognised by its text.
 - Facts with the node's name (`fqdn`, `certname`) have the name that the node signs with.
 
 Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` has `os` only.
@@ -29,7 +29,7 @@ from localpuppet.fleet.inventory.entry import (
     InventoryEntry,
     parse_role,
 )
-from localpuppet.node.preview.withheld import SECRET, matches
+from localpuppet.node.preview.withheld import SECRET, matches, shows_secret
 
 # Facts that change whenever they are read: with them, every run would publish a new entry.
 VOLATILE = (
@@ -117,6 +117,8 @@ def _kept(
     if isinstance(value, dict):
         part = _selected(value, place, wanted, hidden, secrets=secrets)
         return part or (None if value else _if(wanted, value))
+    if isinstance(value, str) and shows_secret(value) and not secrets:
+        return None
     if isinstance(value, list) and wanted is None:
         return [_kept(item, place, None, hidden, secrets=secrets) for item in value]
     return _if(wanted, value)

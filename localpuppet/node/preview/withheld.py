@@ -77,9 +77,14 @@ def withhold(value: Json, keys: WithheldKeys) -> Json:
         }
     if isinstance(value, list):
         return [withhold(item, keys) for item in value]
-    if isinstance(value, str) and _SECRET_TEXT.search(value):
+    if isinstance(value, str) and shows_secret(value):
         return withhold_all(value)
     return value
+
+
+def shows_secret(text: str) -> bool:
+    """Return whether a text itself is a secret: a private key, an address with a password."""
+    return _SECRET_TEXT.search(text) is not None
 
 
 def _names(row: Mapping[str, Json]) -> list[str]:

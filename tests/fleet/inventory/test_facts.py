@@ -66,6 +66,8 @@ def test_facts_that_change_with_each_run_are_not_published() -> None:
         {"cloudstack_user_data": CANARY},
         {"app": {"db": {"password": CANARY, "Password_Hash": CANARY}, "passwd": CANARY}},
         {"list": [{"deep": [{"api-key": CANARY}]}]},
+        {"site_url": f"ldap://reader:{CANARY}@ldap", "mirrors": [f"https://{CANARY}@mirror/"]},
+        {"host_key": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{CANARY}"},
         {"API_KEY": CANARY, "my_secret_thing": CANARY, "vault_token": {"a": [CANARY]}},
         {"ssl": {"privateKey": CANARY, "private_key_pem": CANARY, "passphrase": CANARY}},
         {"aws": {"AccessKeyId": CANARY, "access_key": CANARY}, "kubeconfig": CANARY},
