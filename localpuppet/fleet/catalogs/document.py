@@ -29,6 +29,7 @@ class CatalogHeader:
         commit: The commit of the release; empty if it was not staged.
         digest: SHA-256 of the packed form, hexadecimal; empty if the catalog is unknown.
         size: The bytes of the packed form.
+        resources: How many resources it has; `None` if unknown.
         problem: Why the catalog is unknown, in one line; otherwise empty.
     """
 
@@ -39,6 +40,7 @@ class CatalogHeader:
     commit: str = ""
     digest: str = ""
     size: int = 0
+    resources: int | None = None
     problem: str = ""
 
 

@@ -70,8 +70,14 @@ class CatalogKeeper:
             StateError: The disk refused.
         """
         try:
-            data = pack_catalog(_recorded(public / RECORDED))
-            header = replace(header, digest=self.outbox.write(data), size=len(data))
+            catalog = _recorded(public / RECORDED)
+            data = pack_catalog(catalog)
+            header = replace(
+                header,
+                digest=self.outbox.write(data),
+                size=len(data),
+                resources=len(catalog.resources),
+            )
         except InvalidInputError as error:
             header = replace(header, problem=one_line(f"the catalog {error}"))
         make_private(self._file.parent)
@@ -248,4 +254,5 @@ def _header(entry: InventoryEntry, summary: CatalogSummary) -> CatalogHeader:
         commit=entry.commit or "",
         digest=summary.digest,
         size=summary.size,
+        resources=summary.resources,
     )

@@ -49,6 +49,8 @@ _WHERE = "inventory entry"
 # Fields outside of the digest.
 _NOT_DIGESTED = ("schema", "at", "run", "paths", "digest")
 SCHEMA = 1
+# The class of each catalog, which Puppet leaves out of its list of classes.
+MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +88,12 @@ class CatalogSummary:
     Attributes:
         digest: The digest over the packed bytes.
         size: The number of packed bytes.
+        resources: How many resources it has; `None` if the entry does not say it.
     """
 
     digest: str
     size: int
+    resources: int | None = None
 
 
 NO_EXPORTS = ExportsSummary(count=0, digest=None)
@@ -245,7 +249,9 @@ class InventoryEntry:
             catalog=None
             if catalog is None
             else CatalogSummary(
-                digest=catalog.text("digest"), size=catalog.integer("size", minimum=1)
+                digest=catalog.text("digest"),
+                size=catalog.integer("size", minimum=1),
+                resources=catalog.integer_or_none("resources", minimum=0),
             ),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
             commit=fields.parsed_or_none("commit", partial(parse_object_id, where="")),

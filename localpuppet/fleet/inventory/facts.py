@@ -12,15 +12,17 @@ Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` h
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import lru_cache
+from operator import methodcaller
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ClassName, NodeName, is_class_name
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.entry import (
+    MAIN,
     MAX_CLASSES,
     MAX_KICKS,
     MAX_PATHS,
@@ -133,6 +135,15 @@ def _pattern(globs: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, globs)))
 
 
+def unpublished(path: Sequence[str]) -> str:
+    """Return why no node publishes a fact, or a part of one; empty if a node may publish it."""
+    if any(map(is_secret, path)):
+        return "it may be a secret"
+    deepest = max(map(methodcaller("count", "."), VOLATILE)) + 1
+    places = (".".join(path[:steps]) for steps in range(1, min(len(path), deepest) + 1))
+    return "it changes with every run" if any(map(_pattern(VOLATILE).match, places)) else ""
+
+
 def is_secret(key: str) -> bool:
     """Return whether a key, in any spelling, is that of a possible secret."""
     return matches(key, SECRET)
@@ -197,8 +208,8 @@ def roles_of(parameters: Mapping[str, Json], facts: Mapping[str, Json]) -> tuple
 
 
 def class_names(names: Iterable[str]) -> tuple[ClassName, ...]:
-    """Return the classes of a catalog that an entry may name: sorted, each once."""
-    return tuple(map(ClassName, sorted({name for name in names if is_class_name(name)})))
+    """Return the classes of a catalog that an entry may name: sorted, each once, with `main`."""
+    return tuple(map(ClassName, sorted({MAIN, *filter(is_class_name, names)})))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

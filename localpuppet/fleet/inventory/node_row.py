@@ -92,7 +92,7 @@ class NodeRow:
             if the last run did not fail.
         failed_runs: How many runs have failed since then.
         received_at: When its last presence arrived: seconds since 1970.
-        in_inventory: Whether the inventory has an entry of it.
+        in_inventory: Whether the inventory has an entry of it, or had one.
     """
 
     node: str

@@ -18,7 +18,7 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
-from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.entry import MAIN, InventoryEntry
 from localpuppet.node.enc.document import DEFAULT_ENVIRONMENT
 
 ROLE = "role"
@@ -64,7 +64,7 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (
     id INTEGER PRIMARY KEY, certname TEXT NOT NULL UNIQUE, at REAL NOT NULL,
     timestamp TEXT NOT NULL, environment TEXT NOT NULL, roles TEXT NOT NULL, release TEXT,
-    exports TEXT, catalog TEXT
+    exports TEXT, catalog TEXT, resources INTEGER
 ) STRICT;
 CREATE TABLE IF NOT EXISTS facts (
     name TEXT NOT NULL, node INTEGER NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, node)
@@ -81,7 +81,7 @@ CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
 """
 _OF_NODE = ("facts", "classes", "servers")
-_COLUMNS = "certname, at, timestamp, environment, roles, release, exports, catalog"
+_COLUMNS = "certname, at, timestamp, environment, roles, release, exports, catalog, resources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,13 @@ class EntryRows:
                 entry.release,
                 entry.exports.digest,
                 None if entry.catalog is None else entry.catalog.digest,
+                None if entry.catalog is None else entry.catalog.resources,
             ),
             facts=tuple((key, compact(facts[key])) for key in facts if facts[key] is not None),
-            classes=tuple((capitalized(one),) for one in sorted({*entry.classes} - {NODE_BLOCK})),
+            classes=tuple(
+                (one if one == MAIN else capitalized(one),)
+                for one in sorted({*entry.classes} - {NODE_BLOCK})
+            ),
             servers=tuple(
                 (server.role, server.since, compact(server.facts(entry.node)))
                 for server in entry.servers
@@ -170,7 +174,9 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
         connection.executescript(TABLES.replace("NOT EXISTS ", "NOT EXISTS own."))
         name = own.node[0]
         connection.execute(
-            "INSERT INTO own.nodes VALUES (-1, ?, 0, '', '', '', NULL, NULL, NULL)", (name,)
+            "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles)"
+            " VALUES (-1, ?, 0, '', '', '')",
+            (name,),
         )
         own.write(connection, "own")
         row = connection.execute("SELECT id FROM nodes WHERE certname = ?", (name,)).fetchone()
@@ -253,6 +259,12 @@ def fact_sql(node: str, path: tuple[str | int, ...]) -> str:
         networking = value.format("'networking'", node)
         published = f"coalesce({published}, interface_facts({networking}) ->> {quoted(name)})"
     return dig_sql(published, path[1:])
+
+
+def has_fact(connection: sqlite3.Connection, path: tuple[str | int, ...]) -> bool:
+    """Return whether a live entry has a fact, or a part of one."""
+    found = f"SELECT 1 FROM live WHERE {fact_sql('live.id', path)} IS NOT NULL LIMIT 1"  # noqa: S608
+    return bool(path) and connection.execute(found).fetchone() is not None
 
 
 def whole_facts_sql(node: str) -> str:

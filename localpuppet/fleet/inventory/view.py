@@ -182,6 +182,15 @@ class View:
                 )
             }
 
+    def forgotten(self) -> set[str]:
+        """Return the nodes that were forgotten and have not published a later entry."""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT node FROM seen WHERE forgotten IS NOT NULL"
+                " AND node NOT IN (SELECT node FROM entries)"
+            )
+            return {node for (node,) in rows}
+
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, NodeState]:
         """Return the state of the given nodes, all at one moment."""
         with self._database.snapshot() as connection:

@@ -242,7 +242,8 @@ class PublishingWiring:
             note(f"this run's catalog is not kept: {header.problem}")
         if header.problem or not peers(self._node).inventory.catalogs:
             return published
-        return replace(published, catalog=CatalogSummary(digest=header.digest, size=header.size))
+        summary = CatalogSummary(digest=header.digest, size=header.size, resources=header.resources)
+        return replace(published, catalog=summary)
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"

@@ -212,10 +212,15 @@ def public_place(file: str, line: str | None) -> str:
     return f"{name}:{line}" if line else name
 
 
+def is_public_title(title: str) -> bool:
+    """Return whether the title of a resource may leave the node."""
+    return _PLAIN_TITLE.match(title) is not None
+
+
 def public_reference(reference: str) -> str:
     """Return a type and title, the title only if it may leave the node; empty for another form."""
     match = _REFERENCE.match(reference)
     if match is None:
         return ""
-    title = match["title"] if _PLAIN_TITLE.match(match["title"]) else LEFT_OUT
+    title = match["title"] if is_public_title(match["title"]) else LEFT_OUT
     return f"{match['type'][:MAX_PLACE]}[{title}]"

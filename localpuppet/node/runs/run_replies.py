@@ -4,6 +4,8 @@ Messages of Puppet hold values of resources, so each needs a separate right to r
 values, diffs and contents of files never leave the node.
 """
 
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +28,8 @@ from localpuppet.node.runs.run_context import fitting, run_context
 
 # Of a log the end, of a report what failed before what changed: bytes as JSON.
 MAX_TOLD = 256 * 1024
+# Bytes of the origins of lines as JSON.
+MAX_ORIGINS = 128 * 1024
 # Bytes of a line, or of a message about a resource.
 MAX_LINE = 8 * 1024
 MAX_EVENTS = 20
@@ -44,7 +48,8 @@ def log_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
     """Return the end of the run's log.
 
     Returns:
-        `run`, `state`, `lines`, the number of lines `before` them and of omitted diff lines.
+        `run`, `state`, `lines`, the number of lines `before` them and of omitted diff lines;
+        `origins`: for each line `time`, `file` and `line` of Puppet's report, or null.
     """
     end = LogExcerpt(lines=[], before=0, left_out=0)
     with disk_errors(run.log), suppress(FileNotFoundError), run.log.open("rb") as log:
@@ -53,9 +58,34 @@ def log_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
         "run": str(run.id),
         "state": str(status.state),
         "lines": [*end.lines],
+        "origins": _origins(run, end.lines),
         "before": end.before,
         "left_out": end.left_out,
     }
+
+
+def _origins(run: RunDirectory, lines: Sequence[str]) -> list[Json]:
+    """Return where Puppet's report says that lines come from, the last ones within the limit."""
+    try:
+        logs = report_of(run).get("logs") or ()
+    except (FileNotFoundError, StateError, ValueError):
+        return []
+    messages: dict[str, deque[Mapping[str, Any]]] = {}
+    for item in logs:
+        source = "" if item.get("source") == "Puppet" else f"{item.get('source')}: "
+        first = f"{source}{item.get('message')}".partition("\n")[0]
+        messages.setdefault(first, deque()).append(item)
+    origins: list[Json] = []
+    room = MAX_ORIGINS
+    for line in reversed(lines):
+        known = messages.get(line.partition(": ")[2])
+        origin: Json = None
+        if known and room > 0:
+            origin = {key: known[-1].get(key) for key in ("time", "file", "line")}
+            known.pop()
+        room -= weight(origin)
+        origins.append(origin)
+    return origins[::-1]
 
 
 def report_reply(run: RunDirectory, status: Status) -> dict[str, Json]:

@@ -143,6 +143,7 @@ class Fleet:
         self._ended: dict[tuple[str, str], RunResult] = {}
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
+        self._left: set[str] = set()
         self._rollouts = dict(holding)
         self._changed_reports: set[str] = set()
         self.changes = ChangeLog(limits.changes)
@@ -242,27 +243,35 @@ class Fleet:
         """Note a change of something besides the nodes, so that readers load again."""
         self.changes.add("")
 
-    def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
+    def listed(
+        self,
+        roles: Mapping[str, tuple[str, ...]],
+        *,
+        all_: Collection[str],
+        forgotten: Collection[str] = (),
+    ) -> None:
         """Apply the inventory.
 
         Args:
             roles: The roles of nodes with new entries.
-            all_: All nodes of the inventory: an unresponsive node that left it, or sent nothing for
-                `KEPT` seconds, is forgotten.
+            all_: All nodes of the inventory.
+            forgotten: Nodes with a tombstone and without a later entry. An unresponsive node is
+                forgotten if it is one of these, left the inventory, or sent nothing for `KEPT`
+                seconds.
         """
         for name, node_roles in roles.items():
             if name in self._rows or len(self._rows) < self._limits.nodes:
                 row = self._rows.get(name, NodeRow(node=name))
                 self._put(replace(row, roles=node_roles, in_inventory=True))
         oldest = self._now() - KEPT
-        for name in [name for name in self._rows if name not in all_]:
-            row = self._rows[name]
-            if row.state == UNRESPONSIVE and (
-                row.in_inventory or (row.received_at or 0.0) < oldest
-            ):
-                self._forget(name)
-            elif row.in_inventory:
-                self._put(replace(row, roles=(), in_inventory=False))
+        absent = [row for name, row in self._rows.items() if name not in all_]
+        self._left = {row.node for row in absent if row.in_inventory or row.node in forgotten}
+        for row in absent:
+            is_old = row.node in self._left or (row.received_at or 0.0) < oldest
+            if row.state == UNRESPONSIVE and is_old:
+                self._forget(row.node)
+            elif row.roles:
+                self._put(replace(row, roles=()))
 
     def news(self) -> FleetUpdate:
         """Return the changes since `written`."""
@@ -343,8 +352,8 @@ class Fleet:
         row = self._rows.get(name)
         if row is None or row.state == UNRESPONSIVE:
             return
-        if row.state == NOT_TRUSTED and not row.in_inventory:
-            self._forget(name)  # the entry was never verified
+        if name in self._left or (row.state == NOT_TRUSTED and not row.in_inventory):
+            self._forget(name)  # it left the inventory, or its entry was never verified
         else:
             self._put(replace(row, state=UNRESPONSIVE, cause=""))
 

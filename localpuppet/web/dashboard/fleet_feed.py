@@ -191,9 +191,11 @@ class FleetFeeder:
         view = self.feed.view
         new = sorted(await asyncio.to_thread(view.since, self._revision))
         all_ = await asyncio.to_thread(view.since, None)
+        forgotten = await asyncio.to_thread(view.forgotten)
         for begin in range(0, len(new) or 1, TOGETHER):
             names = set(new[begin : begin + TOGETHER])
-            self.fleet.listed(await asyncio.to_thread(_roles, view, names), all_=all_)
+            roles = await asyncio.to_thread(_roles, view, names)
+            self.fleet.listed(roles, all_=all_, forgotten=forgotten)
         self._revision = revision
 
     async def _write(self) -> None:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
@@ -139,11 +140,17 @@ async def _failed(_: Request, error: Exception) -> Response:
     return response_of(error)
 
 
-async def _missing(_: Request, error: Exception) -> Response:
+async def _missing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - the handler is for these
     if error.status_code == 405:
         return refused(400, _NO_METHOD)
-    return refused(error.status_code, error.detail)
+    text = _unknown(request) if error.status_code == 404 else error.detail
+    return refused(error.status_code, text)
+
+
+def _unknown(request: Request) -> str:
+    path = one_line(request.url.path)[:200]
+    return f"Not Found: {path} is no path of PuppetDB's API that localpuppet answers"
 
 
 class _Api:
@@ -189,7 +196,7 @@ class _Api:
             return refused(404, f"The {segments[0]} API has been retired; please use v4")
         endpoint = endpoint_of(segments[1:]) if segments[:1] == ["v4"] else None
         if endpoint is None:
-            return refused(404, "Not Found")
+            return refused(404, _unknown(request))
         parameters = await self._reading.parameters(request, endpoint)
         if endpoint.detail:
             return await self._detail(endpoint, parameters)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
@@ -21,7 +20,7 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.catalogs.document import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
+from localpuppet.fleet.inventory.query.records import MissingRowsError, RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
@@ -64,16 +63,16 @@ class CatalogSource:
         """Return rows of an entity; see `RecordSource`.
 
         Raises:
-            InvalidInputError: A node does not publish its catalog.
+            MissingRowsError: A node does not publish its catalog.
             UnavailableError: A node does not answer or refuses, or the bus is unreachable.
         """
         named = hint.equal.get("certname")
         nodes = self._nodes(named)
         published = self._view.catalogs()
         missing = [node for node in nodes if node not in published]
-        if missing and (named is None or len(nodes) > MAX_NAMED):
+        if missing and (hint.is_optional or named is None or len(nodes) > MAX_NAMED):
             more = ", …" if len(missing) > SHOWN else ""
-            raise InvalidInputError(
+            raise MissingRowsError(
                 f"{len(missing)} of {len(nodes)} nodes do not publish their catalog:"
                 f" {', '.join(missing[:SHOWN])}{more}",
                 where=entity.value,

@@ -90,7 +90,6 @@ _PLAIN = {
             "inventory",
             "package-inventory",
             "packages",
-            "producers",
         )
     },
     "event-counts": ApiEndpoint(
@@ -136,6 +135,11 @@ _ROWS = {
     ),
     "factsets": _RowPath(name="factset", parts={"facts": ApiEndpoint(entity="factsets")}),
     "nodes": _RowPath(name="node", below=("facts", "resources")),
+    "producers": _RowPath(
+        name="producer",
+        key="name",
+        below=("catalogs", "factsets", "reports"),
+    ),
     "reports": _RowPath(
         name="report",
         key="hash",

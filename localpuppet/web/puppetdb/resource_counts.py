@@ -1,7 +1,8 @@
 """The number of all resources in an environment, without whole catalogs.
 
-- Puppetboard's overview counts the resources of an environment. Run summaries have the number of
-  each node, so this count needs no catalog. Any other query for resources reads catalogs.
+- Puppetboard's overview counts the resources of an environment. An entry has the number of its
+  catalog's resources; without a published catalog, the newest run summary has a number.
+- Any other query for resources reads catalogs.
 """
 
 from collections.abc import Callable, Collection
@@ -35,9 +36,11 @@ class ResourceCounts:
         if not is_count or hint.equal.keys() - {"environment"}:
             return self.catalogs.rows(entity, hint)
         wanted = hint.equal.get("environment")
-        nodes = [
-            str(known.node)
-            for known in self.reader.nodes()
-            if wanted is None or known.environment in wanted
-        ]
-        return RecordRows(rows=[{"count": self.count(nodes)}], counted=True)
+        with self.reader.rows() as connection:
+            known = connection.execute("SELECT certname, environment, resources FROM live")
+            numbers = {
+                node: number for node, name, number in known if wanted is None or name in wanted
+            }
+        uncounted = [node for node, number in numbers.items() if number is None]
+        total = sum(number or 0 for number in numbers.values()) + self.count(uncounted)
+        return RecordRows(rows=[{"count": total}], counted=True)

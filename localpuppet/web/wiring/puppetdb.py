@@ -76,6 +76,7 @@ class ApiWiring:
             snapshot,
             nodes=lambda: list(rows.rows),  # a copy, because queries run in threads
             now=lambda: node.clock.now().timestamp(),
+            forgotten=sources.view.forgotten,
         )
         metrics = PopulationMetrics(snapshot=snapshot, nodes=lambda: sources.view.since(None))
         catalogs = _catalogs(sources)

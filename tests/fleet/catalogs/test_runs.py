@@ -103,7 +103,9 @@ def test_a_catalog_is_kept_published_and_sent_without_its_secrets(fleet: Fleet) 
 
     entry = Outbox(a.node.state).entry()
     assert entry is not None
-    assert entry.catalog == CatalogSummary(digest=header.digest, size=header.size)
+    assert entry.catalog == CatalogSummary(
+        digest=header.digest, size=header.size, resources=header.resources
+    )
     (chunk,) = chunks(fleet, a)
     assert chunk.partition(b"\n")[0].decode() == header.digest
 

@@ -45,5 +45,14 @@ def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
     assert "'/bin/false' returned 1" in said.out
     assert "secret" not in shown.out + said.out
     assert "secret" in split.node.run("logs").out, "its own operators see the diff"
+    result = split.other.run("logs", "--node", "a.example.com", "--json").json["replies"]
+    log = result["a.example.com"]["result"]
+    failed = next(
+        origin
+        for line, origin in zip(log["lines"], log["origins"], strict=True)
+        if "change from" in line and "returned 1" in line
+    )
+    assert failed["file"].endswith("init.pp")
+    assert (failed["line"] > 0, failed["time"][:2]) == (True, "20")
     told = split.other.run("report", "-n", "a.example.com", "--json")
     assert json.loads(told.out)["replies"]["a.example.com"]["result"]["report"] is True

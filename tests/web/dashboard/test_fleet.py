@@ -140,6 +140,25 @@ def test_the_inventory_adds_roles_and_removes_forgotten_nodes(site: Site) -> Non
     assert {row.node: row.roles for row in site.fleet.rows} == {"a": ()}
 
 
+def test_a_node_that_left_the_inventory_while_it_was_online_goes_with_its_agent(
+    site: Site,
+) -> None:
+    """Also after a restart; a node that never had an entry goes if it was forgotten."""
+    site.tell(status("a", site.now()), status("b", site.now()), status("c", site.now()))
+    site.list_(entry("a", at=0.0), entry("b", at=0.0))
+    site.list_()
+    assert rows(site) == dict.fromkeys("abc", "idle")
+    site.leave("a")
+    assert "a" not in rows(site)
+    site.remember()
+    again = Fleet(site.memory.rows(), last_updated=None, believe=lambda *_: {}, now=site.now)
+    again.take(KeyListing(entries=(), revision=9, more=False))
+    again.listed({}, all_=())
+    assert [row.node for row in again.rows] == ["c"]
+    again.listed({}, all_=(), forgotten={"c"})
+    assert not again.rows
+
+
 def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
     site.tell(status("a", site.now()))
     site.leave("a")

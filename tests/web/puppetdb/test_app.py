@@ -64,6 +64,22 @@ def test_a_get_may_have_its_parameters_in_a_form(api: ServedApi) -> None:
     assert api.ask(f"{V4}/nodes", headers=headers, body=b"query=null").status == 200
 
 
+def test_a_producer_is_an_object_with_what_it_sent(api: ServedApi) -> None:
+    name = "web01.example.com"
+    assert api.ask(f"{V4}/producers/{name}").json == {"name": name}
+    assert names(api.ask(f"{V4}/producers/{name}/factsets").json) == ["web01"]
+    absent = api.ask(f"{V4}/producers/web09/factsets")
+    assert absent.status == 404
+    assert json.loads(absent.text) == {"error": "No information is known about producer web09"}
+
+
+@pytest.mark.parametrize("path", [f"{V4}/nosuch", "/pdb/nosuch", "/nosuch"])
+def test_a_path_that_is_not_there_is_named(api: ServedApi, path: str) -> None:
+    assert api.ask(path).text == (
+        f"Not Found: {path} is no path of PuppetDB's API that localpuppet answers"
+    )
+
+
 def test_one_node_is_an_object(api: ServedApi) -> None:
     assert api.ask(f"{V4}/nodes/web01.example.com").json["certname"] == "web01.example.com"
 

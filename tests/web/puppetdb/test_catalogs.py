@@ -1,6 +1,7 @@
 """Whole catalogs in the API: PuppetDB's shapes, no node left out, and no secret to find."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import UnavailableError
-from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.names import ClassName, NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.catalogs.document import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -237,6 +238,23 @@ def test_classes_come_from_entries(api: ServedApi) -> None:
     query: Json = ["extract", ["certname", "title"], ["=", "type", "Class"]]
     assert api.ask(f"{V4}/resources", query).json == []
     assert NODES.fetched == []
+
+
+def test_whole_rows_of_classes_come_from_catalogs_if_all_nodes_publish_them(
+    tmp_path: Path,
+) -> None:
+    both = [replace(naming(one), classes=(ClassName("main"),)) for one in CATALOGS.values()]
+    view = Inventory(both, current=FakeClock().now().timestamp())
+    with ServedApi(tmp_path, view, records=CatalogSource(view, NODES)) as published:
+        rows = published.ask(f"{V4}/resources", ["=", "type", "Class"]).json
+        assert {row["title"] for row in rows} == {"Main"}
+        assert {(row["file"], row["line"]) for row in rows} == {("/etc/a.pp", 1)}
+        assert all(row["parameters"] == {} for row in rows)
+        assert all(len(row["resource"]) == 40 for row in rows)
+        view.add(replace(entry(QUIET, at=1), classes=(ClassName("main"),)))
+        rows = published.ask(f"{V4}/resources", ["=", "type", "Class"]).json
+        assert [(row["title"], row["parameters"]) for row in rows] == [("main", None)] * 3
+        assert "resource" not in rows[0]
 
 
 def test_a_mixed_fleet_leaves_no_node_out(tmp_path: Path) -> None:

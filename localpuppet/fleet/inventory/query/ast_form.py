@@ -8,10 +8,12 @@
 from collections.abc import Callable, Sequence
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, type_names
 from localpuppet.fleet.inventory.query.columns import (
     LISTS,
     NESTED,
+    NODE_STATE,
     NUMBERS,
     PARAMETER,
     TIMES,
@@ -45,6 +47,7 @@ from localpuppet.fleet.inventory.query.tree import (
     is_equality,
     parse_step,
 )
+from localpuppet.node.puppet.fault import LEFT_OUT, is_public_title
 
 _KNOWN = {entity.value: entity for entity in Entity}
 _UNANSWERED = {
@@ -54,6 +57,8 @@ _UNANSWERED = {
     "catalog_input_contents": "localpuppet does not record the inputs of a catalog",
 }
 MAX_VALUES = 10_000
+TITLE = "resource_title"
+_STATES = ("active", "inactive")
 
 
 def parse_array(query: Sequence[Json]) -> Select:
@@ -166,9 +171,7 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         raise InvalidInputError(f"the operator {name[:40]!r} is unknown") from None
     left, value = arguments
     if operator is Operator.EQUAL and left in (["node", "active"], "node_state"):
-        # Forgotten nodes are not in the inventory: every node is active.
-        inactive = value is False or value == "inactive"
-        return Not(part=ALL) if inactive else ALL
+        return _of_state(value, entity)
     if entity is Entity.REPORTS and [left, value] == ["type", "any"]:
         return ALL
     fact = _named_fact(left, entity)
@@ -178,8 +181,22 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
     return _test(field, operator, value)
 
 
+def _of_state(value: Json, entity: Entity) -> Condition:
+    """Return a condition on the state of nodes."""
+    wanted = {True: "active", False: "inactive"}[value] if isinstance(value, bool) else value
+    if wanted not in (*_STATES, "any"):
+        raise InvalidInputError("the field node_state is 'active', 'inactive' or 'any'")
+    if entity in (Entity.REPORTS, Entity.EVENTS):
+        states = _STATES if wanted == "any" else (wanted,)
+        return OneOf(field=Field(column=NODE_STATE), values=states)
+    # Forgotten nodes are not in the inventory: every node is active.
+    return Not(part=ALL) if wanted == "inactive" else ALL
+
+
 def _test(field: Field, operator: Operator, value: Json) -> Condition:
     column = field.column
+    if column == TITLE and operator is Operator.EQUAL:
+        _check_title(value)
     if value is None and operator is Operator.EQUAL:
         return IsNull(field=field, wanted=True)
     if column != PARAMETER or operator is not Operator.EQUAL:  # otherwise hashes compare too
@@ -195,6 +212,16 @@ def _test(field: Field, operator: Operator, value: Json) -> Condition:
     if column in NUMBERS and column != "value" and not is_plain_number(value):
         raise InvalidInputError(f"the field {column} compares with a number")
     return Compare(field=field, operator=operator, value=value)
+
+
+def _check_title(value: Json) -> None:
+    """Reject a title that events do not have: it would look like a resource without events."""
+    if isinstance(value, str) and not (value.startswith(LEFT_OUT) or is_public_title(value)):
+        raise InvalidInputError(
+            f"the title {one_line(value)[:60]!r} stays on its node: it may be a command",
+            where=TITLE,
+            hint="select by resource_type, file, line or containing_class",
+        )
 
 
 _ORDERS = (Operator.LESS, Operator.AT_MOST, Operator.GREATER, Operator.AT_LEAST)
@@ -259,6 +286,9 @@ def _in(left: Json, values: Json, entity: Entity) -> Condition:
         if field.column in TIMES:
             tests = (_test(field, Operator.EQUAL, item) for item in listed)
             return check_size(Or(parts=tuple(tests)))
+        if field.column == TITLE:
+            for item in listed:
+                _check_title(item)
         return OneOf(field=field, values=tuple(listed))
     fields = plain_fields(left, entity)
     return InSelect(fields=fields, select=_inner_select(values))

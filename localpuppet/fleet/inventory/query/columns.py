@@ -64,12 +64,14 @@ TAG = "tag"
 PARAMETER = "parameter"
 # Whether a row is of the newest report of its node.
 LATEST = "latest_report?"
+# Whether the node of a report or event is `active`, or was forgotten: `inactive`.
+NODE_STATE = "node_state"
 # Columns that conditions can use and results do not have.
 _CONDITION_ONLY: Mapping[Entity, tuple[str, ...]] = {
     Entity.RESOURCES: (TAG,),
     Entity.FACT_PATHS: ("depth",),
-    Entity.REPORTS: (LATEST,),
-    Entity.EVENTS: (LATEST,),
+    Entity.REPORTS: (LATEST, NODE_STATE),
+    Entity.EVENTS: (LATEST, NODE_STATE),
 }
 # Columns that results have and conditions cannot use.
 _RESULT_ONLY: Mapping[Entity, tuple[str, ...]] = {

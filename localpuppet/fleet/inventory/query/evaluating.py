@@ -26,10 +26,13 @@ from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, le
 from localpuppet.fleet.inventory.query.compiling import Compiler, RecordTable, StepTest, Test
 from localpuppet.fleet.inventory.query.records import (
     CombinedRecords,
+    MissingRowsError,
     RecordSource,
     cell,
+    check_facts,
     check_sources,
     fill,
+    is_fuller_in_catalogs,
     is_of_entries,
     reads_exports,
     record_hint,
@@ -144,15 +147,15 @@ class Evaluation:
                 is exceeded.
             UnavailableError: A source cannot be read, or the deadline is over.
         """
-        columns = self._columns(select)
-        has_owner = "certname" in COLUMNS[select.entity]
-        grouped, whole = is_grouped(select), Field(column="facts") in columns
-        extra = [Field(column="facts", path=(name,)) for name in ESSENTIAL] if whole else []
-        if has_owner and not grouped:
-            extra.append(CERTNAME)
+        has_owner, grouped = "certname" in COLUMNS[select.entity], is_grouped(select)
         texts, owners, watched = [], [], []
-        shape, room = _shape(select, columns), AnswerRoom(self._limits)
+        room = AnswerRoom(self._limits)
         with self._statement(select) as statement:
+            columns = self._columns(select, statement)
+            shape, whole = _shape(select, columns), Field(column="facts") in columns
+            extra = [Field(column="facts", path=(name,)) for name in ESSENTIAL] if whole else []
+            if has_owner and not grouped:
+                extra.append(CERTNAME)
             for row in statement.rows(select, [*columns, *extra]):
                 texts.append(room.take(shape % row[: len(columns)]))
                 shown = {_text(column): text for column, text in zip(columns, row, strict=False)}
@@ -200,21 +203,20 @@ class Evaluation:
         return ClientAnswer(total=next(rows), rows=rows)
 
     def _streamed(self, select: Select, *, total: bool) -> Generator[Any, None, None]:
-        columns = self._columns(select)
-        shape = _shape(select, columns)
         with self._statement(select, total=total) as statement:
-            rows = statement.rows(select, columns)
+            columns = self._columns(select, statement)
+            shape, rows = _shape(select, columns), statement.rows(select, columns)
             yield statement.total(select) if total else None
             for row in rows:
                 yield shape % row
 
-    def _columns(self, select: Select) -> Sequence[Field | Aggregate]:
+    def _columns(self, select: Select, statement: "_Statement") -> Sequence[Field | Aggregate]:
         if select.columns is not None:
             return select.columns
         left: tuple[str, ...] = ()
         if select.entity is Entity.NODES and Entity.NODES not in self._records.entities:
             left = OF_REPORTS
-        if select.entity is Entity.RESOURCES and is_of_entries(select):
+        if select.entity is Entity.RESOURCES and statement.table(select) is None:
             left = ("resource",)
         names = (name for name in COLUMNS[select.entity] if name not in left)
         return [Field(column=name, text=name) for name in names]
@@ -225,6 +227,7 @@ class Evaluation:
         check_sources(select, self._records.entities)
         exports = any(map(reads_exports, (select, *subqueries(select.where))))
         with self._reader.rows(exports=exports) as connection:
+            check_facts(connection, select)
             statement = _Statement(connection, self._records, self._limits, self._reader.check)
             statement.wants_total = total
             with statement.errors():
@@ -329,20 +332,28 @@ class _Statement:
     def table(self, select: Select) -> RecordTable | None:
         """Return the rows of a query that entries do not have; see `Surroundings`."""
         if id(select) not in self._tables:
-            table = None
-            if select.entity in self._records.entities and (
-                select.entity is Entity.NODES or not is_of_entries(select)
-            ):
-                hint = record_hint(select, self, total=self.wants_total)
-                table = fill(
-                    self._connection,
-                    self._records,
-                    select,
-                    hint,
-                    use=lambda rows: self.use(rows * VALUE),
-                )
-            self._tables[id(select)] = select, table
+            self._tables[id(select)] = select, self._filled(select)
         return self._tables[id(select)][1]
+
+    def _filled(self, select: Select) -> RecordTable | None:
+        of_entries = select.entity is not Entity.NODES and is_of_entries(select)
+        if select.entity not in self._records.entities or (
+            of_entries and not is_fuller_in_catalogs(select)
+        ):
+            return None
+        hint = record_hint(select, self, total=self.wants_total)
+        try:
+            return fill(
+                self._connection,
+                self._records,
+                select,
+                hint,
+                use=lambda rows: self.use(rows * VALUE),
+            )
+        except MissingRowsError:
+            if of_entries:
+                return None
+            raise
 
     def names(self) -> Collection[str]:
         """Return names of facts; see `Surroundings`."""

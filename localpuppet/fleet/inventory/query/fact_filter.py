@@ -1,9 +1,9 @@
-"""Parse mcollective's expressions over one fact: `hostname=/^web/`, `uptime_days >= 3`.
+"""Parse mcollective's expressions over one fact: `hostname=/^web/`, `processorcount >= 3`.
 
 - `servers_with_facts` uses this language, which mcollective documents:
   https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
-- Order is for numbers: `uptime>10` does not match the text "3 days", and the answer lists the nodes
-  where a fact is not a number.
+- Order is for numbers: `memorysize>10` does not match the text "12 GiB", and the answer lists the
+  nodes where a fact is not a number.
 - A value between slashes is a regular expression. Any other value is literal.
 - A node without the fact does not match any operator.
 - One matching element of an array, or one matching key of a hash, is enough, as in mcollective's

@@ -17,7 +17,7 @@
 Example: `source.rows(Entity.REPORTS, RecordHint(equal={"certname": ["web1"]}))`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
@@ -27,6 +27,7 @@ from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.fleet.inventory.facts import unpublished
 from localpuppet.fleet.inventory.query.columns import (
     COLUMNS,
     LISTS,
@@ -35,6 +36,7 @@ from localpuppet.fleet.inventory.query.columns import (
     PARAMETER,
     TAG,
 )
+from localpuppet.fleet.inventory.query.comparing import exact_path
 from localpuppet.fleet.inventory.query.compiling import ALIASES, JSON, RecordTable
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
@@ -64,6 +66,7 @@ from localpuppet.fleet.inventory.query.tree import (
     subqueries,
     walk,
 )
+from localpuppet.fleet.inventory.tables import has_fact
 
 CLASS = "Class"
 _CATALOGS = "catalogs are not in the inventory"
@@ -113,6 +116,8 @@ class RecordHint:
         limit: The limit of rows after `offset`; `None` for all.
         offset: The number of rows to skip.
         total: Whether the query needs `RecordRows.total`.
+        is_optional: Whether entries have the rows, too, with fewer columns. A source that has not
+            all of them raises `MissingRowsError`.
         count_by: The columns of `group_by`, if the query only counts rows: its columns are among
             these and `count` without a field. `None` for any other query.
     """
@@ -127,6 +132,7 @@ class RecordHint:
     limit: int | None = None
     offset: int = 0
     total: bool = False
+    is_optional: bool = False
     count_by: tuple[str, ...] | None = None
 
 
@@ -152,6 +158,10 @@ class RecordRows:
     counted: bool = False
 
 
+class MissingRowsError(InvalidInputError):
+    """A source does not have the rows of all nodes."""
+
+
 class RecordSource(Protocol):
     """Rows of entities that entries do not have."""
 
@@ -167,6 +177,7 @@ class RecordSource(Protocol):
             hint: What the query needs.
 
         Raises:
+            MissingRowsError: Some nodes do not publish the rows.
             UnavailableError: The rows cannot be read now: a node does not answer, for example.
         """
 
@@ -301,6 +312,7 @@ def record_hint(select: Select, around: HintSource, *, total: bool = False) -> R
         limit=select.limit if is_paged else None,
         offset=select.offset if is_paged else 0,
         total=total and is_paged,
+        is_optional=is_of_entries(select),
         count_by=None if is_joined else _count_by(select),
     )
 
@@ -387,6 +399,44 @@ def check_sources(select: Select, entities: Collection[Entity]) -> None:
             raise rejection
 
 
+def check_facts(connection: sqlite3.Connection, select: Select) -> None:
+    """Reject a query, or a subquery of it, about facts of which no node has a value.
+
+    Args:
+        connection: A connection that `tables.attach` has prepared.
+        select: The query.
+
+    Raises:
+        InvalidInputError: No node publishes a fact, and none ever does.
+    """
+    for item in (select, *subqueries(select.where)):
+        for path in _fact_paths(item):
+            reason = unpublished([*map(str, path)])
+            if reason and not has_fact(connection, path):
+                name = one_line(".".join(map(str, path)))[:60]
+                raise InvalidInputError(
+                    f"the fact {name} is not published: {reason}",
+                    where=item.entity.value,
+                    hint=f"'puppet facts show {one_line(str(path[0]))[:60]}' on the node shows it",
+                )
+
+
+def _fact_paths(select: Select) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of the facts that a query names, up to the first pattern."""
+    for place in (*_fields_of_result(select), *_fields(select.where)):
+        if place.column == "facts" and place.path:
+            yield exact_path(place)
+    if select.entity not in (Entity.FACTS, Entity.FACT_CONTENTS):
+        return
+    for condition, _ in walk(select.where, inner=False):
+        if isinstance(condition, OneOf) and condition.field.column == "name":
+            yield from ((str(name),) for name in condition.values)
+        elif is_equality(condition, "name"):
+            yield (str(condition.value),)
+        elif is_equality(condition, "path") and isinstance(condition.value, list):
+            yield tuple(step if isinstance(step, int) else str(step) for step in condition.value)
+
+
 def _rejection(select: Select) -> InvalidInputError | None:
     """Return why entries do not have the rows of a query; `None` if they have them."""
     entity = select.entity
@@ -451,6 +501,15 @@ def columns_of(select: Select) -> frozenset[str]:
     """Return the columns that a query uses."""
     used = {item.column for item in (*_fields_of_result(select), *_fields(select.where))}
     return frozenset(used.union(COLUMNS[select.entity]) if select.columns is None else used)
+
+
+def is_fuller_in_catalogs(select: Select) -> bool:
+    """Return whether catalogs have columns of a query that entries leave empty."""
+    return (
+        select.entity is Entity.RESOURCES
+        and select.columns is None
+        and not _implies(select.where, _is_exported)
+    )
 
 
 def reads_exports(select: Select) -> bool:

@@ -61,6 +61,7 @@ class ReportFilter:
         since: Runs that ended at this time or later.
         until: Runs that ended at this time or earlier.
         nodes: The nodes; `None` for all.
+        without: Nodes that are left out.
         profiles: The numbers of profiles; `None` for all.
         latest: Whether only the newest run of each node is needed.
     """
@@ -68,6 +69,7 @@ class ReportFilter:
     since: int | None = None
     until: int | None = None
     nodes: Collection[str] | None = None
+    without: Collection[str] = ()
     profiles: Collection[int] | None = None
     latest: bool = False
 
@@ -172,7 +174,11 @@ def counts(connection: Connection, asked: ReportFilter) -> Counter[int]:
             counter.update({row: runs for row, runs in rows if chosen is None or row in chosen})
         for low, high in edges:
             if low <= high:
-                counter.update(_scanned(connection, replace(asked, since=low, until=high)))
+                part = replace(asked, since=low, until=high, without=())
+                counter.update(_scanned(connection, part))
+        if asked.without:
+            part = replace(asked, nodes=asked.without, without=())
+            counter.subtract(_scanned(connection, part))
         return +counter
     return _scanned(connection, asked)
 
@@ -279,6 +285,9 @@ def _condition(asked: ReportFilter) -> tuple[str, _Values]:
     if asked.nodes is not None:
         where += f" AND runs.node IN ({IDS.format(':nodes')})"
         values["nodes"] = json.dumps(sorted(asked.nodes))
+    if asked.without:
+        where += f" AND runs.node NOT IN ({IDS.format(':without')})"
+        values["without"] = json.dumps(sorted(asked.without))
     if asked.profiles is not None:
         where += " AND profile IN (SELECT value FROM json_each(:profiles))"
         values["profiles"] = json.dumps(sorted(asked.profiles))

@@ -18,8 +18,8 @@ from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.web.dashboard.report import RunLogTail
-from localpuppet.web.puppetdb.reports.report_rows import log_line, log_of, metrics
+from localpuppet.web.dashboard.report import LogOrigin, RunLogTail
+from localpuppet.web.puppetdb.reports.report_rows import PUPPET, log_line, log_of, metrics
 from localpuppet.web.puppetdb.reports.run_records import FoundReport
 
 # Seconds for the node.
@@ -54,7 +54,7 @@ class NodeReportDetails:
         if part == "metrics":
             return metrics(run)
         if run.outcome is Kind.REFUSED or run_or_error.is_missing:
-            return log_of(run)
+            return [*log_of(run)]
         if not self.is_online(run.node):
             raise UnavailableError("is unresponsive, and only it has the log", where=run.node)
         try:
@@ -65,11 +65,8 @@ class NodeReportDetails:
             raise UnavailableError(text, where=run.node) from error
         except LocalpuppetError as error:
             raise UnavailableError(f"cannot read the log: {error}", where=run.node) from error
-        lines = RunLogTail.read(detail).lines
-        reasons = [
-            item for item in log_of(run) if isinstance(item, dict) and item["level"] == "err"
-        ]
-        return [*reasons, *_lines(lines, time=show_epoch(run.at))]
+        reasons = [item for item in log_of(run) if item["level"] == "err"]
+        return [*reasons, *_lines(RunLogTail.read(detail), time=show_epoch(run.at))]
 
 
 def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[str]:
@@ -95,18 +92,17 @@ def with_node_log(rows: Iterator[str], read: Callable[[str], Json]) -> Iterator[
     yield compact({**row, "logs": {**logs, "data": lines}})
 
 
-def _lines(lines: tuple[str, ...], *, time: str) -> Iterator[Json]:
+def _lines(log: RunLogTail, *, time: str) -> Iterator[Json]:
     """Yield lines of Puppet's log; a line without a level belongs to the message before it."""
     messages: list[str] = []
-    for line in lines:
+    for line in log.lines:
         if messages and not _MESSAGE.match(line):
             messages[-1] += f"\n{line}"
         else:
             messages.append(line)
     for message in messages:
         match = _MESSAGE.match(message)
-        if match is None:
-            yield log_line("notice", message, time=time)
-        else:
-            level, source, text = match.groups()
-            yield log_line(_LEVELS[level], text, time=time, source=source or "Puppet")
+        origin = log.origins.get(message.partition("\n")[0], LogOrigin())
+        level, source, text = ("Notice", None, message) if match is None else match.groups()
+        shown = log_line(_LEVELS[level], text, time=origin.time or time, source=source or PUPPET)
+        yield {**shown, "file": origin.file or None, "line": origin.line}

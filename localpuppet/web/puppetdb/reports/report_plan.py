@@ -13,7 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.inventory.query.columns import LATEST
+from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RowCondition
 from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_kind import Kind
@@ -63,6 +63,7 @@ class ReportState:
             use them.
         rows: The columns of `nodes` of these runs by node, filled on demand.
         missing: The reports that these nodes should have sent.
+        forgotten: Nodes whose reports are left out, unless the query asks for inactive nodes.
         nodes_by_digits: The nodes by their digits in hashes, of the hashes in the query.
     """
 
@@ -71,6 +72,7 @@ class ReportState:
     latest: Mapping[str, LatestRun]
     rows: dict[str, Row]
     missing: Mapping[str, RunResult]
+    forgotten: frozenset[str]
     nodes_by_digits: Mapping[str, str]
 
     def is_latest(self, run: RunResult) -> bool:
@@ -95,6 +97,9 @@ class ReportPlan:
         self._hint = hint
         self._state = state
         self._hashes = hashes_in(hint)
+        states = hint.equal.get(NODE_STATE, ("active",))
+        self._without = frozenset() if "inactive" in states else state.forgotten
+        self._only = None if "active" in states else state.forgotten
         self._is_latest = [*hint.equal.get(LATEST, ())] == [True]
         self._profile = _PROFILE if self._of_reports else _OF_EVENTS
         self._filter = self._filtered()
@@ -102,7 +107,8 @@ class ReportPlan:
     def answer(self) -> RecordRows | None:
         """Return what SQL can sort, limit or count; `None` if it cannot."""
         hint = self._hint
-        applied = {*self._profile, "certname"} | ({LATEST} if self._is_latest else set())
+        applied = {*self._profile, "certname", NODE_STATE}
+        applied |= {LATEST} if self._is_latest else set()
         if not self._of_reports:
             applied.add("status")
         times = hint.since.keys() | hint.until.keys()
@@ -139,7 +145,7 @@ class ReportPlan:
         if self._hashes is None:
             events = report_queries.events(connection, self._filter, self._results())
         for run, resource in events:
-            if not self._is_latest or run.node not in missing:
+            if self._is_wanted(run) and (not self._is_latest or run.node not in missing):
                 yield self._marked(event_row(run, resource), run)
 
     def named(self) -> Iterator[RunResult]:
@@ -204,16 +210,22 @@ class ReportPlan:
         return RecordRows(rows=rows, ordered=True, cut=True, total=total)
 
     def _reports(self, runs: Iterable[RunResult]) -> Iterator[Row]:
-        if "resource_events" in self._hint.columns:
+        if not {"resource_events", "logs"}.isdisjoint(self._hint.columns):
             runs = report_queries.with_resources(self._state.connection, runs)
         for run in runs:
-            if not self._is_latest or self._state.is_latest(run):
+            if self._is_wanted(run) and (not self._is_latest or self._state.is_latest(run)):
                 yield self._marked(report_row(run), run)
 
     def _marked(self, row: Row, run: RunResult) -> Row:
         if LATEST in self._hint.columns or LATEST in self._hint.equal:
             row[LATEST] = self._state.is_latest(run)
+        if NODE_STATE in self._hint.columns:
+            row[NODE_STATE] = "inactive" if run.node in self._state.forgotten else "active"
         return row
+
+    def _is_wanted(self, run: RunResult) -> bool:
+        """Whether the query asks for nodes in the state of a run's node."""
+        return run.node not in self._without and (self._only is None or run.node in self._only)
 
     def _missing(self) -> Iterator[RunResult]:
         """Yield the missing reports that the filter selects."""
@@ -222,20 +234,23 @@ class ReportPlan:
             ended = round(run.at * MILLI)
             early = asked.since is not None and ended < asked.since
             late = asked.until is not None and ended > asked.until
-            if not early and not late and self._has(profile_row(run)):
+            if self._is_wanted(run) and not early and not late and self._has(profile_row(run)):
                 yield run
 
     def _filtered(self) -> ReportFilter:
-        hint, profiles = self._hint, None
+        hint, profiles, names = self._hint, None, names_in(self._hint)
         shared = any(self._is_shared(item) for item in hint.further)
         if shared or not self._profile.isdisjoint(hint.equal):
             profiles = [number for number, row in self._state.profiles.items() if self._has(row)]
+        if self._only is not None:
+            names = self._only if names is None else self._only & names
         since = [time for column, time in hint.since.items() if column in _ENDS | _STARTS]
         until = [time for column, time in hint.until.items() if column in _ENDS]
         return ReportFilter(
             since=max(since, default=None),
             until=min(until, default=None),
-            nodes=names_in(hint),
+            nodes=names,
+            without=self._without,
             profiles=profiles,
             latest=self._is_latest,
         )

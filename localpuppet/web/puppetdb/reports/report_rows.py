@@ -16,11 +16,13 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 from localpuppet.web.puppetdb.reports.report_hash import report_hash
 
 Row = dict[str, Json]
+PUPPET = "Puppet"
 FAILED, CHANGED, UNCHANGED = "failed", "changed", "unchanged"
 # Puppet 7 and 8 write reports of this format.
 REPORT_FORMAT = 12
@@ -84,7 +86,7 @@ def report_row(run: RunResult) -> Row:
         "transaction_uuid": uuid,
         "catalog_uuid": uuid,
         "metrics": {"href": f"{href}metrics", "data": metrics(run)},
-        "logs": {"href": f"{href}logs", "data": log_of(run)},
+        "logs": {"href": f"{href}logs", "data": [*log_of(run)]},
         "resource_events": {
             "href": f"{href}events",
             "data": [_event(run, resource) for resource in run.resources],
@@ -148,18 +150,25 @@ def metrics(run: RunResult) -> list[Json]:
     ]
 
 
-def log_of(run: RunResult) -> list[Json]:
-    """Return what the summary of a run says, as lines of its log: a failed one has an error."""
+def log_of(run: RunResult) -> list[dict[str, Json]]:
+    """Return what the summary of a run says, as lines of its log: a failed one has an error.
+
+    The reason is that of the first resource that failed; the others have a line each.
+    """
     lines, is_failed = [], _STATUS[run.outcome] == FAILED
     if is_failed:
-        reason = run.reason or f"the run ended as: {run.outcome}"
-        lines.append(log_line("err", reason, time=show_epoch(run.at)))
+        text = run.reason or f"the run ended as: {run.outcome}"
+        failed = [item for item in run.resources if item.result is ResourceResult.FAILED]
+        for item in failed or [RunResource(resource="", result=ResourceResult.FAILED, drift=False)]:
+            line = log_line("err", text, time=show_epoch(run.at), source=item.resource or PUPPET)
+            lines.append({**line, "file": item.file or None, "line": item.line})
+            text = "failed, too"
     if run.seconds is not None or not is_failed:  # without a summary, there may be no run
         lines.append(log_line("notice", _ended(run), time=show_epoch(run.at)))
     return lines
 
 
-def log_line(level: str, message: str, *, time: str, source: str = "Puppet") -> Json:
+def log_line(level: str, message: str, *, time: str, source: str = PUPPET) -> dict[str, Json]:
     """Return a line of a report's log."""
     return {
         "level": level,
@@ -192,7 +201,7 @@ def _event(run: RunResult, resource: RunResource) -> Row:
         "status": EVENT_STATUS[resource.result],
         "corrective_change": resource.drift,
         "resource_type": kind,
-        "resource_title": title.removesuffix("]"),
+        "resource_title": _title(title.removesuffix("]"), resource),
         "property": None,
         "name": None,
         "old_value": None,
@@ -203,6 +212,11 @@ def _event(run: RunResult, resource: RunResource) -> Row:
         "containment_path": None,
         "containing_class": resource.containing_class or None,
     }
+
+
+def _title(title: str, resource: RunResource) -> str:
+    """Return a title; one that stays on the node has its place, so that two are not one subject."""
+    return f"{title} ({resource.place})" if title == LEFT_OUT and resource.place else title
 
 
 def _events(counts: RunCounts) -> dict[str, int | None]:

@@ -71,12 +71,15 @@ class RunRecords:
         snapshot: Lends a connection to the memory that sees no later write.
         nodes: Returns the current rows of nodes; called in any thread.
         now: Seconds since 1970, UTC.
+        forgotten: Returns the nodes that were forgotten, also those that came back; called in any
+            thread.
     """
 
     snapshot: Callable[[], AbstractContextManager[Connection]]
     _: KW_ONLY
     nodes: Callable[[], Collection[NodeRow]]
     now: Callable[[], float]
+    forgotten: Callable[[], Collection[str]] = frozenset
     entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
     _newest: _NewestRuns = field(default_factory=lambda: _NewestRuns(), init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -194,6 +197,7 @@ class RunRecords:
             latest=runs,
             rows=newest.rows,
             missing=missing,
+            forgotten=frozenset(self.forgotten()) - {row.node for row in self.nodes()},
             nodes_by_digits=self._nodes_by_digits,
         )
 

@@ -393,11 +393,28 @@ def test_facts_in_conditions_are_those_of_puppetdb(query: Json, found: list[str]
     assert names(rows(query)) == found
 
 
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("inventory[certname] { facts.system_uptime.seconds >= 0 }", "changes with every run"),
+        ("inventory[facts.load_averages.1m] { }", "changes with every run"),
+        ("inventory { facts.memory.system.used_bytes > 1 }", "changes with every run"),
+        ("facts { name in ['os', 'memoryfree_mb'] }", "changes with every run"),
+        ("fact_contents { path = ['system_uptime', 'days'] }", "changes with every run"),
+        ("nodes { certname in inventory[certname] { facts.load_averages.5m > 1 } }", "every run"),
+        ("inventory { facts.app.db_password = 'x' }", "may be a secret"),
+    ],
+)
+def test_a_fact_that_nobody_publishes_is_rejected_by_its_name(query: str, why: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"the fact \S+ is not published: it .*{why}"):
+        rows(query)
+
+
 def test_the_default_node_block_is_no_class() -> None:
     reader = MemoryInventory([entry("a.example.com", classes=("main", "default", "a::b"))])
     select = parse_client_query({"query": "resources[title] { type = 'Class' }"}).select
     answer = Evaluation(reader).answer(select)
-    assert [row["title"] for row in answer.rows] == ["A::B", "Main"]
+    assert [row["title"] for row in answer.rows] == ["A::B", "main"]
 
 
 # What each plan must not have: a scan of all facts, or a sort of all rows.

@@ -66,7 +66,13 @@ class PlayedRuns:
         self.connection.executescript(run_table.TABLES)
         self.nodes = list(nodes)
         self.add(*runs)
-        self.records = RunRecords(self.snapshot, nodes=lambda: self.nodes, now=lambda: NOW)
+        self.forgotten: set[str] = set()
+        self.records = RunRecords(
+            self.snapshot,
+            nodes=lambda: self.nodes,
+            now=lambda: NOW,
+            forgotten=lambda: self.forgotten,
+        )
 
     def add(self, *runs: RunResult) -> None:
         """Write runs."""

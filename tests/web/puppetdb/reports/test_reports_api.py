@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -9,8 +10,10 @@ import pytest
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RunId
+from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
@@ -60,7 +63,13 @@ class PlayedNode:
         if self.refusal:
             raise LocalpuppetError(self.refusal, where=name)
         assert (name, requested) == ("a", RUNS[1].run)
-        return {"lines": [*LOG], "before": 0, "left_out": 0}
+        origin: Json = {
+            "time": "2026-11-20T14:00:00.5+01:00",
+            "file": "/x/a/manifests/i.pp",
+            "line": 3,
+        }
+        origins: Json = [None, None, None, origin]
+        return {"lines": [*LOG], "before": 0, "left_out": 0, "origins": origins}
 
 
 @pytest.fixture
@@ -169,7 +178,7 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
     logs = f"{V4}/reports/{row['latest_report_hash']}/logs"
     lines = api.ask(logs).json
     assert [(line["level"], line["source"], line["message"]) for line in lines] == [
-        ("err", "Puppet", "File[/a]: no such user"),
+        ("err", "File[/a]", "File[/a]: no such user"),
         ("notice", "Puppet", LOG[0].removeprefix("Notice: ")),
         ("err", "Puppet", "Could not find user x\n  in the second line"),
         (
@@ -178,6 +187,11 @@ def test_the_log_of_a_report_comes_from_the_node_after_the_reason(
             "change from 'root' to 'x' failed: no such user",
         ),
     ]
+    places = [(line["time"], line["file"], line["line"]) for line in lines]
+    ended = RUNS[1].at
+    assert places[0] == (show_epoch(ended), "a.pp", 3), "of the resource that failed first"
+    assert places[2] == (show_epoch(ended), None, None)
+    assert places[3] == ("2026-11-20T13:00:00.500Z", "/x/a/manifests/i.pp", 3)
     asked.refusal = "your policy has no 'log'"
     status, text = api.ask(logs).error
     assert status == 503
@@ -205,6 +219,79 @@ def test_a_single_report_of_a_node_has_the_log_of_the_node_or_a_warning(
     # By its hash only, as the list of failures asks for each failed node: no node is asked.
     (report,) = api.ask(f"{V4}/reports", ["=", "hash", report["hash"]]).json
     assert [line["level"] for line in report["logs"]["data"]] == ["err", "notice"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reports"),
+    [(None, ["b"]), ("active", ["b"]), ("inactive", ["a", "a"]), ("any", "aab")],
+)
+def test_reports_of_a_forgotten_node_are_left_out_unless_they_are_named(
+    played: PlayedRuns, api: ServedApi, state: str | None, reports: str
+) -> None:
+    played.nodes = [node("b")]
+    played.forgotten = {"a", "b"}  # b came back
+    where: list[Json] = [] if state is None else ["=", "node_state", state]
+
+    def names(path: str, *more: Json) -> list[str]:
+        query: list[Json] = ["and", *([where] if where else []), *more] if where or more else []
+        return sorted(row["certname"] for row in api.ask(V4 + path, query or None).json)
+
+    assert names("/reports") == [*reports]
+    assert names("/reports", LATEST) == sorted({*reports})
+    assert set(names("/events")) == {*reports} - {"b"}
+    assert names("/reports", ["~", "certname", "."]) == [*reports]
+    count: list[Json] = ["extract", [["function", "count"]], *([where] if where else [])]
+    assert api.ask(f"{V4}/reports", count).json == [{"count": len(reports)}]
+    paged = api.ask(f"{V4}/reports", where or None, limit="1", include_total="true")
+    assert paged.headers["x-records"] == str(len(reports))
+
+
+def test_a_state_that_nodes_do_not_have_is_rejected(api: ServedApi) -> None:
+    assert api.ask(f"{V4}/reports", ["=", "node_state", "dead"]).error == (
+        400,
+        "the field node_state is 'active', 'inactive' or 'any'",
+    )
+
+
+def test_resources_whose_titles_stay_on_the_node_are_told_apart(
+    played: PlayedRuns, api: ServedApi
+) -> None:
+    hidden = [
+        RunResource(
+            resource="Exec[…]", result=ResourceResult.CHANGED, drift=False, file="a.pp", line=line
+        )
+        for line in (1, 2)
+    ]
+    played.add(run("c", NOW, Kind.CHANGED, resources=tuple(hidden)))
+    query: Json = ["=", "certname", "c"]
+    rows = api.ask(f"{V4}/event-counts", query, summarize_by="resource").json
+    assert [row["subject"]["title"] for row in rows] == ["… (a.pp:1)", "… (a.pp:2)"]
+    title: Json = ["=", "resource_title", "… (a.pp:2)"]
+    assert len(api.ask(f"{V4}/events", title).json) == 1
+    for form in ("apt-get update", "x;y"):
+        conditions: list[Json] = [
+            ["=", "resource_title", form],
+            ["in", "resource_title", ["array", ["ok", form]]],
+        ]
+        for condition in conditions:
+            status, text = api.ask(f"{V4}/events", condition).error
+            assert (status, f"the title {form!r} stays on its node" in text) == (400, True)
+
+
+def test_each_failed_resource_has_a_line_with_its_place(played: PlayedRuns, api: ServedApi) -> None:
+    failed = [
+        RunResource(
+            resource=f"Exec[{name}]", result=ResourceResult.FAILED, drift=False, file="b.pp", line=7
+        )
+        for name in ("x", "y")
+    ]
+    played.add(run("c", NOW, Kind.FAILED, resources=tuple(failed), reason="Could not start"))
+    (report,) = api.ask(f"{V4}/reports", ["~", "certname", "^c"]).json
+    lines = [one for one in report["logs"]["data"] if one["level"] == "err"]
+    assert [(one["source"], one["message"], one["file"], one["line"]) for one in lines] == [
+        ("Exec[x]", "Could not start", "b.pp", 7),
+        ("Exec[y]", "failed, too", "b.pp", 7),
+    ]
 
 
 def test_metrics_of_a_report_need_no_node(api: ServedApi, asked: PlayedNode) -> None:
@@ -287,13 +374,13 @@ def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> 
     """Puppetboard shows an environment first; whole catalogs may not be published."""
     metrics = PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"})
     entries = [entry("a", environment="test"), entry("b", environment="test"), entry("c")]
-    counts = ResourceCounts(
-        MemoryInventory(entries),
-        count=metrics.resources,
-        catalogs=MemoryRecords({Entity.RESOURCES: [{"title": "of a catalog"}]}),
-    )
 
     def number(where: Json) -> int:
+        counts = ResourceCounts(
+            MemoryInventory(entries),
+            count=metrics.resources,
+            catalogs=MemoryRecords({Entity.RESOURCES: [{"title": "of a catalog"}]}),
+        )
         query = parse_client_query(
             {"query": ["extract", [["function", "count"]], where]}, Entity.RESOURCES
         )
@@ -301,5 +388,9 @@ def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> 
         return int(json.loads(next(found.rows))["count"])
 
     assert number(["=", "environment", "test"]) == 49
+    # A published catalog has the number itself.
+    catalog = CatalogSummary(digest="0" * 64, size=1, resources=5)
+    entries[1] = replace(entries[1], catalog=catalog)
+    assert number(["=", "environment", "test"]) == 9 + 5
     assert number(["=", "environment", "production"]) == 0
     assert number(["and", ["=", "title", "of a catalog"]]) == 1
