@@ -117,6 +117,12 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
     return "Release", render.user_text(status.release) + more
 
 
+def applied(status: Status, now: datetime) -> str:
+    """Return what the last real run before noop runs applied, and how it ended."""
+    ended = f", {ago(status.finished_at, now)}" if status.finished_at else ""
+    return f"{code(status)[1]}: {render.word(state_word(status))}{ended}  [run {status.id}]"
+
+
 def _start(status: Status) -> str:
     """Return how Puppet was started, if that is unusual."""
     if not status.puppet_started:

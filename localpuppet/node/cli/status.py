@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     RunCommand,
     exits={
         0: "the run is active or succeeded, or no run exists; every node answered",
-        1: "the run failed; a node refused to answer",
+        1: "the run failed (of noop runs, the last real run before them); a node refused to answer",
         69: "a node did not answer",
         75: "the run is still active after --wait-timeout",
     },
@@ -80,6 +80,8 @@ def status_command(
             status = _wait(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
+    real = status if run is not None or status is None else records.last_real(status)
+    applied = None if real is status else real
     holds = open_holds(node, ask=False).active()
     rollback = rollback_in_force(node)
     addition = node.additions.status(directory, rolled_back=rollback is not None)
@@ -90,6 +92,7 @@ def status_command(
             {
                 "schema": 1,
                 "run": status.to_dict() if status else None,
+                "applied": applied.to_dict() if applied else None,
                 "holds": [hold.to_dict() for hold in holds],
                 "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
@@ -99,17 +102,17 @@ def status_command(
         )
     else:
         now = node.clock.now()
-        applied = status.release if status else ""
-        rows = [*_around(holds, rollback, attempt, applied=str(applied), now=now), *addition.rows]
+        release = real.release if real else ""
+        rows = [*_around(holds, rollback, attempt, applied=release, now=now), *addition.rows]
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
-        failing = "" if run is not None else _failing(records, status)
-        _show(status, rows, failing=failing, now=now)
+        failing = "" if run is not None else _failing(records, applied or status)
+        _show(status, rows, applied=applied, failing=failing, now=now)
     if status is None:
         return 0
     if status.state is not RunState.FINISHED:
         return 75 if wait else 0
-    return 0 if status.succeeded else 1
+    return 0 if (applied or status).succeeded else 1
 
 
 def _around(
@@ -146,12 +149,18 @@ def _failing(records: Records, status: Status | None) -> str:
 
 
 def _show(
-    status: Status | None, rows: list[tuple[str, str]], *, failing: str, now: "datetime"
+    status: Status | None,
+    rows: list[tuple[str, str]],
+    *,
+    applied: Status | None,
+    failing: str,
+    now: "datetime",
 ) -> None:
     if status is None:
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:
-        around = [("Failing", failing), ("Next", render_run.next_command(status))]
+        shown = "" if applied is None else render_run.applied(applied, now)
+        around = [("Applied", shown), ("Failing", failing), ("Next", render_run.next_command(status))]
         rows = [*render_run.rows(status, now), *around, *rows]
     if rows:
         render.emit(render.pairs(rows))

@@ -314,16 +314,28 @@ class Records:
         """Return every run's status, newest first."""
         return (self.status(RunDirectory(self.directory / run)) for run in self.ids())
 
+    def last_real(self, last: Status) -> Status | None:
+        """Return the last finished run that was not noop; `None` if there is none.
+
+        Args:
+            last: The last run, so that only a noop run is a reason to read older ones.
+        """
+        if last.state is not RunState.FINISHED or not last.noop:
+            return last
+        finished = (one for one in self.history() if one.state is RunState.FINISHED)
+        return next((one for one in finished if not one.noop), None)
+
     def streak(self, last: Status) -> FailureStreak:
         """Return the failed runs since the last success; they are read once for each last run.
 
         Args:
-            last: The last finished run.
+            last: The last finished run; with noop, only noop runs count, and else no noop runs.
         """
         if last.succeeded:
             return FailureStreak()
         if self._streak[0] != last.id:
-            self._streak = last.id, failure_streak(self.history())
+            same = (status for status in self.history() if status.noop is last.noop)
+            self._streak = last.id, failure_streak(same)
         return self._streak[1]
 
     def wait(

@@ -1,6 +1,7 @@
 """`localpuppet apply` with the real Puppet: effects, output and records."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -110,6 +111,27 @@ def test_values_reach_puppet_unchanged_and_the_terminal_escaped(node: Node) -> N
         shown = node.run(verb).out
         assert "\x1b" not in shown
         assert "\x07" not in shown
+
+
+def test_status_shows_what_is_applied_behind_noop_runs(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("status", "--json").json["applied"] is None
+    assert node.run("apply").code == 0
+    real = node.status()["id"]
+    node.app("fail('not yet')")
+    for command in (["apply", "--noop"], ["try", str(node.root / "modules/app/trunk"), "--noop"]):
+        assert node.run(*command).code == 1
+        shown = node.run("status")
+        assert shown.code == 0, "the exit code is that of the last real run"
+        assert "State  failed" in re.sub(" +", "  ", shown.out)
+        assert re.search(rf"Applied +app/trunk: changed, .* ago +\[run {real}\]", shown.out)
+        assert "Failing" not in shown.out
+        assert node.run("status", "--json").json["applied"]["id"] == real
+        assert node.run("status", "-1").code == (1 if command[0] == "try" else 0)
+    assert node.run("apply").code == 1
+    assert node.run("apply", "--noop").code == 1
+    assert node.run("status").code == 1
+    assert node.run("status", "-1", "--json").json["applied"] is None
 
 
 def test_a_noop_run_changes_nothing_and_reports_pending_changes(node: Node) -> None:
