@@ -191,9 +191,14 @@ class NodeRow:
     @property
     def late_from(self) -> float | None:
         """The time from which the node is late, seconds since 1970; `None` for never."""
-        if self.run_interval is None or self.finished_at is None or self.holds:
+        if self.run_interval is None or self.finished_at is None or self.is_held:
             return None
         return self.finished_at + due(NodeName(self.node), self.run_interval)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the node is on hold, also during a run that was allowed under a hold."""
+        return bool(self.holds) or self.state == ON_HOLD
 
     def severity(self, now: float) -> int:
         """Return how urgent the node is: 0 for the most urgent."""
@@ -208,7 +213,7 @@ class NodeRow:
             self.state == UNRESPONSIVE,
             self.state == NOT_TRUSTED,
             False,  # late
-            bool(self.holds) or self.state == ON_HOLD,
+            self.is_held,
             self.outcome in (Kind.CANCELLED, Kind.NOOP_PENDING, Kind.NONE),
             True,
         )

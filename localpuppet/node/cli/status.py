@@ -160,7 +160,11 @@ def _show(
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:
         shown = "" if applied is None else render_run.applied(applied, now)
-        around = [("Applied", shown), ("Failing", failing), ("Next", render_run.next_command(status))]
+        around = [
+            ("Applied", shown),
+            ("Failing", failing),
+            ("Next", render_run.next_command(status)),
+        ]
         rows = [*render_run.rows(status, now), *around, *rows]
     if rows:
         render.emit(render.pairs(rows))

@@ -122,9 +122,15 @@ class NodeLists:
         """Return failures with what is known of the runs of their newest nodes; reads the disk."""
         with self._kept.memory.snapshot() as connection:
             worked = run_queries.last_good(connection, [group.newest[0] for group in groups])
+            broke = run_queries.first_bad(connection, worked.values())
             causes = run_queries.causes(connection, [group.newest for group in groups])
         return [
-            replace(group, worked=worked.get(group.newest[0]), cause=causes.get(group.newest, ""))
+            replace(
+                group,
+                worked=worked.get(group.newest[0]),
+                broke=broke[group.newest[0]].release if group.newest[0] in broke else "",
+                cause=causes.get(group.newest, ""),
+            )
             for group in groups
         ]
 

@@ -164,9 +164,9 @@ class Pages:
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
         is_bad = row is not None and row.outcome.bad
-        worked = await asyncio.to_thread(
-            self._parts.memory.read, run_queries.last_good, [name] * is_bad
-        )
+        read = self._parts.memory.read
+        worked = await asyncio.to_thread(read, run_queries.last_good, [name] * is_bad)
+        broke = await asyncio.to_thread(read, run_queries.first_bad, worked.values())
         return self._showing.page(
             "node.html",
             row=row or NodeRow(node=name),
@@ -174,6 +174,7 @@ class Pages:
             tree=None if entry is None else tree_of(entry.facts, wanted),
             wanted=wanted,
             worked=worked.get(name),
+            broke=broke.get(name),
             days=await self.history.days(name, self._now()),
             runs=runs[:RUNS],
             more=runs[RUNS - 1].run if len(runs) > RUNS else "",

@@ -38,12 +38,16 @@ def test_a_failure_is_linked_to_the_change_of_its_release(site: Site, visitor: T
     failed = {"error": "x", "resource": "", "place": "web/manifests/init.pp:3"}
     last = {"release": "web/tags/r7", "outcome": "failed", "failure_cause": failed}
     site.tell(status("x1", now - 60, last_run=last))
+    # It still fails with a later release: another change broke it.
+    site.tell(status("x1", now - 30, last_run={**last, "release": "web/tags/r8"}))
     site.tell(status("x2", now - 7200, last_run={"outcome": "changed"}))
     site.tell(status("x2", now - 60, last_run={"outcome": "failed", "reason": "disk full"}))
     link = "/releases/difference?from=web/tags/r6&amp;to=web/tags/r7#file-web/manifests/init.pp"
     for url in ("/", "/failures", "/nodes/x1"):
         assert link in text(visitor, url), url
-    assert "with the same release" in re.sub(r"\s+", " ", text(visitor, "/nodes/x2"))
+    assert "with the same release: no release changed" in re.sub(
+        r"\s+", " ", text(visitor, "/nodes/x2")
+    )
     assert "Last worked" not in text(visitor, "/nodes/web01")
 
 

@@ -35,6 +35,7 @@ class FailureGroup:
         last: When it was seen last.
         cause: What led to the newest run, or empty.
         worked: The last good run of the newest node; `None` if unknown.
+        broke: The release of the first failed run after it; empty if unknown.
     """
 
     failure_cause: str
@@ -50,6 +51,7 @@ class FailureGroup:
     last: float
     cause: str = ""
     worked: RunResult | None = None
+    broke: str = ""
 
 
 def failures(

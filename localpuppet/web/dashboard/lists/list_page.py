@@ -112,8 +112,7 @@ def _necessary(standing: NodeStandings, asked: ListQuery, now: float) -> Iterato
     elif asked.is_ == ROLLED_BACK:
         yield standing.rolled_back().keys()
     elif asked.is_ == ON_HOLD:
-        # During a run that was allowed under a hold, the node is still on hold.
-        yield standing.held | set(standing.with_key("state", ON_HOLD))
+        yield standing.held
     elif asked.is_:
         yield standing.with_key("state", asked.is_)
 
@@ -167,7 +166,7 @@ def overview(standing: NodeStandings, *, names: Collection[str] | None, now: flo
 
 
 def _held_by_person(row: NodeRow) -> bool:
-    return any(not hold.rollout for hold in row.holds)
+    return not row.holds or any(not hold.rollout for hold in row.holds)
 
 
 def _rollout_holds(held: Iterable[NodeRow]) -> dict[str, list[str]]:
@@ -180,5 +179,5 @@ def _rollout_holds(held: Iterable[NodeRow]) -> dict[str, list[str]]:
 
 def _free(row: NodeRow) -> tuple[float, str]:
     ends = [hold.until for hold in row.holds]
-    last = float("inf") if None in ends else max(end for end in ends if end is not None)
-    return last, row.node
+    known = [end for end in ends if end is not None]
+    return max(known) if known and len(known) == len(ends) else float("inf"), row.node

@@ -146,7 +146,7 @@ class NodeStandings:
             self.tallies.setdefault(row.release, Tally()).add(row)
         if cause := row.failure_cause:
             self.failure_causes.setdefault(cause, set()).add(row.node)
-        if row.holds:
+        if row.is_held:
             self.held.add(row.node)
         if (since := row.late_from) is not None:
             self._late.add(since, row.node)

@@ -194,6 +194,26 @@ def last_good(connection: Connection, nodes: Iterable[str]) -> Mapping[str, RunR
     return {run.node: run for of_one in runs for run in of_one}
 
 
+def first_bad(connection: Connection, good: Iterable[RunResult]) -> Mapping[str, RunResult]:
+    """Return the first failed run of each node after a good one, if there is one."""
+    kinds = json.dumps([kind for kind in Kind if kind.bad])
+    (last,) = connection.execute("SELECT max(day) FROM runs").fetchone()
+    found = {}
+    for run in good:
+        day, moment = parts_of(RunId(run.run))
+        for later in range(day, (last or 0) + 1):
+            row = connection.execute(
+                f"{_ALL} WHERE runs.day = ?1 AND node = (SELECT id FROM texts WHERE text = ?2)"  # noqa: S608
+                " AND (?1 > ?3 OR moment > ?4) AND outcome IN (SELECT value FROM json_each(?5))"
+                " ORDER BY moment LIMIT 1",
+                (later, run.node, day, moment, kinds),
+            ).fetchone()
+            if row is not None:
+                found[run.node] = result_of(row)
+                break
+    return found
+
+
 def causes(
     connection: Connection, runs: Iterable[tuple[str, str]]
 ) -> Mapping[tuple[str, str], str]:

@@ -114,6 +114,18 @@ def test_the_last_good_run_and_the_first_run_of_a_release_are_found(
     assert run_queries.first_of_release(table, "web/tags/r3") is None
 
 
+def test_the_first_failed_run_after_a_good_one_is_found(table: sqlite3.Connection) -> None:
+    good = ended(NOW - 9 * DAY)
+    first = ended(NOW - 8 * DAY, outcome=Kind.FAILED, release="web/tags/r2")
+    later = ended(NOW, outcome=Kind.FAILED, release="web/tags/r3")
+    other = ended(NOW - 8.5 * DAY, "b", outcome=Kind.FAILED)
+    earlier = ended(NOW - 9 * DAY - 60, outcome=Kind.FAILED)
+    noop = ended(NOW - 9 * DAY + 60, outcome=Kind.NOOP_CLEAN)
+    write(table, later, first, good, other, earlier, noop)
+    assert run_queries.first_bad(table, [good]) == {"a": first}
+    assert run_queries.first_bad(table, [later]) == {}
+
+
 def test_a_node_has_counts_of_runs_by_day(table: sqlite3.Connection) -> None:
     today = day_of(NOW)
     write(
