@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet.base.errors import UnavailableError
+from localpuppet.base.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
@@ -26,7 +27,10 @@ from localpuppet.node.cli.command import command, flag, option
 from localpuppet.node.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.fleet.bus.key_value import KeyValue
     from localpuppet.fleet.inventory.reading import InventoryReader
+    from localpuppet.fleet.wiring.fleet import FleetWiring
+    from localpuppet.fleet.wiring.inventory import InventoryWiring
 
 # Seconds from which the age of the inventory is shown.
 NOTICEABLE_AGE = 60.0
@@ -35,6 +39,8 @@ NO_AGENT = (
     " on a node starts one)"
 )
 CLOCK_SKEW = 5.0  # seconds from which a node's clock is shown as wrong
+# Nodes without a running agent whose history is read.
+MAX_LAST_RUNS = 200
 _ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
 
 
@@ -86,8 +92,9 @@ def nodes_command(
     """Show the nodes of the fleet, and their state.
 
     The table has the state, last result, release and first error of each node. It includes nodes
-    of the inventory without a running agent. SINCE is the time since a node fails, with the number
-    of failed runs, or the end of its last run. The words and colours are those of the dashboard.
+    of the inventory without a running agent, with the last run of their history. SINCE is the time
+    since a node fails, with the number of failed runs, or the end of its last run. The words and
+    colours are those of the dashboard.
 
     If a node's key is not trusted here, its row says "not trusted" and nothing else. With several
     of --failed, --late and --unresponsive, a node is listed for each of them.
@@ -158,27 +165,70 @@ async def _gathered(
     from localpuppet.fleet.wiring.inventory import InventoryWiring
 
     fleet = FleetWiring(node)
+    inventory = InventoryWiring(node, fleet=fleet)
+    note = render.QuietObserver().note
     async with fleet.connected() as kv:
         entries = await presence.nodes(kv)
         full = await kv.fullness()
-    published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
-    inventory = InventoryWiring(node, fleet=fleet)
-    note = render.QuietObserver().note
+        published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
+        listing = await _listed(inventory, published.keys(), expression, note, needs=needs)
+        if not full:
+            now = node.clock.now().timestamp()
+            listing = await _with_last_runs(listing, published.keys(), kv, fleet, note, now=now)
     if full:
         note(f"nodes cannot publish their state, so that of some is unknown: {full}")
+        unknown = {name: replace(row, state=UNKNOWN) for name, row in listing.nodes.items()}
+        listing = replace(listing, nodes=unknown)
+    return published, listing
+
+
+async def _listed(
+    inventory: "InventoryWiring",
+    online: Collection[str],
+    expression: str | None,
+    note: Callable[[str], None],
+    *,
+    needs: bool,
+) -> InventoryListing:
     try:
-        async with inventory.reader(note, warns=False) as view:  # it lists these nodes itself
-            answer = inventory.ask(view, _listing(expression, published.keys()))
+        async with inventory.reader(note, warns=False) as view:  # the list shows these nodes itself
+            answer = inventory.ask(view, _listing(expression, online))
     except UnavailableError as error:
         if needs or expression:
             raise
         note(f"nodes without a running agent are not listed: {error}")
-        return published, InventoryListing(nodes={})
-    listing = answer.answer
-    if full:
-        unknown = {name: replace(row, state=UNKNOWN) for name, row in listing.nodes.items()}
-        listing = replace(listing, nodes=unknown)
-    return published, replace(listing, revision=answer.revision, age=answer.age)
+        return InventoryListing(nodes={})
+    return replace(answer.answer, revision=answer.revision, age=answer.age)
+
+
+async def _with_last_runs(
+    listing: InventoryListing,
+    online: Collection[str],
+    kv: "KeyValue",
+    fleet: "FleetWiring",
+    note: Callable[[str], None],
+    *,
+    now: float,
+) -> InventoryListing:
+    """Return a listing with the last runs of nodes without a running agent, from their history."""
+    from localpuppet.fleet.history.reading import read_runs, with_runs
+
+    offline = sorted(listing.nodes.keys() - online)
+    rows = dict(listing.nodes)
+    for name in offline[:MAX_LAST_RUNS]:
+        try:
+            runs = await read_runs(kv, NodeName(name), fleet.verifier, now=now)
+        except (InvalidInputError, IntegrityError) as error:
+            note(f"{name}: its history is not read: {error}")
+            continue
+        except UnavailableError as error:
+            note(f"the last runs of nodes without a running agent are unknown: {error}")
+            break
+        rows[name] = with_runs(rows[name], runs)
+    if len(offline) > MAX_LAST_RUNS:
+        left = len(offline) - MAX_LAST_RUNS
+        note(f"the last runs of {left} more nodes without a running agent are not read")
+    return replace(listing, nodes=rows)
 
 
 def _listing(

@@ -315,7 +315,7 @@ class Records:
         return (self.status(RunDirectory(self.directory / run)) for run in self.ids())
 
     def last_real(self, last: Status) -> Status | None:
-        """Return the last finished run that was not noop; `None` if there is none.
+        """Return the last finished run without noop, or `None`.
 
         Args:
             last: The last run, so that only a noop run is a reason to read older ones.

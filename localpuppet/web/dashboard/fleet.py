@@ -11,7 +11,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
@@ -23,6 +23,8 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.history.reading import with_runs
+from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
@@ -144,6 +146,7 @@ class Fleet:
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._left: set[str] = set()
+        self._forgotten: AbstractSet[str] = frozenset()
         self._rollouts = dict(holding)
         self._changed_reports: set[str] = set()
         self.changes = ChangeLog(limits.changes)
@@ -239,6 +242,21 @@ class Fleet:
             self.missing_days = days
             self.changes.add("")
 
+    def ran(self, name: str, runs: Sequence[RunSummary]) -> None:
+        """Apply runs of a node, which published them; presence knows better while there is any.
+
+        Args:
+            name: The node.
+            runs: Some of its runs.
+        """
+        row = self._rows.get(name, NodeRow(node=name))
+        is_known = name in self._rows or (
+            name not in self._forgotten and len(self._rows) < self._limits.nodes
+        )
+        newest = max((run.at for run in runs), default=0.0)
+        if is_known and row.state == UNRESPONSIVE and newest > (row.finished_at or 0.0):
+            self._put(with_runs(row, runs))
+
     def stir(self) -> None:
         """Note a change of something besides the nodes, so that readers load again."""
         self.changes.add("")
@@ -265,9 +283,11 @@ class Fleet:
                 self._put(replace(row, roles=node_roles, in_inventory=True))
         oldest = self._now() - KEPT
         absent = [row for name, row in self._rows.items() if name not in all_]
+        self._forgotten = frozenset(forgotten)
         self._left = {row.node for row in absent if row.in_inventory or row.node in forgotten}
         for row in absent:
-            is_old = row.node in self._left or (row.received_at or 0.0) < oldest
+            seen = max(row.received_at or 0.0, row.finished_at or 0.0)
+            is_old = row.node in self._left or seen < oldest
             if row.state == UNRESPONSIVE and is_old:
                 self._forget(row.node)
             elif row.roles:

@@ -165,7 +165,8 @@ class FleetFeeder:
 
     async def _follow_history(self) -> None:
         await self._nodes_first()
-        board = HistoryIntake(self.memory, self.fleet.changes.add, self.fleet.miss_history)
+        fleet = self.fleet
+        board = HistoryIntake(self.memory, fleet.changes.add, fleet.ran, fleet.miss_history)
         await self.feed.follow_history(board, self.connected_store)
 
     async def _nodes_first(self) -> None:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from localpuppet.fleet.history.reading import kind_of_summary
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind, kind_of
+from localpuppet.fleet.inventory.run_kind import Kind
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
 
@@ -117,16 +118,7 @@ class RunResult:
     def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
         """Return the end of a run in a run summary."""
         failure = summary.failure_cause or FailureCause(error="")
-        outcome = Kind.REFUSED
-        if summary.outcome is not None:
-            outcome = kind_of(
-                {
-                    "outcome": summary.outcome,
-                    "category": summary.category,
-                    "noop": summary.noop,
-                    "corrective_change": summary.corrective_change,
-                }
-            )
+        outcome = kind_of_summary(summary)
         row = NodeRow(
             node=node,
             outcome=outcome,

@@ -157,7 +157,7 @@ async def test_the_history_of_nodes_is_stored_and_not_verified_again(hearing: He
         while len(hearing.memory.runs(str(node), limit=9)) < 2:
             await hearing.fleet.changes.changed(hearing.fleet.changes.revision)
     # The records of a batch are written with the next batch.
-    again = HistoryIntake(hearing.memory, lambda _: None, lambda _: None)
+    again = HistoryIntake(hearing.memory, lambda _: None, lambda *_: None, lambda _: None)
     key, digest = audit
     assert await again.unknown({key: digest, "/other": digest}) == {"/other"}
     assert await again.unknown({key: b"x" * 32}) == {key}

@@ -25,12 +25,14 @@ class HistoryIntake:
     Attributes:
         memory: The memory.
         changed: Called with each node that has new history.
+        ran: Called with a node, and some of its runs that were published.
         waiting: Called with the number of days whose history is not complete yet; `None` if the
             bus denies reading it.
     """
 
     memory: DashboardStore
     changed: Callable[[str], None]
+    ran: Callable[[str, Sequence[RunSummary]], None]
     waiting: Callable[[int | None], None]
     _noted: dict[int, int] = field(default_factory=dict, init=False)
 
@@ -71,6 +73,8 @@ class HistoryIntake:
             [(day.node, day.records) for day in audit],
             taken=noted,
         )
+        for day in runs:
+            self.ran(day.node, day.records)
         for node in (*(day.node for day in runs), *(day.node for day in audit)):
             self.changed(node)
 

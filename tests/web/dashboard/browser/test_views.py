@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.entry import CatalogQuery
+from localpuppet.fleet.inventory.entry import MAX_INFLATED, CatalogQuery
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.access.sessions import kept_host_name
 from localpuppet.web.dashboard.run_results import RunResource
@@ -122,7 +122,7 @@ def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
     said = status(
         "evil", site.now(), cause=long, holds=[hold], last_run={"release": EVIL, "reason": long}
     )
-    facts = {"big": long, EVIL: {EVIL: [EVIL]}}
+    facts = {"big": long[: MAX_INFLATED - 10_000], EVIL: {EVIL: [EVIL]}}
     listed = entry("evil", at=site.now(), roles=(EVIL,), facts=facts, kicks=(EVIL,))
 
     def tell() -> None:
