@@ -33,8 +33,8 @@ SCHEMA = 1
 # The longest time for which Puppet's locks and commands take a lease, and a leader.
 LONGEST = 60.0
 LONGEST_LEADER = 86400
-# Seconds for which a store that seems to be the first gives no lease: agents are back by then.
-SETTLE = 2.5
+# Seconds for which a store that seems to be the first gives no lease: most agents are back by then.
+SETTLE = 2.0
 # Seconds between two looks of a holder whether the store is still the one that has its lease.
 LOOK = 1.0
 _MICRO = 1_000_000
