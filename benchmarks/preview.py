@@ -27,7 +27,7 @@ from pathlib import Path
 
 from overhead import DEBIAN_MODULES, SITE
 
-from localpuppet.node.preview.filling import CacheFiller
+from localpuppet.node.preview.finding import CacheFiller
 from localpuppet.node.preview.ports import (
     CompileEngine,
     CompileRequest,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
-from localpuppet.node.settings.files import SettingsFile
+from localpuppet.node.settings.node import SettingsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from localpuppet.node.releases.interface import Interface
 from localpuppet.node.releases.ledger import Ledger
 from localpuppet.node.releases.mutable.branches import StagedBranch
 from localpuppet.node.releases.staged import StagedRelease
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.query_record import read_queries
 from localpuppet.node.runs.records import GoodRun, RunDirectory
 from localpuppet.node.runs.run import Attempt, Status

@@ -6,8 +6,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from localpuppet.fleet.exports.guarding import GUARDED, is_guarded
 from localpuppet.fleet.exports.policy import DANGEROUS
+from localpuppet.fleet.exports.resource import GUARDED, is_guarded
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from tests.rigs.node import REPOSITORY
 

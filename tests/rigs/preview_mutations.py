@@ -23,8 +23,7 @@ from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewC
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.data_keys import METADATA
 from localpuppet.node.preview.difference import difference
-from localpuppet.node.preview.filling import CacheFiller
-from localpuppet.node.preview.finding import CacheSearch, PreviewSide
+from localpuppet.node.preview.finding import CacheFiller, CacheSearch, PreviewSide
 from localpuppet.node.preview.ports import CompileEngine, CompileRequest, CompileResult
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.preview.revisions import RevisionTree

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
-from localpuppet.rollout.execution.commands.reading import SignedCommand
+from localpuppet.rollout.execution.commands.command import SignedCommand
 
 
 @pytest.mark.parametrize(

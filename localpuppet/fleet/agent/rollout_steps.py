@@ -25,7 +25,7 @@ from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.fleet.triggers.step_table import RolloutCaller, Step, StepState
 from localpuppet.node.enc.assignment import Assignment
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds
 
 # Limits of deployments that wait, are running, or have an unread result: in total, and per caller.
 MOST, EACH = 16, 4

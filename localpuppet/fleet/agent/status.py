@@ -18,7 +18,7 @@ from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.reason import category, public_reason, published
 from localpuppet.node.runs.records import Records
 from localpuppet.node.runs.run import Attempt, RefusalKind, RunState, Status, refusal_cause

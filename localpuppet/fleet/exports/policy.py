@@ -19,8 +19,7 @@ from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.choice import parse_choice
-from localpuppet.fleet.exports.guarding import OF_TYPES
-from localpuppet.fleet.exports.resource import named_type, parse_title
+from localpuppet.fleet.exports.resource import OF_TYPES, named_type, parse_title
 from localpuppet.fleet.trust.policy_lines import ANY, Signers, columns, parse_lines, words
 
 _COLUMNS = "signers, types, title, guarded or as-is"

@@ -11,9 +11,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from localpuppet.fleet.exports.guarding import UNREPORTED, guard
 from localpuppet.fleet.exports.policy import DANGEROUS, CollectMode, CollectPolicy, line_for
-from localpuppet.fleet.exports.resource import Offer
+from localpuppet.fleet.exports.resource import UNREPORTED, Offer, guard
 from localpuppet.fleet.trust.policy_lines import ANY
 
 MARK = "# read before you allow it: each {kind} is code or a right on this node"

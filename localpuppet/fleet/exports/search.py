@@ -17,9 +17,8 @@ from enum import StrEnum
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.exports.guarding import guard
 from localpuppet.fleet.exports.policy import CollectMode, CollectPolicy, line_for
-from localpuppet.fleet.exports.resource import ExportedResource, Offer
+from localpuppet.fleet.exports.resource import ExportedResource, Offer, guard
 
 MAX_CONDITIONS = 1000
 MAX_DEPTH = 60

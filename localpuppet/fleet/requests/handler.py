@@ -33,8 +33,7 @@ from localpuppet.fleet.requests.request import (
 )
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.signing import MessageSigner
-from localpuppet.node.runs.hold import Hold
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds
 
 # Accepted requests that are no audit records: rollouts send them all the time, and they change
 # and reveal nothing that the node does not publish.

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.roles.cycles import Cycle
-from localpuppet.fleet.roles.links import links_of
+from localpuppet.fleet.roles.links import Cycle, links_of
 from localpuppet.fleet.roles.readers import SubstitutedReader
 from localpuppet.fleet.roles.relations import Relations, relations, role_of
 

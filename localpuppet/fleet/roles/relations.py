@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.roles.cycles import Cycle, cycles_of
-from localpuppet.fleet.roles.links import LinkReason, Links, NodeLink
+from localpuppet.fleet.roles.links import Cycle, LinkReason, Links, NodeLink, cycles_of
 
 # Prefix of a kick that matches no node, used in place of a role's name.
 NOBODY = "no node: "

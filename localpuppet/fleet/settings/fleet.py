@@ -19,8 +19,7 @@ from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.settings.peers import MAX_SOCKET
-from localpuppet.node.settings.files import SettingsFile, read_settings
-from localpuppet.node.settings.node import SYSTEM_ROOT
+from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile, read_settings
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
-from localpuppet.node.settings.files import SettingsFile
-from localpuppet.node.settings.node import SYSTEM_ROOT
+from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that keep or send captures withhold values.

@@ -2,5 +2,4 @@
 
 decides: `policy_lines`, `policy`, `quota`.
 acts: `authority`, `keys`, `policy_file`, `seen`, `signing`.
-private: `constraints`, `revocation`.
 """

@@ -3,10 +3,12 @@
 - Only CAs in the CA file are trusted, intermediate CAs included; certificates in a message add
   nothing.
 - With a CRL file, each CA on the path needs a complete CRL that it signed and that is in force, as
-  with Puppet's `certificate_revocation = chain` (`trust.revocation`).
-- Constraints of a CA on the certificates below it are enforced (`trust.constraints`).
+  with Puppet's `certificate_revocation = chain`.
+- Constraints of a CA on the certificates below it are enforced.
 """
 
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +17,245 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForc
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.machine.anchors import read_anchor
 from localpuppet.base.machine.reloaded_files import ReloadedFiles
-from localpuppet.fleet.trust.constraints import check_constraints
-from localpuppet.fleet.trust.revocation import RevocationLists
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-    from cryptography.x509 import Certificate
+    from cryptography.x509 import (
+        Certificate,
+        CertificateRevocationList,
+        GeneralName,
+        Name,
+        RevokedCertificate,
+    )
 
+_BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 MAX_PATH = 4
 _HASHES = ("sha256", "sha384", "sha512")
+
+
+def check_constraints(path: "Sequence[Certificate]", name: str) -> None:
+    """Reject a path that violates a constraint of one of its CAs.
+
+    Args:
+        path: The signer's certificate, then the CA that issued each, in order.
+        name: The CN of the signer's certificate.
+
+    Raises:
+        IntegrityError: A CA does not allow a certificate below it.
+    """
+    below = 0
+    for index, authority in enumerate(path[1:], 1):
+        problem = _authority_problem(authority, below) or _names_problem(
+            authority, path[:index], name
+        )
+        if problem:
+            raise IntegrityError(f"the certificate of {name} is rejected: its CA {problem}")
+        below += authority.subject != authority.issuer
+
+
+def _authority_problem(authority: "Certificate", below: int) -> str:
+    """Return which constraint a CA with `below` CAs under it violates; empty if none."""
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    clients = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    known = (
+        x509.BasicConstraints,
+        x509.KeyUsage,
+        x509.NameConstraints,
+        x509.SubjectAlternativeName,
+    )
+    for extension in authority.extensions:
+        value = extension.value
+        if isinstance(value, x509.BasicConstraints):
+            if value.path_length is not None and below > value.path_length:
+                return f"allows {value.path_length} CAs below it (pathlen), and there are {below}"
+        elif isinstance(value, x509.ExtendedKeyUsage):
+            if not clients.intersection(value):
+                return "is not allowed for client certificates"
+        elif extension.critical and not isinstance(value, known):
+            return "has an unknown critical extension"
+    return ""
+
+
+def _names_problem(authority: "Certificate", below: "Sequence[Certificate]", cn: str) -> str:
+    """Return which name below a CA violates its name constraints; empty if none does."""
+    from cryptography.x509 import DNSName, ExtensionNotFound, NameConstraints
+
+    try:
+        rule = authority.extensions.get_extension_for_class(NameConstraints).value
+    except ExtensionNotFound:
+        return ""
+    permitted, excluded = rule.permitted_subtrees or (), rule.excluded_subtrees or ()
+    names: list[GeneralName] = [DNSName(cn)]
+    for index, certificate in enumerate(below):
+        if index == 0 or certificate.subject != certificate.issuer:
+            names += _names(certificate)
+    for name in names:
+        allowed = [base for base in permitted if isinstance(base, type(name))]
+        if allowed and not any(_is_within(name, base) for base in allowed):
+            return f"does not permit the name {_shown(name)}"
+        if any(_is_within(name, base, unknown=True) for base in excluded):
+            return f"excludes the name {_shown(name)}"
+    return ""
+
+
+def _names(certificate: "Certificate") -> "Iterator[GeneralName]":
+    """Yield the subject and the alternative names of a certificate."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    if certificate.subject.rdns:
+        yield x509.DirectoryName(certificate.subject)
+    for attribute in certificate.subject.get_attributes_for_oid(NameOID.EMAIL_ADDRESS):
+        yield x509.RFC822Name(str(attribute.value))
+    try:
+        yield from certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return
+
+
+def _is_within(name: "GeneralName", base: "GeneralName", *, unknown: bool = False) -> bool:
+    """Return whether a name is in a subtree, or `unknown` for kinds not compared here."""
+    from cryptography.x509 import DirectoryName, DNSName
+
+    if type(name) is not type(base):
+        return False
+    if isinstance(name, DNSName) and isinstance(base, DNSName):
+        text, suffix = name.value.lower(), base.value.lower()
+        inner = suffix if suffix.startswith(".") else f".{suffix}"
+        return not suffix or text == suffix or text.endswith(inner)
+    if isinstance(name, DirectoryName) and isinstance(base, DirectoryName):
+        parts = _parts(base.value)
+        return _parts(name.value)[: len(parts)] == parts
+    return unknown
+
+
+def _parts(name: "Name") -> list[frozenset[tuple[str, str]]]:
+    """Return the parts of a name in a form that compares as X.500 requires."""
+    return [frozenset(_attributes(rdn)) for rdn in name.rdns]
+
+
+def _attributes(rdn: "Iterable[object]") -> Iterator[tuple[str, str]]:
+    for attribute in rdn:
+        oid, value = attribute.oid.dotted_string, attribute.value  # type: ignore[attr-defined]
+        yield oid, " ".join(str(value).casefold().split())
+
+
+def _shown(name: "GeneralName") -> str:
+    return repr(str(name.value))[:80]
+
+
+class RevocationLists:
+    """The revocation lists in a file.
+
+    Args:
+        path: The PEM file.
+        lists: The lists in the file.
+    """
+
+    def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
+        self._path = path
+        self._lists = [(entry, _is_complete(entry)) for entry in lists]
+        self._signed: dict[Certificate, list[tuple[CertificateRevocationList, bool]]] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> "RevocationLists":
+        """Return the lists in a file; raise `InvalidInputError` for other content."""
+        from cryptography import x509
+
+        try:
+            lists = cls(path, [x509.load_pem_x509_crl(block) for block in _blocks(path)])
+        except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+            raise InvalidInputError("is not a revocation list", where=str(path)) from error
+        if not lists._lists:
+            raise InvalidInputError("holds no revocation list", where=str(path))
+        return lists
+
+    def check(
+        self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
+    ) -> None:
+        """Reject a certificate that is revoked or whose status is unknown.
+
+        Args:
+            certificate: The certificate, of a signer or of a CA.
+            issuer: The CA that issued it.
+            name: The signer whose path it is on, for messages.
+            now: The time, aware.
+
+        Raises:
+            IntegrityError: The certificate is revoked.
+            NotInForceError: No complete list is in force.
+        """
+        own = self._signed_by(issuer)
+        for entry, _ in own:
+            revoked = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
+            if revoked is not None and not _is_taken_back(revoked):
+                raise IntegrityError(f"the certificate of {name} is revoked")
+        begun = [entry for entry, complete in own if complete and entry.last_update_utc <= now]
+        newest = max(begun, key=lambda entry: entry.last_update_utc, default=None)
+        if newest is None or not _signs_lists(issuer):
+            what = "no complete revocation list in force" if own else "no revocation list"
+            raise NotInForceError(
+                f"{what} of the CA of {name}", where=str(self._path), hint="fetch it from the CA"
+            )
+        if newest.next_update_utc is None or newest.next_update_utc < now:
+            raise NotInForceError(
+                f"the revocation list of the CA of {name} is out of date",
+                where=str(self._path),
+                hint="fetch the CA's new one",
+            )
+
+    def _signed_by(self, issuer: "Certificate") -> "list[tuple[CertificateRevocationList, bool]]":
+        """Return the lists signed by a CA and whether each is complete; verify signatures once."""
+        if issuer not in self._signed:
+            key = issuer.public_key()
+            self._signed[issuer] = [
+                (entry, complete)
+                for entry, complete in self._lists
+                if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
+            ]
+        return self._signed[issuer]
+
+
+def _blocks(path: Path) -> list[bytes]:
+    return _BLOCK.findall(read_anchor(path))
+
+
+def _is_complete(entry: "CertificateRevocationList") -> bool:
+    """Return whether a list covers all certificates of its issuer.
+
+    Extensions that narrow a list are critical (RFC 5280), and so are all others that a reader must
+    understand. A complete list needs no critical extension.
+    """
+    from cryptography.x509 import DeltaCRLIndicator, IssuingDistributionPoint
+
+    narrow = (DeltaCRLIndicator, IssuingDistributionPoint)
+    if any(
+        extension.critical or isinstance(extension.value, narrow) for extension in entry.extensions
+    ):
+        return False
+    return not any(extension.critical for revoked in entry for extension in revoked.extensions)
+
+
+def _is_taken_back(revoked: "RevokedCertificate") -> bool:
+    """Return whether an entry of a delta list ends a suspension."""
+    from cryptography.x509 import CRLReason, ReasonFlags
+
+    return any(
+        isinstance(extension.value, CRLReason)
+        and extension.value.reason is ReasonFlags.remove_from_crl
+        for extension in revoked.extensions
+    )
+
+
+def _signs_lists(issuer: "Certificate") -> bool:
+    from cryptography.x509 import ExtensionNotFound, KeyUsage
+
+    try:
+        return issuer.extensions.get_extension_for_class(KeyUsage).value.crl_sign
+    except ExtensionNotFound:
+        return False
 
 
 class Authority:

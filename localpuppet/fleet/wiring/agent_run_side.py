@@ -53,8 +53,7 @@ from localpuppet.fleet.wiring.puppet_calls import puppet_calls
 from localpuppet.fleet.wiring.puppet_environment import own_variables
 from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.hold import HoldStatus
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds, HoldStatus
 from localpuppet.node.runs.noop_report import NoopReporter
 from localpuppet.node.wiring.node import NodeWiring, program_environment
 from localpuppet.node.wiring.state import open_attempts, open_holds, open_records, rollback_in_force

@@ -11,8 +11,7 @@ from localpuppet.base.formats.times import parse_duration, show_time
 from localpuppet.node.cli import render
 from localpuppet.node.cli.apply import user
 from localpuppet.node.cli.command import command, flag, nodes_argument, only_here, option
-from localpuppet.node.runs.hold import Hold
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds
 from localpuppet.node.wiring.node import NodeWiring
 from localpuppet.node.wiring.state import open_holds, rollback_in_force
 

@@ -5,5 +5,5 @@ decides: `difference`, `grouping`, `patterns`.
 acts: `cache`, `cache_file`, `engine`, `finding`, `layout`, `nodes_directory`,
     `previewing`, `release_index`, `revisions`.
 private: `blind_spots`, `catalog_items`, `catalog_store`, `compiler_process`, `data_keys`,
-    `eviction`, `filling`, `placeholders`, `read_set`, `served_files`.
+    `eviction`, `placeholders`, `read_set`, `served_files`.
 """

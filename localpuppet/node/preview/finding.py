@@ -8,17 +8,22 @@ everything in its read-set has the same digest. There is no other mechanism.
 - Untrusted code can lie about what it read: its results hold for its own revision at most.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from localpuppet.base.errors import LocalpuppetError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
 from localpuppet.node.enc.document import ReleaseEnc, classify
-from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, PreviewCache
+from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
 from localpuppet.node.preview.capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.catalog_items import digest
-from localpuppet.node.preview.ports import CompileRequest
-from localpuppet.node.preview.read_set import NodeReads
+from localpuppet.node.preview.ports import (
+    CompileEngine,
+    CompileFailure,
+    CompileRequest,
+    CompileResult,
+)
+from localpuppet.node.preview.read_set import NodeReads, ReadSet
 from localpuppet.node.preview.release_index import ReleaseIndex
 from localpuppet.node.preview.result import PreviewRevision
 from localpuppet.node.releases.release import ENC, Release
@@ -27,6 +32,10 @@ from localpuppet.node.releases.release import ENC, Release
 NEVER = "was not compiled before"
 DAMAGED = "the cache is damaged"
 _NODE = "facts, parameters or classes of the node"
+# Results that are stored in one transaction. A killed preview loses at most these.
+BATCH = 32
+# Bytes of results after which a transaction ends earlier: they are in memory until then.
+BATCH_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +184,89 @@ class _NodeValues:
         if isinstance(request, str):
             return request
         return "" if reads.values(request) == entry.values else _NODE
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class CacheFiller:
+    """Compiles nodes.
+
+    Attributes:
+        cache: Takes the results.
+        engine: Compiles.
+        advance: Called after each result.
+    """
+
+    cache: PreviewCache
+    engine: CompileEngine
+    advance: Callable[[], None] = lambda: None
+    _requests: dict[str, CompileRequest] = field(default_factory=dict, init=False)
+
+    def compile(
+        self, side: PreviewSide, nodes: Sequence[CapturedNode]
+    ) -> Iterator[tuple[NodeCompile, CompileOutcome]]:
+        """Yield the compile of each node with what was stored of it, in any order.
+
+        Raises:
+            StateError: The disk is full, or the engine cannot work.
+            PuppetMissingError: Puppet is not installed.
+        """
+        sources = {node.name: side.source(node) for node in nodes}
+        invalid: list[tuple[NodeCompile, CompileOutcome]] = []
+        batch: list[NodeCompile] = []
+        size = 0
+        for result in self.engine.compile(side.release, self._ask(side, nodes, invalid)):
+            request = self._requests.pop(result.node)
+            batch.append(_compiled(side, sources[result.node], request, result))
+            size += result.size
+            self.advance()
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                yield from zip(batch, self.cache.store(batch), strict=True)
+                batch.clear()
+                size = 0
+        yield from zip(batch, self.cache.store(batch), strict=True)
+        for compiled in invalid:
+            self.advance()
+            yield compiled
+
+    def _ask(
+        self,
+        side: PreviewSide,
+        nodes: Sequence[CapturedNode],
+        invalid: list[tuple[NodeCompile, CompileOutcome]],
+    ) -> Iterator[CompileRequest]:
+        """Yield the requests; a node without a valid capture or document is not compiled."""
+        for node in nodes:
+            capture = None
+            try:
+                capture = node.load()
+                request = request_of(capture, side.release.enc)
+            except InvalidInputError as error:
+                failure = CompileFailure(message=str(error))
+                compiled = NodeCompile(
+                    node=node.name, source=b"", reads=None, catalog=None, failure=failure
+                )
+                outcome = CompileOutcome(catalog=None, failure=failure, is_unread=capture is None)
+                invalid.append((compiled, outcome))
+                continue
+            self._requests[node.name] = request
+            yield request
+
+
+def _compiled(
+    side: PreviewSide, source: bytes, request: CompileRequest, result: CompileResult
+) -> NodeCompile:
+    """Return what to store of a result."""
+    impure = result.reads.impure
+    reads = None
+    if side.is_stable and not impure:
+        made = ReadSet.of(result.reads, request, side.index)
+        reads, impure = (None, (made,)) if isinstance(made, str) else (made, ())
+    return NodeCompile(
+        node=result.node,
+        source=source,
+        reads=reads,
+        catalog=result.catalog,
+        failure=result.failure,
+        impure=impure,
+        scope=side.scope,
+    )

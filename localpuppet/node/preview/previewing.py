@@ -21,8 +21,7 @@ from localpuppet.node.preview.cache_file import DamagedEntryError
 from localpuppet.node.preview.capture import CapturedNode, NodeCapture
 from localpuppet.node.preview.catalog_items import CatalogHead
 from localpuppet.node.preview.difference import CatalogDifference, difference
-from localpuppet.node.preview.filling import CacheFiller
-from localpuppet.node.preview.finding import CacheSearch, PreviewSide
+from localpuppet.node.preview.finding import CacheFiller, CacheSearch, PreviewSide
 from localpuppet.node.preview.grouping import DifferenceGrouping
 from localpuppet.node.preview.patterns import ForbiddenChange, ResourcePattern
 from localpuppet.node.preview.placeholders import NodePlaceholders

@@ -1,7 +1,7 @@
 """One supervised `puppet apply`, from its preparation to its record.
 
 decides: `hold`, `options`, `reason`, `run`.
-acts: `attempts`, `holds`, `listed`, `metrics`, `noop_report`,
+acts: `attempts`, `listed`, `metrics`, `noop_report`,
     `preparing`, `query_record`, `records`, `rollback_service`, `supervisor`,
     `run_replies`.
 ports: `observer`.

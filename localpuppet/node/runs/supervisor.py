@@ -28,7 +28,7 @@ from localpuppet.node.puppet.run_lock import PuppetRunLock
 from localpuppet.node.releases.ledger import Ledger, Rollback
 from localpuppet.node.releases.release import Release
 from localpuppet.node.runs import metrics
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.node_lock import NodeLock
 from localpuppet.node.runs.observer import Observer
 from localpuppet.node.runs.options import RunOptions, RunRequest

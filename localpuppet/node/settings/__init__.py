@@ -1,5 +1,4 @@
 """The node's settings in `localpuppet.yaml`, checked, with their defaults.
 
 decides: `node`.
-acts: `files`.
 """

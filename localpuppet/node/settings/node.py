@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.times import parse_duration
-from localpuppet.base.machine.files import is_file
+from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.share.files import shared_file
 from localpuppet.node.enc.instance.places import CloudInitFiles, Service
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource
-
 
 MAX_PORT = 65535
 PUBLIC = "https://forgeapi.puppet.com"
@@ -39,6 +39,41 @@ SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
 KEEP_STAGED = "14d"
 PUBLIC_HOSTS = ("forgeapi.puppet.com", "github.com")
+
+
+def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
+    """Return the contents of a settings file; empty if it does not exist.
+
+    Args:
+        file: The file.
+        schema: Its schema.
+        documents: Reads documents.
+
+    Raises:
+        InvalidInputError: The file is invalid.
+    """
+    if not is_file(file):
+        return {}
+    return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsFile:
+    """`localpuppet.yaml` of a root; each layer reads a section of it.
+
+    Attributes:
+        root: The root.
+        state: The state directory.
+        path: The file.
+        raw: The whole document; it fits the schema. Empty if there is no such file.
+        documents: Reads further documents.
+    """
+
+    root: Path
+    state: Path
+    path: Path
+    raw: Mapping[str, Any]
+    documents: Documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localpuppet.base.formats.documents import Documents
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
-from localpuppet.node.settings.files import SettingsFile, read_settings
+from localpuppet.node.settings.node import SettingsFile, read_settings
 from localpuppet.node.wiring.ports import CommandAdditions, Neighbours
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from localpuppet.node.puppet.installation import Installation
     from localpuppet.node.releases.ledger import Rollback
     from localpuppet.node.runs.attempts import Attempts
-    from localpuppet.node.runs.holds import Holds
+    from localpuppet.node.runs.hold import Holds
     from localpuppet.node.runs.records import GoodRuns, Records
 
 
@@ -71,7 +71,7 @@ def rollback_in_force(node: NodeWiring) -> "Rollback | None":
 
 def open_holds(node: NodeWiring, *, ask: bool) -> "Holds":
     """Return the holds on a node; see `find_puppet` for `ask`."""
-    from localpuppet.node.runs.holds import Holds
+    from localpuppet.node.runs.hold import Holds
 
     installation = find_puppet(node, ask=ask)
     return Holds(

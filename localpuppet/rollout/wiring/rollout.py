@@ -31,11 +31,11 @@ from localpuppet.rollout.execution import metrics
 from localpuppet.rollout.execution.checking import CheckRunner
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import CheckpointKeeper, RolloutCheckpoints
-from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.commands.reading import (
+from localpuppet.rollout.execution.commands.command import (
     BusCommandReader,
     CommandSender,
     JournalCommandReader,
+    RolloutCommand,
     TimestampedJournal,
     look,
 )

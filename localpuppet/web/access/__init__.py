@@ -2,5 +2,5 @@
 
 decides: `connections`, `loopback`, `rules`.
 acts: `middleware`, `sessions`.
-touches the world: `listening`, `serving`, `socket_owner`, `tls`.
+touches the world: `serving`, `socket_owner`, `tls`.
 """

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from localpuppet.base.formats.names import SignerName
     from localpuppet.base.machine.ports import Log
     from localpuppet.node.wiring.node import NodeWiring
-    from localpuppet.web.access.listening import ListenAddress
     from localpuppet.web.access.rules import AccessRule, Ends, Visitor
+    from localpuppet.web.access.serving import ListenAddress
     from localpuppet.web.access.tls import Tls
 
 

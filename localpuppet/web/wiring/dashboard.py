@@ -110,7 +110,7 @@ class DashboardWiring:
     def __init__(
         self, fleet: FleetWiring, log: "Log", listen: str, *, actions: bool, site: "Path | None"
     ) -> None:
-        from localpuppet.web.access.listening import ListenAddress
+        from localpuppet.web.access.serving import ListenAddress
         from localpuppet.web.wiring.access import way_in
 
         self.place = ListenAddress.parse(listen)

@@ -36,7 +36,7 @@ class ApiWiring:
     """
 
     def __init__(self, fleet: FleetWiring, log: "Log", listen: str) -> None:
-        from localpuppet.web.access.listening import ListenAddress
+        from localpuppet.web.access.serving import ListenAddress
 
         self.place = ListenAddress.parse(listen, option="--puppetdb")
         self._way_in = api_way_in(fleet, log, self.place)

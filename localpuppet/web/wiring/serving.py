@@ -65,7 +65,7 @@ async def serve_web(
     """
     require_extra("web", where="localpuppet web")
     share_heap()
-    from localpuppet.web.access.listening import bound
+    from localpuppet.web.access.serving import bound
     from localpuppet.web.wiring.dashboard import DashboardWiring, FleetSources
     from localpuppet.web.wiring.puppetdb import ApiWiring
 

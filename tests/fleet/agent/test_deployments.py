@@ -15,8 +15,7 @@ from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.rollout_steps import DONE, EACH, MOST, WORKING, Deployment, Deployments
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
-from localpuppet.node.runs.hold import Hold, rollout_owner
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
 from tests.fleet.agent.test_agent import Rig
 
 ID = RolloutId("20261122T110000Z-0a1b")

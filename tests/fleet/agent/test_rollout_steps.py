@@ -16,8 +16,7 @@ from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
 from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
 from localpuppet.fleet.triggers.steps import PATIENCE
-from localpuppet.node.runs.hold import Hold, HoldStatus
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
 from tests.fleet.agent.test_agent import OVER, Rig
 

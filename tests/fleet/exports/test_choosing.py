@@ -7,10 +7,9 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.cli.record.collected import SHOWN, collectors
-from localpuppet.fleet.exports.guarding import is_guarded
 from localpuppet.fleet.exports.policy import DEFAULT, CollectMode, CollectPolicy
 from localpuppet.fleet.exports.recording import CollectorRecord, answered
-from localpuppet.fleet.exports.resource import Offer
+from localpuppet.fleet.exports.resource import Offer, is_guarded
 from localpuppet.fleet.exports.search import (
     MAX_LEFT_OUT,
     MAX_TAKEN,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.fleet.exports.guarding import OF_TYPES, is_guarded
+from localpuppet.fleet.exports.resource import OF_TYPES, is_guarded
 from tests import rigs
 from tests.rigs.guarded_page import PAGE, core_types, page
 

@@ -6,7 +6,7 @@ from typing import Any
 from localpuppet.base.formats.documents import Documents
 from localpuppet.fleet.settings.peers import peer_settings
 from localpuppet.main import PEER_KEYS
-from localpuppet.node.settings.files import SettingsFile
+from localpuppet.node.settings.node import SettingsFile
 
 
 class RecordedKeys(dict[str, Any]):

@@ -9,8 +9,7 @@ import pytest
 from cryptography import x509
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, NotInForceError
-from localpuppet.fleet.trust.authority import Authority
-from localpuppet.fleet.trust.revocation import RevocationLists
+from localpuppet.fleet.trust.authority import Authority, RevocationLists
 from tests.doubles.certificates import DAY, NOW, Ca, Extensions, Issued, named, write
 
 HOUR = timedelta(hours=1)

@@ -10,8 +10,7 @@ import pytest
 from localpuppet.base.formats.values import Json
 from localpuppet.node.preview.cache import MAX_ENTRIES
 from localpuppet.node.preview.difference import CHANGED
-from localpuppet.node.preview.filling import BATCH_BYTES, CacheFiller
-from localpuppet.node.preview.finding import request_of
+from localpuppet.node.preview.finding import BATCH_BYTES, CacheFiller, request_of
 from localpuppet.node.preview.ports import CompileRequest, CompileResult, RawReads
 from localpuppet.node.preview.previewing import PreviewOptions, choose_shard
 from localpuppet.node.preview.read_set import ReadSet

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.node.releases.fetch import ModuleFetcher
 from localpuppet.node.releases.forge.client import AHEAD, Forge
 from localpuppet.node.releases.forge.directory import DirectoryForge
 from localpuppet.node.releases.forge.names import Slug
@@ -16,7 +17,6 @@ from localpuppet.node.releases.forge.versions import ModuleVersion
 from localpuppet.node.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.node.releases.lock import ForgePin, Lock
 from localpuppet.node.releases.manifest import Manifest
-from localpuppet.node.releases.single.fetching import ModuleFetcher
 from localpuppet.node.releases.store import Store
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.staged import R1, R2, ReleaseSite

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.node.settings.files import SettingsFile
+from localpuppet.node.settings.node import SettingsFile
 from localpuppet.node.wiring.node import NodePorts, NodeWiring
 from tests.rigs.node import Node
 

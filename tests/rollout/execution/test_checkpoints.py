@@ -23,8 +23,7 @@ from localpuppet.rollout.execution.checkpoint import (
 from localpuppet.rollout.execution.checkpoints import (
     CheckpointKeeper,
 )
-from localpuppet.rollout.execution.commands.command import RolloutCommand
-from localpuppet.rollout.execution.commands.reading import look
+from localpuppet.rollout.execution.commands.command import RolloutCommand, look
 from localpuppet.rollout.execution.events import (
     Event,
     NodeRun,

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.web.access.listening import LOCALHOST, ListenAddress, bound
+from localpuppet.web.access.serving import LOCALHOST, ListenAddress, bound
 
 
 @pytest.mark.parametrize(

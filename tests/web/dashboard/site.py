@@ -36,9 +36,8 @@ from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.journals import Journals
 from localpuppet.rollout.plans.graphviz import draw_svg
-from localpuppet.web.access.listening import ListenAddress, bound
 from localpuppet.web.access.loopback import LoopbackDoor
-from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, serve
+from localpuppet.web.access.serving import PATIENCE, ConnectionLimits, ListenAddress, bound, serve
 from localpuppet.web.access.sessions import Sessions
 from localpuppet.web.dashboard.actions import (
     ActionOutcome,

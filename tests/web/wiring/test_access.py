@@ -11,8 +11,8 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.node.wiring.node import NodeWiring
-from localpuppet.web.access.listening import ListenAddress
 from localpuppet.web.access.rules import Visitor
+from localpuppet.web.access.serving import ListenAddress
 from localpuppet.web.wiring.access import DashboardAccess, way_in
 from tests.doubles.certificates import Ca, pem, write
 from tests.doubles.ports import FakeLog

@@ -21,8 +21,7 @@ from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.hold import Hold, rollout_owner
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds, rollout_owner
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState, Status
 

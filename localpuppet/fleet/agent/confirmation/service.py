@@ -32,7 +32,7 @@ from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.deploy import Deploy
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.records import Records
 
 # Seconds between two looks, short at first, because most releases do not cut the node off.

@@ -6,8 +6,8 @@ import click
 
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration
-from localpuppet.fleet.exports.guarding import UNREPORTED
 from localpuppet.fleet.exports.recording import CollectorRecord
+from localpuppet.fleet.exports.resource import UNREPORTED
 from localpuppet.node.cli import render
 
 SHOWN = 5

@@ -1,5 +1,5 @@
 """Single modules of a manifest: resolved, fetched, and compared with newer versions.
 
 decides: `moves`.
-acts: `fetching`, `outdated`.
+acts: `outdated`.
 """

@@ -13,8 +13,7 @@ from localpuppet.fleet.agent.confirmation.service import DONE
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.triggers.cause import CauseKind
-from localpuppet.node.runs.hold import Hold
-from localpuppet.node.runs.holds import Holds
+from localpuppet.node.runs.hold import Hold, Holds
 from localpuppet.node.runs.run import Outcome
 from tests.fleet.agent.confirmation.assigned_node import ALICE, ID, OWNER, R1, R2, WITHIN, Node
 

@@ -14,12 +14,13 @@ from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.rollout.execution.checkpoint import RolloutCheckpoint
 from localpuppet.rollout.execution.checkpoints import PublishedCheckpoint
-from localpuppet.rollout.execution.commands.command import RolloutCommand, SentCommand
-from localpuppet.rollout.execution.commands.reading import (
+from localpuppet.rollout.execution.commands.command import (
     WORDS,
     BusCommandReader,
     CommandSender,
     JournalCommandReader,
+    RolloutCommand,
+    SentCommand,
     SignedCommand,
     digest_of,
 )
