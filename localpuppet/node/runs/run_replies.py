@@ -67,11 +67,14 @@ def log_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
 def _origins(run: RunDirectory, lines: Sequence[str]) -> list[Json]:
     """Return where Puppet's report says that lines come from, the last ones within the limit."""
     try:
-        logs = report_of(run).get("logs") or ()
+        report = report_of(run)
     except (FileNotFoundError, StateError, ValueError):
         return []
+    logs = report.get("logs") if isinstance(report, dict) else None
     messages: dict[str, deque[Mapping[str, Any]]] = {}
-    for item in logs:
+    for item in logs if isinstance(logs, list) else ():
+        if not isinstance(item, dict):
+            continue
         source = "" if item.get("source") == "Puppet" else f"{item.get('source')}: "
         first = f"{source}{item.get('message')}".partition("\n")[0]
         messages.setdefault(first, deque()).append(item)

@@ -11,6 +11,7 @@ from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_replies import (
     MAX_LINE,
+    MAX_ORIGINS,
     MAX_REPORT,
     MAX_TOLD,
     log_reply,
@@ -59,9 +60,34 @@ def test_the_reply_with_a_log_has_no_diffs(run: RunDirectory) -> None:
         "run": RUN,
         "state": "finished",
         "lines": ["Notice: a", source, f"{source}changed", "λ"],
+        "origins": [],
         "before": 0,
         "left_out": 2,
     }
+
+
+def test_lines_have_the_origin_that_the_report_says(run: RunDirectory) -> None:
+    """The last lines first, if there are too many; a report that is no report is no reason."""
+    notice, place = {"source": "Puppet", "message": "a"}, {"time": "t", "file": "/x.pp", "line": 3}
+    error = {"source": "/Stage[main]/Exec[b]", "message": "failed\nsecond", **place}
+    run.log.write_text("Notice: a\nError: /Stage[main]/Exec[b]: failed\nsecond\n")
+    run.report.write_text(json.dumps({"logs": [notice, error]}))
+    origins = [{"time": None, "file": None, "line": None}, place, None]
+    assert log_reply(run, status(run))["origins"] == origins
+    run.log.write_text("Notice: a\n" * 5000)
+    run.report.write_text(json.dumps({"logs": [{**notice, **place}] * 5000}))
+    many = log_reply(run, status(run))["origins"]
+    assert isinstance(many, list)
+    assert (many[0], many[-1]) == (None, place)
+    assert len(json.dumps(many)) < 2 * MAX_ORIGINS
+    for broken in (
+        '{"logs": [1, {"message": []}], "x"',
+        '{"logs": 5}',
+        '{"logs": ["a", {}]}',
+        "[]",
+    ):
+        run.report.write_text(broken)
+        assert str(log_reply(run, status(run))["lines"]).count("Notice: a") == 5000
 
 
 def test_the_reply_without_a_log_has_no_lines(run: RunDirectory) -> None:
