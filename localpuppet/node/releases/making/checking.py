@@ -5,7 +5,7 @@ dependencies.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,8 +114,11 @@ class ReleaseChecker:
         own = own_modules(directory, inner.modulepath, ignored, code=inner.own_code)
         interface = self._interface(directory, lock, own)
         interface.refuse_problems()
-        data = check_data(directory, own.modules)
-        unloadable = self._unloadable(data.yaml, self._locked(lock))
+        inside = f"{manifest.moduledir}/" if manifest.moduledir else ""
+        locked = self._locked(lock)
+        single = {f"{inside}{name}": locked[name] for name in lock.modules}
+        data = check_data(directory, own.modules, single)
+        unloadable = self._unloadable(data.yaml, locked)
         return ReleaseCheck(
             lock=lock,
             chains=chains,
@@ -234,9 +237,9 @@ class ReleaseChecker:
                     modules.setdefault(module.name, module)
         return modules
 
-    def _unloadable(self, own: Sequence[Path], locked: Mapping[str, Path]) -> list[str]:
+    def _unloadable(self, read: Mapping[Path, str], locked: Mapping[str, Path]) -> list[str]:
         """Refuse data of the release that Puppet cannot load; return a line for other modules'."""
-        names = {file: str(file) for file in own}
+        names = {**read}
         unreadable = []
         for name, module in locked.items():
             try:
@@ -244,8 +247,9 @@ class ReleaseChecker:
             except InvalidInputError as error:
                 unreadable.append(f"{name}/{HIERA}: {error.what}")
             else:
-                names |= {file: f"{name}/{file.relative_to(module)}" for file in files}
+                names |= {file: f"{name}/{inner}" for inner, file in files.items()}
         refused = self.parser.refused_data(list(names))
+        own = [file for file, name in names.items() if name == str(file)]
         return unreadable + refuse_unloadable(refused, names, own=own)
 
     def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:

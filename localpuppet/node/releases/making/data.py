@@ -4,9 +4,10 @@ The `hiera.yaml` of the release and of each own module decide which files are ch
 files are errors; unused files are warnings.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from localpuppet.base.errors import InvalidInputError
@@ -35,59 +36,71 @@ class CheckedData:
     Attributes:
         files: How many files were parsed.
         warnings: Files that seem unused.
-        yaml: The files that Puppet's own reader of YAML reads, `hiera.yaml` included.
+        yaml: The files that Puppet's own reader of YAML reads, `hiera.yaml` included, and their
+            names in messages; those of locked modules, too, if the release's `hiera.yaml` reads
+            them.
     """
 
     files: int
     warnings: tuple[str, ...]
-    yaml: tuple[Path, ...] = ()
+    yaml: Mapping[Path, str]
 
 
-def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
+def check_data(
+    directory: Path, modules: Iterable[Path], locked: Mapping[str, Path] = MappingProxyType({})
+) -> CheckedData:
     """Check the data of a release and its own modules.
 
     Args:
         directory: The release.
         modules: Its own modules, directories in it.
+        locked: Its locked modules, by the name that their directory has in it.
 
     Raises:
         InvalidInputError: A file cannot be parsed, or there are too many or too large ones.
     """
     files = 0
     warnings: list[str] = []
-    yaml: list[Path] = []
+    yaml: dict[Path, str] = {}
     for place in (directory, *modules):
+        elsewhere = locked if place == directory else {}
         hierarchy = None
         if (place / NAME).is_file():
             hierarchy = parse_hierarchy(_load_config(place / NAME))
-            checked = _check(place, directory, hierarchy)
-            files += checked.files
-            warnings += checked.warnings
-            yaml += yaml_files(place, hierarchy)
+            number, notes = _check(place, directory, hierarchy, elsewhere)
+            files += number
+            warnings += notes
+            read = yaml_files(place, hierarchy, elsewhere)
+            yaml.update({file: str(place / name) for name, file in read.items()})
         warnings += unused_data(place, directory, hierarchy)
-    return CheckedData(files=files, warnings=tuple(warnings), yaml=tuple(yaml))
+    return CheckedData(files=files, warnings=tuple(warnings), yaml=yaml)
 
 
-def yaml_files(place: Path, hierarchy: Hierarchy | None = None) -> list[Path]:
-    """Return the files that Puppet's own reader of YAML reads, `hiera.yaml` included.
+def yaml_files(
+    place: Path,
+    hierarchy: Hierarchy | None = None,
+    locked: Mapping[str, Path] = MappingProxyType({}),
+) -> dict[str, Path]:
+    """Return the files that Puppet's own reader of YAML reads, by name, `hiera.yaml` included.
 
     Args:
         place: A release or a module.
         hierarchy: Its hierarchy; `None` to read its `hiera.yaml`, if it has one.
+        locked: Its locked modules; see `check_data`.
 
     Raises:
         InvalidInputError: Its `hiera.yaml` cannot be parsed, or there are too many files.
     """
     if not (place / NAME).is_file():
-        return []
+        return {}
     hierarchy = hierarchy or parse_hierarchy(_load_config(place / NAME))
     levels = [level for level in hierarchy.levels if level.yaml]
-    read = [
-        file
-        for file in _files(place, hierarchy)
-        if any(level.reads(file.relative_to(place).as_posix()) for level in levels)
-    ]
-    return [place / NAME, *read]
+    read = {
+        name: file
+        for name, file in _files(place, hierarchy, locked).items()
+        if any(level.reads(name) for level in levels)
+    }
+    return {NAME: place / NAME, **read}
 
 
 def refuse_unloadable(
@@ -137,7 +150,10 @@ def unused_data(place: Path, release: Path, hierarchy: Hierarchy | None) -> list
     ]
 
 
-def _check(place: Path, release: Path, hierarchy: Hierarchy) -> CheckedData:
+def _check(
+    place: Path, release: Path, hierarchy: Hierarchy, locked: Mapping[str, Path]
+) -> tuple[int, list[str]]:
+    """Parse its own files; return their number, and a line for each unused or missing one."""
     name = (place / NAME).relative_to(release).as_posix()
     files = _files(place, hierarchy)
     warnings = [f"{name}: {note}" for note in hierarchy.notes]
@@ -145,31 +161,41 @@ def _check(place: Path, release: Path, hierarchy: Hierarchy) -> CheckedData:
         warnings += [
             f"{name}: {one_line(level.name)}: there is no {one_line(fixed)}"
             for fixed in level.fixed()
-            if not (place / fixed).exists()
+            if not _found(place, fixed, locked).exists()
         ]
     unread = []
-    for file in files:
-        path = file.relative_to(place).as_posix()
+    for path, file in files.items():
         _parse(file)
         if not any(level.reads(path) for level in hierarchy.levels):
             unread.append(f"{name}: no level reads {one_line(path)}")
     more = len(unread) - MAX_WARNINGS
     warnings += unread[:MAX_WARNINGS]
     warnings += [f"{name}: no level reads {more} more files"] if more > 0 else []
-    return CheckedData(files=len(files), warnings=tuple(warnings))
+    return len(files), warnings
 
 
-def _files(place: Path, hierarchy: Hierarchy) -> Sequence[Path]:
-    files: set[Path] = set()
+def _found(place: Path, name: str, locked: Mapping[str, Path]) -> Path:
+    """Return where a name of a release is: in a locked module, or in its own files."""
+    for start, tree in locked.items():
+        if f"{name}/".startswith(f"{start}/"):
+            return tree / name[len(start) + 1 :]
+    return place / name
+
+
+def _files(
+    place: Path, hierarchy: Hierarchy, locked: Mapping[str, Path] = MappingProxyType({})
+) -> Mapping[str, Path]:
+    files: dict[str, Path] = {}
     for datadir in {level.datadir for level in hierarchy.levels}:
-        for path in (place / datadir).rglob("*") if datadir else place.glob("*"):
+        top = _found(place, datadir, locked)
+        for path in top.rglob("*") if datadir else top.glob("*"):
             if path.suffix in _SUFFIXES and path.name != NAME and path.is_file():
-                files.add(path)
+                files[(datadir / path.relative_to(top)).as_posix()] = path
             if len(files) > MAX_FILES:
                 raise InvalidInputError(
                     f"has more than {MAX_FILES} files of data", where=str(place / datadir)
                 )
-    return sorted(files)
+    return dict(sorted(files.items()))
 
 
 def _load_config(config: Path) -> object:

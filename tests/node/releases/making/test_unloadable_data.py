@@ -134,10 +134,10 @@ def test_only_files_of_puppets_own_yaml_readers_are_judged(tmp_path: Path) -> No
     files = {f"data/{name}.yaml": "a: 1\n" for name in ("own", "e", "other", "unread")}
     tree(tmp_path, **files, **{"hiera.yaml": f"version: 5\nhierarchy:\n{levels}"})
     names = ["hiera.yaml", "data/e.yaml", "data/own.yaml"]
-    assert check_data(tmp_path, ()).yaml == tuple(tmp_path / name for name in names)
+    assert [*check_data(tmp_path, ()).yaml] == [tmp_path / name for name in names]
     defaults = "version: 5\ndefaults: {datadir: data, data_hash: site::read}\nhierarchy:\n"
     tree(tmp_path, **{"hiera.yaml": defaults + levels})
-    assert check_data(tmp_path, ()).yaml == (tmp_path / "hiera.yaml", tmp_path / "data/e.yaml")
+    assert [*check_data(tmp_path, ()).yaml] == [tmp_path / "hiera.yaml", tmp_path / "data/e.yaml"]
 
 
 def test_a_date_is_refused_in_own_data_and_a_warning_in_a_locked_module(

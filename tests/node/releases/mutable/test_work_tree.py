@@ -10,6 +10,7 @@ from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
 
+HIERA = "version: 5\ndefaults: {datadir: modules/hieradata/data, data_hash: yaml_data}\n"
 NODE_INPUT = "app: foo/trunk\nclasses: [profile, ntp]\n"
 
 
@@ -167,3 +168,21 @@ def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: 
     assert len(node.run("release", "gc", "--json").json["trees"]) == 1
     assert not links.exists()
     assert node.run("try", str(tree), "--noop").code == 0, "the modules are fetched again"
+
+
+def test_values_that_puppet_refuses_in_data_of_a_locked_module_are_warnings(
+    node: Node, forge: Forge, tree: Path
+) -> None:
+    data = forge.repo("hieradata")
+    data.commit({"data/common.yaml": "since: 2026-11-01\n"}, "d1")
+    manifest = (tree / "manifest.yaml").read_text()
+    forge.repo("control").write(
+        {
+            "manifest.yaml": f"{manifest}  hieradata: {{git: '{data.url}', tag: d1}}\n",
+            "hiera.yaml": HIERA,
+        }
+    )
+    assert make(node, "lock", str(tree)).code == 0
+    checked = make(node, "check", str(tree))
+    assert checked.code == 0, checked.err
+    assert "modules/hieradata/data/common.yaml: line 1: Puppet refuses the whole" in checked.err
