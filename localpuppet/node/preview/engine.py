@@ -244,6 +244,7 @@ class ReleaseCompiler:
         return [
             *release.whole_modulepath,
             release.directory,
+            *([release.hiera_config.parent] if release.hiera_config else []),
             *release.trees.values(),
             release.site_manifest or self._engine.site_manifest,
             shared_file("preview").parent,

@@ -23,6 +23,8 @@ def release_roots(
         environments: The directory of environments with links to its code, if there is one.
     """
     roots = {str(release.directory): "", str(own_modules): OWN_PREFIX.rstrip("/")}
+    if release.hiera_config is not None:
+        roots[str(release.hiera_config.parent)] = ""
     roots.update({str(path): str(path) for path in release.base})
     roots.update({str(path): start for start, path in release.trees.items()})
     for directory in release.modulepath:

@@ -96,7 +96,8 @@ class GarbageCollector:
         keep.update(self._staged_ahead(all_staged, since=now - self.keep_staged))
         kept = [staged for staged in all_staged if staged.release in keep]
         since = now - self.keep_staged
-        links = [path for path in self._links.unused(since=since) if path not in given]
+        used = {path.parent for path in given}
+        links = [path for path in self._links.unused(since=since) if path not in used]
         # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
         busy = not all(app.is_tag for app, _ in running)
         branches = {

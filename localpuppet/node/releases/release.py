@@ -14,7 +14,7 @@ from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import refuse_foreign
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.node.releases.layout.composing import layout
-from localpuppet.node.releases.layout.links import ModuleLinks
+from localpuppet.node.releases.layout.links import HIERA, ModuleLinks, release_links
 from localpuppet.node.releases.manifest import Manifest
 from localpuppet.node.releases.release_files import CREATE_MANIFEST, LOCK, MANIFEST, ReleaseFiles
 from localpuppet.node.releases.source import ReleaseSource
@@ -138,12 +138,14 @@ def resolve(
     try:
         locked = is_file(directory / LOCK)
         manifest = files.manifest(directory, app, immutable=immutable_only or locked)
+        single, hiera = _single(manifest, directory, files, None if staged else store)
         place = ReleaseLocation(
             directory=directory,
             own=None if staged is None else store / "objects" / staged.pin.tree_sha256,
             name=name,
             inside=inside,
-            single=_single(manifest, directory, files, None if staged else store),
+            single=single,
+            hiera=hiera,
             collections=[
                 (modules / entry, _directory(entry, inside, where=where, sources=sources))
                 if staged is None
@@ -166,6 +168,7 @@ class ReleaseLocation:
         name: The name of that directory in messages.
         inside: Directories that contain all its files.
         single: Links to its single modules; `None` if they are in the release itself.
+        hiera: The directory in which its `hiera.yaml` finds data.
         collections: The name and path of each entry of its modulepath.
     """
 
@@ -173,6 +176,7 @@ class ReleaseLocation:
     name: Path
     inside: Sequence[Path]
     single: Path | None
+    hiera: Path
     collections: Sequence[tuple[Path, Path]]
     own: Path | None = None
 
@@ -207,7 +211,7 @@ def assemble(
             )
         directories.append(collection)
         names.append(name)
-    hiera = directory / "hiera.yaml"
+    hiera = place.hiera / HIERA
     return Release(
         name=app,
         directory=directory,
@@ -255,8 +259,10 @@ def _entries(manifest: Manifest) -> Iterator[tuple[str, ReleasePath]]:
 
 def _single(
     manifest: Manifest, directory: Path, files: ReleaseFiles, store: Path | None
-) -> Path | None:
-    """Return the links to single modules; `None` if the modules are in the release.
+) -> tuple[Path | None, Path]:
+    """Return the links to single modules, and the directory of its `hiera.yaml`.
+
+    There are no links if the modules are in the release.
 
     Args:
         manifest: The manifest.
@@ -270,12 +276,13 @@ def _single(
     missing = missing_modules(manifest, directory)
     if not missing:
         files.refuse_open_branches(manifest, directory)
-        return None
+        return None, directory
     if store is not None:
         links = ModuleLinks(store)
         trees = files.pinned(directory, manifest).trees
-        if links.has(trees):
-            return links.path(trees)
+        wanted = release_links(directory, manifest.moduledir, trees)
+        if links.has(wanted):
+            return links.places(directory, wanted)
     raise InvalidInputError(
         "is not on this node",
         where=f"modules.{missing[0]}",

@@ -10,8 +10,9 @@ that a release keeps the meaning that it had when it was made.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,17 +136,12 @@ class Compositions:
             InvalidInputError: Two entries have the same name.
         """
         own = self._store.path(staged.pin.tree_sha256)
-        parts = staged.moduledir.split("/") if staged.moduledir else []
-        links: dict[str, str] = {}
-        # The directories on the way to the modules are real ones; all else in them is linked.
-        for depth in range(len(parts) + 1 if staged.modules else 1):
-            before = "".join(f"{part}/" for part in parts[:depth])
-            links.pop(before.rstrip("/"), None)
-            up = "../" * (depth + 2)
-            for name in _names(own / before):
-                links[f"{before}{name}"] = f"{up}objects/{own.name}/{before}{name}"
-        inner = "".join(f"{part}/" for part in parts)
-        up = "../" * (len(parts) + 2)
+        links = {
+            name: f"{'../' * (name.count('/') + 2)}objects/{own.name}/{name}"
+            for name in composed_names(own, staged.moduledir if staged.modules else "")
+        }
+        inner = f"{staged.moduledir}/" if staged.moduledir else ""
+        up = "../" * (inner.count("/") + 2)
         for name, sha256 in staged.modules.items():
             if f"{inner}{name}" in links:
                 raise InvalidInputError(
@@ -255,6 +251,18 @@ class Compositions:
     def remove(self, name: str) -> None:
         """Remove a composition."""
         remove_tree(self._directory / name)
+
+
+def composed_names(tree: Path, moduledir: str) -> Iterator[str]:
+    """Yield what a composed release links in its own tree.
+
+    The directories on the way to the modules are real ones; all else in them is linked.
+    """
+    way = ["", *accumulate(f"{part}/" for part in moduledir.split("/") if part)]
+    for before in way:
+        for name in _names(tree / before):
+            if f"{before}{name}/" not in way and f"{before}{name}" != ".git":
+                yield f"{before}{name}"
 
 
 def _names(directory: Path) -> list[str]:

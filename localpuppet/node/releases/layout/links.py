@@ -1,19 +1,33 @@
 """Links the modules of a lock in one directory, for mutable code that is not in the store.
 
-    STATE/links/SHA256/ntp -> ../../objects/SHA256
+    STATE/links/SHA256/modules/ntp          -> ../../../objects/SHA256
+    STATE/links/SHA256/release/hiera.yaml   -> the file of the release
+    STATE/links/SHA256/release/modules/ntp  -> ../../../../objects/SHA256
 
+- `modules` is a directory of the modulepath. `release` is composed as a staged release is, so that
+  `hiera.yaml` finds the same data in modules.
 - A directory is named by the digest of its contents, so it is complete or absent and never changes.
 - Trees are written before the links that name them.
 - Each directory records when it was last used.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.base.machine.files import disk_errors, make_private, remove_tree, sync_directory
+from localpuppet.base.machine.files import (
+    disk_errors,
+    is_file,
+    make_private,
+    remove_tree,
+    sync_directory,
+)
+from localpuppet.node.releases.layout.composing import composed_names
 from localpuppet.node.releases.staged import composition
+
+HIERA = "hiera.yaml"
+_MODULES, _RELEASE = "modules", "release"
 
 
 class ModuleLinks:
@@ -30,19 +44,24 @@ class ModuleLinks:
         """Return the path of the link directory, which may not exist.
 
         Args:
-            trees: By module name: a digest, or the absolute path of a work tree.
+            trees: By name: a digest, or an absolute path.
         """
         return self._directory / composition(_targets(trees))
+
+    def places(self, directory: Path, links: Mapping[str, str]) -> tuple[Path, Path]:
+        """Return the directories of a release's modules, and of its `hiera.yaml`."""
+        path, has_hiera = self.path(links), f"{_RELEASE}/{HIERA}" in links
+        return path / _MODULES, path / _RELEASE if has_hiera else directory
 
     def has(self, trees: Mapping[str, str]) -> bool:
         """Return whether the directory exists with exactly its links."""
         path = self.path(trees)
-        wanted = _targets(trees)
         try:
-            links = {name: str((path / name).readlink()) for name in os.listdir(path)}  # noqa: PTH208 - names only
+            return path.is_dir() and {
+                str(link.relative_to(path)): str(link.readlink()) for link in _entries(path)
+            } == _targets(trees)
         except OSError:
             return False
-        return links == wanted
 
     def make(self, trees: Mapping[str, str]) -> Path:
         """Create the directory if missing, record its use, and return it.
@@ -59,8 +78,10 @@ class ModuleLinks:
                 new = self._directory / f".{os.urandom(4).hex()}"
                 make_private(new)
                 for name, target in _targets(trees).items():
+                    make_private((new / name).parent)
                     (new / name).symlink_to(target)
-                sync_directory(new)
+                for directory in {(new / name).parent for name in trees} | {new}:
+                    sync_directory(directory)
                 new.rename(final)
                 sync_directory(self._directory)
             os.utime(final)
@@ -80,7 +101,7 @@ class ModuleLinks:
             link.readlink().name
             for path in self._all()
             if path not in but
-            for link in path.iterdir()
+            for link in _entries(path)
             if not link.readlink().is_absolute()
         }
 
@@ -90,8 +111,33 @@ class ModuleLinks:
         return []
 
 
+def release_links(directory: Path, moduledir: str, trees: Mapping[str, str]) -> dict[str, str]:
+    """Return the links for a release whose modules are outside of it, for `ModuleLinks`.
+
+    Args:
+        directory: The release.
+        moduledir: The directory for single modules in its manifest; empty for its top.
+        trees: By module name: a digest, or the absolute path of a work tree.
+    """
+    links = {f"{_MODULES}/{name}": tree for name, tree in trees.items()}
+    if trees and is_file(directory / HIERA):
+        own = {name: str(directory / name) for name in composed_names(directory, moduledir)}
+        inner = f"{moduledir}/" if moduledir else ""
+        own.update({f"{inner}{name}": tree for name, tree in trees.items()})
+        links.update({f"{_RELEASE}/{name}": tree for name, tree in own.items()})
+    return links
+
+
+def _entries(top: Path) -> Iterator[Path]:
+    """Yield what is in a link directory, except the directories on the way to its links."""
+    for place, directories, files in os.walk(top):
+        for path in (Path(place, name) for name in (*directories, *files)):
+            if path.is_symlink() or not path.is_dir():
+                yield path
+
+
 def _targets(trees: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: tree if tree.startswith("/") else f"../../objects/{tree}"
+        name: tree if tree.startswith("/") else f"{'../' * (name.count('/') + 2)}objects/{tree}"
         for name, tree in trees.items()
     }

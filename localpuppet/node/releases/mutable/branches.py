@@ -27,7 +27,7 @@ from localpuppet.base.machine.ownership import (
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
-from localpuppet.node.releases.layout.links import ModuleLinks
+from localpuppet.node.releases.layout.links import ModuleLinks, release_links
 from localpuppet.node.releases.lock import CommitPin, Lock
 from localpuppet.node.releases.making.leftovers import unused_parts
 from localpuppet.node.releases.manifest import Manifest
@@ -86,7 +86,7 @@ class TrunkStaging:
             return EMPTY
         lock = self.files.pinned(directory, manifest)
         title = f"staging modules of {app}"
-        self.locked().bring(lock, lock.trees, title=title, file=directory / LOCK)
+        self.locked().bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
         return lock
 
 
@@ -132,7 +132,8 @@ class WorkTrees:
         for path in lock.paths.values():
             refuse_foreign(Path(path))
         name = name or called(place)
-        self.modules.bring(lock, lock.trees, title=f"staging modules of {name}", file=place / LOCK)
+        title = f"staging modules of {name}"
+        self.modules.bring(lock, manifest.moduledir, title=title, file=place / LOCK)
         with errors_at(str(place / MANIFEST), LocalpuppetError):
             release = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
         ignored = self.ignored(place)
@@ -162,11 +163,14 @@ class WorkTrees:
 
     def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> ReleaseLocation:
         objects = self.state / "objects"
+        links = release_links(directory, manifest.moduledir, lock.trees)
+        single, hiera = ModuleLinks(self.state).places(directory, links)
         return ReleaseLocation(
             directory=directory,
             name=directory,
             inside=[directory],
-            single=ModuleLinks(self.state).path(lock.trees) if manifest.modules else None,
+            single=single if manifest.modules else None,
+            hiera=hiera,
             collections=[
                 (Path(entry), objects / lock.sources[entry].tree_sha256)
                 for entry in _locked(manifest, lock)
@@ -315,9 +319,9 @@ class BranchStaging:
             whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
         staged = StagedBranch(release=app, commit=commit, tree_sha256=whole.tree_sha256)
         directory = self.supply.store.path(staged.tree_sha256)
-        _, lock = self._read(app, directory)
+        manifest, lock = self._read(app, directory)
         title = f"staging modules of {app}"
-        self.locked.bring(lock, lock.trees, title=title, file=directory / LOCK)
+        self.locked.bring(lock, manifest.moduledir, title=title, file=directory / LOCK)
         self._records.write(staged)
         return staged, lock
 
@@ -349,11 +353,14 @@ class BranchStaging:
             )
         directory = store.path(staged.tree_sha256)
         manifest, lock = self._read(app, directory)
+        links = release_links(directory, manifest.moduledir, lock.trees)
+        single, hiera = ModuleLinks(store.directory).places(directory, links)
         place = ReleaseLocation(
             directory=directory,
             name=self.modules / app,
             inside=[directory],
-            single=ModuleLinks(store.directory).path(lock.trees) if lock.modules else None,
+            single=single if lock.modules else None,
+            hiera=hiera,
             collections=[
                 (self.modules / entry, store.path(lock.sources[entry].tree_sha256))
                 for entry in manifest.modulepath

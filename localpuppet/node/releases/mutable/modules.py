@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.node.releases.fetch import Supply, wanted_of
-from localpuppet.node.releases.layout.links import ModuleLinks
+from localpuppet.node.releases.layout.links import ModuleLinks, release_links
 from localpuppet.node.releases.lock import AnyPin, ForgePin, Lock
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class CodeSupply:
 class LockedModules(CodeSupply):
     """Brings locked modules and collections onto the node."""
 
-    def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
+    def bring(self, lock: Lock, moduledir: str, *, title: str, file: Path) -> None:
         """Bring the trees of a lock into the store, and link its modules.
 
         Args:
             lock: The lock.
-            trees: The targets of the links: see `ModuleLinks`.
+            moduledir: The directory of its modules; empty for the top of the release.
             title: The purpose, for the progress line.
             file: The lock's file, for messages.
 
@@ -66,7 +66,8 @@ class LockedModules(CodeSupply):
                 with way.repository(title) as repository:
                     way.supply.tags(repository).bring(tags, budget=budget)
                     way.supply.modules(repository).bring(pins, file=str(file), budget=budget)
-            ModuleLinks(self.supply.store.directory).make(trees)
+            links = release_links(file.parent, moduledir, lock.trees)
+            ModuleLinks(self.supply.store.directory).make(links)
 
     def ways(
         self, pins: Mapping[str, AnyPin], file: str

@@ -13,6 +13,7 @@ import pytest
 from localpuppet.base.machine.processes import own_umask
 from localpuppet.node.cli.preview.markdown import MAX_BYTES
 from tests.node.cli.preview.control import MAIN, ControlRepository
+from tests.rigs.forge import Forge, make
 from tests.rigs.node import Done, Node
 from tests.rigs.sessions import plain, session, typed
 
@@ -190,6 +191,32 @@ def test_code_that_no_release_uses_is_named(node: Node, control: ControlReposito
     assert "HEAD: manifests/site.pp: not used" in named
     assert "  work tree: Puppetfile:1: ntp is not in the manifest" in named
     assert "work tree: manifests/site.pp" not in named
+
+
+def test_data_in_a_locked_module_is_that_of_a_release(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    node.settings(allow_file_urls=True)
+    data = Forge(tmp_path).repo("hieradata")
+    for tag, port in (("d1", 80), ("d2", 8081)):
+        data.commit({"data/common.yaml": f"web::port: {port}\nbackup::hour: 3\n"}, tag)
+        locked = f"modules:\n  hieradata: {{git: '{data.url}', tag: {tag}}}\n"
+        hiera = MAIN["hiera.yaml"].replace("datadir: data", "datadir: modules/hieradata/data")
+        control.write({"manifest.yaml": MAIN["manifest.yaml"] + locked, "hiera.yaml": hiera})
+        assert make(node, "lock", str(control.path)).code == 0
+        control.commit({"data/common.yaml": "web::port: 1\n"}, tag)
+    done = preview(node, control, "HEAD~1..HEAD", "--json")
+    assert done.json["impure"] == []
+    (group,) = done.json["groups"]
+    (port,) = (
+        parameter
+        for item in group["difference"]["resources"]
+        for parameter in item["parameters"]
+        if item["title"] == "Web"
+    )
+    assert (port["name"], port["before"], port["after"]) == ("port", 80, 8081)
+    again = preview(node, control, "HEAD~1..HEAD", "--json")
+    assert statistics(again) == (0, 6)
 
 
 def test_parts_of_the_nodes_fill_one_cache(node: Node, control: ControlRepository) -> None:

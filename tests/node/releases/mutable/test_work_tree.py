@@ -170,6 +170,40 @@ def test_gc_keeps_the_modules_of_a_recently_applied_work_tree(node: Node, tree: 
     assert node.run("try", str(tree), "--noop").code == 0, "the modules are fetched again"
 
 
+def test_hiera_reads_the_same_data_in_a_locked_module_in_each_form_of_a_release(
+    node: Node, forge: Forge, tree: Path
+) -> None:
+    """r10k users keep their data in a repository that the Puppetfile names."""
+    repo, data = forge.repo("control"), forge.repo("hieradata")
+    data.commit({"data/common.yaml": "message: from a module\n"}, "d1")
+    locked = f"  hieradata: {{git: '{data.url}', tag: d1}}\n"
+    repo.write(
+        {
+            "manifest.yaml": (tree / "manifest.yaml").read_text() + locked,
+            "hiera.yaml": HIERA,
+            "modules/own/manifests/init.pp": klass("own", "own"),
+            "manifests/site.pp": "notify { lookup('message', default_value => 'no data'): }\n",
+        }
+    )
+    assert make(node, "lock", str(tree)).code == 0
+    checked = make(node, "check", str(tree))
+    assert checked.code == 0, checked.err
+    assert "hiera.yaml" not in checked.err
+    repo.commit({}, "r1")
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.settings(**settings, sources={"control": {"git": repo.url}})
+    trunk = node.root / "modules" / "control" / "trunk"
+    trunk.parent.mkdir(exist_ok=True)
+    repo.git("worktree", "add", "-q", "--detach", str(trunk))
+    assert node.run("try", str(tree)).out.count("Notice: from a module") == 1
+    for app in ("tags/r1", "branches/main", "trunk"):
+        node.write("input.yaml", f"app: control/{app}\nclasses: [profile, ntp, own]\n")
+        done = node.run("apply")
+        assert done.out.count("Notice: from a module") == 1, f"{app}: {done.err}"
+    (trunk / "added").touch()
+    assert "Notice: from a module" in node.run("apply").out, "trunk is used as it is"
+
+
 def test_values_that_puppet_refuses_in_data_of_a_locked_module_are_warnings(
     node: Node, forge: Forge, tree: Path
 ) -> None:
