@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError, errors_at
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.processes import own_umask, unwound_by_signals
@@ -300,7 +300,7 @@ class PreviewWiring:
                 where=name,
                 hint="make it from the Puppetfile: 'localpuppet release import'; then commit it",
             )
-        with errors_at(name, LocalpuppetError):
+        with _errors_in(tree):
             with self._turn():
                 warnings: list[str] = []
                 release = self._releases.mutable.work_tree(
@@ -358,3 +358,18 @@ def node_catalogs(node: NodeWiring, inputs: NodeInputs, *, asks: bool = False) -
 
     engine = compile_engine(node, trusted=True, asks=asks, mark_key=secrets.token_hex(32))
     return NodeCatalogs(puppet=puppet_caller(node, inputs), engine=engine)
+
+
+@contextmanager
+def _errors_in(tree: "RevisionTree") -> Iterator[None]:
+    """Raise errors of the block with names of the revision's files, not with those of the copy."""
+    try:
+        yield
+    except LocalpuppetError as error:
+        copy = str(tree.directory)
+        what, where, hint = (
+            text.replace(f"{copy}/", "").replace(copy, ".")
+            for text in (error.what, error.where, error.hint)
+        )
+        where = "" if where == "." else where
+        raise type(error)(what, where=where, hint=hint).at(tree.revision.name) from error

@@ -116,13 +116,16 @@ class UntrustedModules(LockedModules):
 
     def _refuse_unlisted(self, pin: AnyPin, where: str) -> None:
         url = urlsplit(self.address(pin))
+        # The Forge is no source, and only an https host can be listed.
+        cures = [] if isinstance(pin, ForgePin) else ["its repository in 'sources'"]
+        cures += ["its host in 'preview.hosts'"] if url.scheme == "https" else []
+        name = f"name {' or '.join(cures)} of localpuppet.yaml, or " if cures else ""
         if url.scheme != "https" or url.netloc.lower().removesuffix(":443") not in self.hosts:
             raise InvalidInputError(
                 "only this revision names this code, which is at no https host of 'preview.hosts';"
                 " the revision is not trusted",
                 where=where,
-                hint="name its repository in 'sources' or its host in 'preview.hosts' of"
-                " localpuppet.yaml, or pass '--trusted' for code that may do all that you can",
+                hint=f"{name}pass '--trusted' for code that may do all that you can",
             )
 
 

@@ -403,6 +403,19 @@ def test_an_invalid_command_line_gets_a_message_of_one_line(
     assert done.err.count("\n") == 1
 
 
+def test_an_error_names_files_of_the_revision_and_none_of_its_copy(
+    node: Node, control: ControlRepository
+) -> None:
+    modules = "modules: {ntp: {forge: acme/ntp, version: 1.0.0}}\n"
+    control.commit({"manifest.yaml": MAIN["manifest.yaml"] + modules}, "a module")
+    problem = "there is no manifest.lock, and the manifest has modules"
+    for revisions, name in (("main..exporter", "exporter"), ("main", "work tree")):
+        done = preview(node, control, revisions)
+        assert done.code == 2, done.out
+        cure = "run 'localpuppet release lock .'"
+        assert done.err.endswith(f"localpuppet: error: {name}: {problem} ({cure})\n")
+
+
 def test_a_cache_among_the_captures_is_refused(node: Node, control: ControlRepository) -> None:
     for cache in (control.nodes, control.nodes / "cache"):
         done = preview(node, control, "main..main", "--cache", str(cache))

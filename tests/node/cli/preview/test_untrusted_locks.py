@@ -9,6 +9,7 @@ import yaml
 
 from tests.node.cli.preview.control import ControlRepository
 from tests.rigs.forge import Forge
+from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Done, Node
 from tests.rigs.public_server import ADDRESS, ADDRESS6, HOST, INNER, PublicServer, public_server
 
@@ -94,11 +95,31 @@ def test_a_private_module_in_mirror_and_store_stays_closed(
         done = preview(node, control, f"base..{name}")
         assert done.code == code, (name, done.err, done.out)
         assert text in done.err
+        assert ("(name its repository in 'sources' of localpuppet.yaml, or" in done.err) == (
+            code == 2
+        )
     assert preview(node, control, "base..private", "--trusted").code == 0
     node.settings(
         allow_file_urls=True, sources={"private": {"git": private.url}, "known": {"git": known.url}}
     )
     assert preview(node, control, "base..private").code == 0, "the settings name it"
+
+
+def test_the_cure_for_a_module_of_a_directory_of_archives_names_no_host(
+    node: Node, control: ControlRepository, tmp_path: Path
+) -> None:
+    archives = ModuleForge()
+    archives.publish("acme/ntp", "1.0.0")
+    node.settings(forge={"url": archives.write(tmp_path / "archives")})
+    modules = {"ntp": {"forge": "acme/ntp", "version": "1.0.0"}}
+    control.write({"manifest.yaml": json.dumps({"moduledir": "modules", "modules": modules})})
+    assert node.run("release", "lock", str(control.path)).code == 0
+    control.commit({}, "ntp")
+    done = preview(node, control, "HEAD~1..HEAD")
+    assert done.code == 2, done.out
+    assert "HEAD: manifest.lock: modules.ntp: only this revision names this code" in done.err
+    assert "(pass '--trusted' for code" in done.err
+    assert preview(node, control, "HEAD~1..HEAD", "--trusted").code == 0
 
 
 def test_a_new_public_module_is_fetched_as_everybody_can(
