@@ -1,5 +1,6 @@
 """Nodes that know each other's entries: real agents on each bus, and an agent with two sides."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -7,13 +8,16 @@ from pathlib import Path
 import yaml
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.fleet.bus.nats.api import JetStream
+from localpuppet.fleet.bus.nats.connection import NatsConnection
 from localpuppet.fleet.inventory.outbox import Outbox
 from tests.fleet.inventory.entries import entry
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Node
+from tests.rigs.reaching import servers_at
 from tests.rigs.split_member import Split
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import PATIENCE, wait_until
 
 
 def tell(root: Path, name: str, *roles: str) -> None:
@@ -120,6 +124,28 @@ def test_a_view_that_is_too_old_answers_no_query(nats_fleet: Fleet) -> None:
     (a,) = nats_fleet.add("a", inventory={"max_stale": 0.001})
     nats_fleet.start()
     wait_until(lambda: _says(a, "last current"), lambda: a.log)
+
+
+def test_nodes_without_presence_are_unknown_while_the_bus_is_full(nats_fleet: Fleet) -> None:
+    a, b = nats_fleet.add("a", "b")
+    tell(b.root, b.name, "web")
+    assert b.run("inventory", "publish").code == 0
+    (row,) = a.run("nodes", "--json").json["nodes"]
+    assert (row["node"], row["state"]) == (b.name, "unresponsive")
+    asyncio.run(_fill(nats_fleet.bus.servers[0].url))
+    full = a.run("nodes", "--json")
+    assert "nodes cannot publish their state, so that of some is unknown" in full.err
+    assert [row["state"] for row in full.json["nodes"]] == ["unknown"]
+
+
+async def _fill(url: str) -> None:
+    """Leave no room in the stream of the nodes' presence."""
+    connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=PATIENCE)
+    api = JetStream(connection)
+    stream = await api.call("STREAM.INFO.localpuppet", {})
+    assert stream is not None
+    await api.call("STREAM.UPDATE.localpuppet", {**stream["config"], "max_bytes": 1024})
+    await connection.close()
 
 
 def _says(member: Member, text: str) -> bool:

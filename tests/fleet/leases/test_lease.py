@@ -268,6 +268,7 @@ async def test_a_holder_takes_nothing_from_the_next_holder_of_another_store() ->
     assert await site.leases(A).find(held) is None
     assert await site.leases(A).renew(held) is None
     assert await site.leases(A).give_back(held), "until it expires"
+    assert await site.leases(B).holder("db") == B
     site.clock.advance(30)
     assert not await site.leases(A).give_back(held)
     assert await site.leases(A).renew(held) is None, "too late, also for a free lease"

@@ -232,6 +232,15 @@ async def test_the_reply_to_a_denied_request_has_the_policy_line(site: Site) -> 
     assert "refused a request: denied by policy" in site.log.text
 
 
+async def test_a_request_that_the_bus_delivers_again_is_no_warning(site: Site) -> None:
+    _, token = ask(site.alice.signer, NODE, "status", NoArguments(), clock=site.clock)
+    assert await site.desk.serve(token) is not None
+    assert await site.desk.serve(token) is None
+    assert await site.desk.serve(b"no request") is None
+    levels = [level for level, text in site.log.lines if "refused a request" in text]
+    assert levels == ["info", "warning"]
+
+
 async def test_a_failed_write_is_an_error_in_the_reply(site: Site, tmp_path: Path) -> None:
     (tmp_path / "holds").write_text("no directory")
     error = await site.ask("disable", Disable(message="migration"))
