@@ -69,6 +69,7 @@ class Node:
     die_at: str = ""
     late: bool = False  # whether an earlier agent decided on the pending reaction
     name: str = "query"
+    inventory: MemoryInventory | None = None
 
     @property
     def on(self) -> Run | None:
@@ -117,7 +118,9 @@ class Node:
     def ask(self, key: str) -> AnswerDigest:
         function, *arguments = json.loads(key)
         entries = [one for _, (one, _) in sorted(self.view.items())]
-        reply = FunctionCall.of(function, arguments).answer(MemoryInventory(entries))
+        if self.inventory is None or self.inventory.listed != entries:
+            self.inventory = MemoryInventory(entries)
+        reply = FunctionCall.of(function, arguments).answer(self.inventory)
         revision = max((came for _, came in self.view.values()), default=0)
         return AnswerDigest(digest=reply.digest, revision=revision, parts=reply.parts)
 
