@@ -3,7 +3,6 @@
 The identity is the name and key that sign, and the keys that are trusted.
 """
 
-import asyncio
 import os
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
@@ -167,6 +166,8 @@ class Identity:
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a coroutine to its end; of a group of errors, raise the first."""
+    import asyncio  # 30 ms, also with ssl: a run that publishes nothing does not need it
+
     try:
         return asyncio.run(work)
     except BaseExceptionGroup as group:
