@@ -211,9 +211,11 @@ async def _with_last_runs(
     now: float,
 ) -> InventoryListing:
     """Return a listing with the last runs of nodes without a running agent, from their history."""
+    offline = sorted(listing.nodes.keys() - online)
+    if not offline:
+        return listing
     from localpuppet.fleet.history.reading import read_runs, with_runs
 
-    offline = sorted(listing.nodes.keys() - online)
     rows = dict(listing.nodes)
     for name in offline[:MAX_LAST_RUNS]:
         try:
