@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from localpuppet.fleet.history.reading import kind_of_summary
+from localpuppet.fleet.history.reading import with_runs
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_kind import Kind
-from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.resources import ResourceResult
 
 # Seconds for which ends of runs are kept.
@@ -117,20 +116,12 @@ class RunResult:
     @classmethod
     def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
         """Return the end of a run in a run summary."""
-        failure = summary.failure_cause or FailureCause(error="")
-        outcome = kind_of_summary(summary)
-        row = NodeRow(
-            node=node,
-            outcome=outcome,
-            error=failure.error if outcome.bad else "",
-            place=failure.place,
-            reason=summary.reason,
-        )
+        row = with_runs(NodeRow(node=node), (summary,))
         return cls(
             node=node,
             run=summary.run,
             at=summary.finished_at,
-            outcome=outcome,
+            outcome=row.outcome,
             release=summary.release,
             reason=row.error or row.reason,
             failure_cause=row.failure_cause,
