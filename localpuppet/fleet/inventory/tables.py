@@ -120,10 +120,7 @@ class EntryRows:
                 None if entry.catalog is None else entry.catalog.resources,
             ),
             facts=tuple((key, compact(facts[key])) for key in facts if facts[key] is not None),
-            classes=tuple(
-                (one if one == MAIN else capitalized(one),)
-                for one in sorted({*entry.classes} - {NODE_BLOCK})
-            ),
+            classes=tuple((class_title(one),) for one in sorted({*entry.classes} - {NODE_BLOCK})),
             servers=tuple(
                 (server.role, server.since, compact(server.facts(entry.node)))
                 for server in entry.servers
@@ -350,6 +347,11 @@ def _trusted(name: str) -> Json:
         "extensions": {},
         "hostname": hostname,
     }
+
+
+def class_title(name: str) -> str:
+    """Return the title of a class in a catalog: `Foo::Bar`, but `main`."""
+    return name if name == MAIN else capitalized(name)
 
 
 def capitalized(name: str) -> str:

@@ -46,7 +46,7 @@ from localpuppet.fleet.inventory.query.tree import (
     equal,
     parse_step,
 )
-from localpuppet.fleet.inventory.tables import capitalized
+from localpuppet.fleet.inventory.tables import capitalized, class_title
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
@@ -228,7 +228,7 @@ def _resource(parts: list[Any], mode: _Mode) -> Condition:
         )
     else:
         name = str(step)
-        conditions.append(equal("title", capitalized(name) if type_name == CLASS else name))
+        conditions.append(equal("title", class_title(name) if type_name == CLASS else name))
     conditions.append(equal("exported", exported))
     conditions += [_condition(part, _Mode.PARAMETERS) for part in body]
     where = And(parts=tuple(conditions))

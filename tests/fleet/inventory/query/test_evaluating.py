@@ -15,6 +15,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.columns import OF_REPORTS
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.query.records import RecordSource
 from localpuppet.fleet.inventory.query.tree import Entity
 from tests.doubles.inventory import MemoryInventory
@@ -415,6 +416,8 @@ def test_the_default_node_block_is_no_class() -> None:
     select = parse_client_query({"query": "resources[title] { type = 'Class' }"}).select
     answer = Evaluation(reader).answer(select)
     assert [row["title"] for row in answer.rows] == ["A::B", "main"]
+    for query, found in (("Class[main]", 1), ("Class[A::B]", 1), ("Class[default]", 0)):
+        assert len(FunctionCall.of("query_nodes", [query]).answer(reader).names) == found, query
 
 
 # What each plan must not have: a scan of all facts, or a sort of all rows.
