@@ -24,6 +24,7 @@ from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
+from localpuppet.fleet.records import to_record
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier
@@ -92,19 +93,11 @@ async def publish_runs(store: KeyValue, signer: MessageSigner, runs: Sequence[Ru
         token = signer.sign(history.to_payload(), RUNS.message)
         await store.put(history_key(name, RUNS.kind, day), token)
     last = runs[-1]
-    assert last.outcome is not None
     presence = status(
         name,
         last.finished_at,
         run_interval=None,
-        last_run={
-            "run": last.run,
-            "release": last.release,
-            "outcome": last.outcome.value,
-            "noop": last.noop,
-            "category": last.category.value,
-            "corrective_change": last.corrective_change,
-        },
+        last_run=to_record(last.end),
     )
     token = signer.sign(json.dumps(presence).encode(), MessageKind.PRESENCE)
     await announce(store, name, token, ttl=TTL)

@@ -24,7 +24,7 @@ from localpuppet.fleet.bus.layout import INVENTORY
 from localpuppet.fleet.bus.nats.store import open_nats
 from localpuppet.fleet.history.day import AUDIT, RUNS, HistoryDay, day_of, history_key
 from localpuppet.fleet.inventory.presence import announce
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.keys import public_pem
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.web.dashboard.memory import FILE, DashboardStore

@@ -16,6 +16,7 @@ from localpuppet.fleet.history.day import AUDIT, DAY, RUNS, HistoryDay, history_
 from localpuppet.fleet.history.day_log import DayLog
 from localpuppet.fleet.history.following import HistoryFollower
 from localpuppet.fleet.history.publishing import HistoryPublisher, PublishedDays
+from localpuppet.fleet.history.reading import read_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
@@ -145,10 +146,12 @@ async def test_a_node_cannot_write_the_history_of_another(
 
 @pytest.mark.parametrize("who", [WEB01, LB01])
 async def test_only_members_with_that_right_read_history(
-    wire: NatsWire | EtcdWire, who: str
+    wire: NatsWire | EtcdWire, who: str, tmp_path: Path
 ) -> None:
     """Also a node that may read the inventory."""
     kv = await wire.connect(who)
     with pytest.raises(UnavailableError, match="permission"):
         await kv.list(HISTORY)
+    with pytest.raises(RefusedError, match="no right to read history"):
+        await read_runs(kv, NodeName(WEB02), verifier(tmp_path, WEB), now=NOW)
     await kv.close()

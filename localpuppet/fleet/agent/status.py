@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError
@@ -14,18 +13,19 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.agent.agent import Agent
+from localpuppet.fleet.history.summarising import last_end
 from localpuppet.fleet.inventory.presence import SCHEMA
+from localpuppet.fleet.inventory.run_end import RunEnd, newest
+from localpuppet.fleet.records import to_record
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.hold import Holds
-from localpuppet.node.runs.reason import category, public_reason, published
+from localpuppet.node.runs.reason import published
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import Attempt, RefusalKind, RunState, Status, refusal_cause
+from localpuppet.node.runs.run import Attempt, RunState, Status
 from localpuppet.node.runs.run_replies import log_reply, report_reply
 
-# Refusals that do not mean a failure: the run takes place later.
-_LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
 DURATIONS = 5  # of successful runs, which a rollout receives
 LOOKED_AT = 50  # runs that are searched for these
 
@@ -87,7 +87,7 @@ class Describer:
             holds: list[Json] = [hold.to_dict() for hold in self.kept.holds().active()]
         except LocalpuppetError as error:
             holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
-        last = self._last()
+        last = self._newest()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
         ends = (*agent.not_accepted.values(), *agent.outcomes)
@@ -106,8 +106,7 @@ class Describer:
             "blocked": agent.blocked or None,
             "holds": holds,
             "other_agent_since": agent.other_agent_since,
-            "last_run": self._short(last),
-            "refused": self._refused(last),
+            "last_run": None if last is None else to_record(last),
             "release_digest": self._release(last),
             "rollback": self._rolled_back(),
             "assignment": self._assignment(),
@@ -164,41 +163,14 @@ class Describer:
                 return status
         return None
 
-    def _short(self, status: Status | None) -> dict[str, Any] | None:
-        if status is None:
-            return None
-        streak = self.kept.records.streak(status)
-        return {
-            "run": status.id,
-            "release": status.release,
-            "outcome": str(status.outcome),
-            "finished_at": status.finished_at,
-            "noop": status.noop,
-            "category": str(category(status)),
-            "reason": public_reason(status),
-            "corrective_change": status.corrective_change,
-            "failure_cause": None if status.failure_cause is None else dict(status.failure_cause),
-            "failing_since": streak.since or None,
-            "failed_runs": streak.runs,
-        }
+    def _newest(self) -> RunEnd | None:
+        """Return the end of the last run, or of an apply that was refused after it."""
+        interval, attempt = self.kept.run_interval, self.kept.attempt()
+        last = last_end(self.kept.records, interval)
+        refused = None if attempt is None else RunEnd.of_attempt(attempt, last, interval)
+        return newest(filter(None, (refused, last)))
 
-    def _refused(self, last: Status | None) -> Json:
-        """Return the last apply that was refused, if no run finished after it."""
-        attempt = self.kept.attempt()
-        if attempt is None or attempt.refusal in _LATER:
-            return None
-        if last is not None and attempt.at < (last.finished_at or last.started_at):
-            return None
-        return {
-            "at": attempt.at,
-            "since": attempt.since,
-            "times": attempt.times,
-            "refusal": str(attempt.refusal),
-            "release": attempt.release,
-            "error": refusal_cause(attempt.refusal, attempt.reason).error,
-        }
-
-    def _release(self, last: Status | None) -> Json:
+    def _release(self, last: RunEnd | None) -> Json:
         """Return the digest of the last run's release if it is staged."""
         if last is None:
             return None

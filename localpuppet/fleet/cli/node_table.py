@@ -7,7 +7,7 @@ import click
 
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.inventory.node_row import LATE, NOT_TRUSTED, ON_HOLD, UNRESPONSIVE, NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.cli import render, render_run
 
 FAILED = "failed"
@@ -28,6 +28,7 @@ _RESULTS = {
     Kind.NOOP_CLEAN: "green",
     Kind.NOOP_PENDING: "yellow",
     Kind.CANCELLED: "yellow",
+    Kind.UNKNOWN: "yellow",
 }
 
 

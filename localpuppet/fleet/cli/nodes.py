@@ -49,7 +49,7 @@ class InventoryListing:
     """The nodes of the inventory.
 
     Attributes:
-        nodes: Node → its row, with the release of its last good run.
+        nodes: Node → its row, without what it published.
         matching: The nodes that an expression finds; `None` without an expression.
         revision: The revision of the bus; `None` if the inventory cannot be read.
         age: Seconds since the view was last current.
@@ -92,9 +92,9 @@ def nodes_command(
     """Show the nodes of the fleet, and their state.
 
     The table has the state, last result, release and first error of each node. It includes nodes
-    of the inventory without a running agent, with the last run of their history. SINCE is the time
-    since a node fails, with the number of failed runs, or the end of its last run. The words and
-    colours are those of the dashboard.
+    of the inventory without a running agent, with the last run of their history, or "unknown" if
+    the history cannot be read. SINCE is the time since a node fails, with the number of failed
+    runs, or the end of its last run. The words and colours are those of the dashboard.
 
     If a node's key is not trusted here, its row says "not trusted" and nothing else. With several
     of --failed, --late and --unresponsive, a node is listed for each of them.
@@ -171,7 +171,7 @@ async def _gathered(
         entries = await presence.nodes(kv)
         full = await kv.fullness()
         published = {name: believe(fleet.verifier, name, token) for name, token in entries.items()}
-        listing = await _listed(inventory, published.keys(), expression, note, needs=needs)
+        listing = await _listed(inventory, expression, note, needs=needs)
         if not full:
             now = node.clock.now().timestamp()
             listing = await _with_last_runs(listing, published.keys(), kv, fleet, note, now=now)
@@ -184,7 +184,6 @@ async def _gathered(
 
 async def _listed(
     inventory: "InventoryWiring",
-    online: Collection[str],
     expression: str | None,
     note: Callable[[str], None],
     *,
@@ -192,7 +191,7 @@ async def _listed(
 ) -> InventoryListing:
     try:
         async with inventory.reader(note, warns=False) as view:  # the list shows these nodes itself
-            answer = inventory.ask(view, _listing(expression, online))
+            answer = inventory.ask(view, _listing(expression))
     except UnavailableError as error:
         if needs or expression:
             raise
@@ -214,7 +213,7 @@ async def _with_last_runs(
     offline = sorted(listing.nodes.keys() - online)
     if not offline:
         return listing
-    from localpuppet.fleet.history.reading import read_runs, with_runs
+    from localpuppet.fleet.history.reading import read_runs
 
     rows = dict(listing.nodes)
     for name in offline[:MAX_LAST_RUNS]:
@@ -226,31 +225,25 @@ async def _with_last_runs(
         except UnavailableError as error:
             note(f"the last runs of nodes without a running agent are unknown: {error}")
             break
-        rows[name] = with_runs(rows[name], runs)
+        rows[name] = rows[name].with_history(runs)
     if len(offline) > MAX_LAST_RUNS:
         left = len(offline) - MAX_LAST_RUNS
         note(f"the last runs of {left} more nodes without a running agent are not read")
     return replace(listing, nodes=rows)
 
 
-def _listing(
-    expression: str | None, online: Collection[str]
-) -> "Callable[[InventoryReader], InventoryListing]":
+def _listing(expression: str | None) -> "Callable[[InventoryReader], InventoryListing]":
     from localpuppet.fleet.inventory.query.functions import FunctionCall
 
     query = FunctionCall.of("query", [expression]) if expression else None
 
     def read(reader: "InventoryReader") -> InventoryListing:
-        nodes = {}
-        for node in reader.nodes():
-            release = "" if node.node in online else node.release
-            nodes[str(node.node)] = NodeRow(
-                node=str(node.node),
-                roles=tuple(map(one_line, node.roles)),
-                release=one_line(release or ""),
-                finished_at=node.at,
-                in_inventory=True,
+        nodes = {
+            str(node.node): NodeRow(
+                node=str(node.node), roles=tuple(map(one_line, node.roles)), in_inventory=True
             )
+            for node in reader.nodes()
+        }
         matching = None if query is None else frozenset(query.answer(reader).names)
         return InventoryListing(nodes=nodes, matching=matching)
 
@@ -304,8 +297,11 @@ def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iter
 
 def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
+    from localpuppet.fleet.records import to_record
+
     return {
-        **(published or {"schema": SCHEMA, "node": row.node, "last_run": None, "holds": []}),
+        **to_record(published or {"schema": SCHEMA, "node": row.node, "holds": []}),
+        "last_run": None if row.last is None else to_record(row.last),
         "state": row.state,
         "outcome": str(row.outcome),
         "late": row.late(now.timestamp()),

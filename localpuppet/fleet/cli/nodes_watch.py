@@ -20,6 +20,7 @@ from localpuppet.fleet.cli.node_table import cells
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.fleet.inventory.presence_following import listen
+from localpuppet.fleet.records import to_record
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Board:
 
     def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
         if self._as_json:
-            render.emit_json_line(node_status)
+            render.emit_json_line(to_record(node_status))
         else:
             self._emit([f"{self._clock.now():%H:%M:%S}", *row])
 

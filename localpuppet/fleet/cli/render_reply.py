@@ -9,6 +9,9 @@ from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.text import folded
+from localpuppet.base.formats.times import show_duration
+from localpuppet.fleet.inventory.run_end import RunEnd
+from localpuppet.fleet.records import from_record
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.render_resources import SECTIONS, sections
 from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent
@@ -91,20 +94,20 @@ def _report(reply: Mapping[str, Any], now: datetime) -> str:
 
 
 def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
-    last = reply["last_run"]
+    last = None if reply["last_run"] is None else from_record(RunEnd, reply["last_run"])
     rows = [("Cause", render.user_text(reply["cause"] or ""))]
     if reply["waiting"]:
         rows.append(("Waiting", render.counted(int(reply["waiting"]), "cause")))
     if reply.get("blocked"):
         rows.append(("Blocked", render.user_text(reply["blocked"])))
-    if last:
-        ended = render_run.ago(last["finished_at"], now)
-        noop = " (noop)" if last["noop"] else ""
-        outcome = render.word(render.user_text(last["outcome"]))
+    if last is not None:
+        ended = show_duration(max(0.0, now.timestamp() - last.finished_at))
+        noop = " (noop)" if last.noop else ""
+        outcome = render.word(str(last.outcome or last.kind))
         rows += [
-            ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
-            ("Reason", render.user_text(last["reason"] or "")),
-            ("Release", render.user_text(last["release"])),
+            ("Last run", f"{outcome}{noop}, {ended} ago  [run {last.run}]"),
+            ("Reason", last.reason),
+            ("Release", last.release),
             ("Tree", render.user_text(reply["release_digest"] or "")),
         ]
     assignment = reply.get("assignment")
@@ -119,7 +122,7 @@ def _state(reply: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     if rollback:
         by = f"by {rollback['user']} at {render_run.moment(rollback['since'])}"
         text = f"rolled back to {rollback['release']} {by}"
-        if not last or last["release"] != rollback["release"]:
+        if last is None or last.release != rollback["release"]:
             text += ", not applied yet"
         input_release = f"the input names {rollback['input_release']}"
         rows.append(("Rollback", render.user_text(f"{text}; {input_release}")))

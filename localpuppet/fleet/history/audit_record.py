@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.formats.text import shortened
-from localpuppet.fleet.history.run_summary import MAX_TEXT, check_counts, check_texts
+from localpuppet.fleet.inventory.run_end import MAX_TEXT, check_counts, check_texts
 
 # The caller of a command on the node itself is this and the user's name. No signer has such a name.
 LOCAL = "local="

@@ -17,7 +17,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.history.day import day_of
-from localpuppet.fleet.history.run_summary import MAX_COUNT, MAX_TEXT
+from localpuppet.fleet.inventory.run_end import MAX_COUNT, MAX_TEXT
 
 # Records of one caller in a day. A day has 200 in all.
 MAX_OF_CALLER = {AuditDecision.ACCEPTED: 60, AuditDecision.REFUSED: 15}

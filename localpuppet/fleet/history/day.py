@@ -19,7 +19,8 @@ from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.history.run_summary import MAX_COUNT, RunSummary
+from localpuppet.fleet.history.run_summary import RunSummary
+from localpuppet.fleet.inventory.run_end import MAX_COUNT
 from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.trust.signing import MessageKind
 

@@ -1,6 +1,5 @@
 """Make run summaries from the records of a node."""
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,21 +9,14 @@ from typing import Any
 
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.text import shortened
-from localpuppet.base.formats.times import parse_time
 from localpuppet.fleet.history.day import SLOTS
-from localpuppet.fleet.history.run_summary import (
-    MAX_COUNT,
-    MAX_TEXT,
-    ResourceSummary,
-    RunCounts,
-    RunSummary,
-)
-from localpuppet.node.puppet.fault import FailureCause, public_place, public_reference
+from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
+from localpuppet.fleet.inventory.run_end import MAX_COUNT, MAX_TEXT, RunEnd
+from localpuppet.node.puppet.fault import public_place, public_reference
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult, resources_of
-from localpuppet.node.runs.reason import category, public_reason
 from localpuppet.node.runs.records import Records, RunDirectory
-from localpuppet.node.runs.run import REFUSALS, Attempt, Outcome, RunState, Status, new_run_id
+from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_replies import report_of
 
 # Runs of which the first history is made, at most.
@@ -35,57 +27,43 @@ LOOKED_AT = 8
 _CLASS = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*\Z", re.ASCII)
 
 
-def summarise_run(run: RunDirectory, status: Status, *, commit: str | None) -> RunSummary:
+def last_end(records: Records, interval: float | None) -> RunEnd | None:
+    """Return the end of a node's last finished run; `None` before the first one.
+
+    Args:
+        records: The runs of the node.
+        interval: See `RunEnd.run_interval`.
+    """
+    for status in records.history():
+        if status.state is RunState.FINISHED:
+            return RunEnd.of_run(status, records.streak(status), interval)
+    return None
+
+
+def summarise_run(
+    run: RunDirectory, status: Status, end: RunEnd, *, commit: str | None
+) -> RunSummary:
     """Return the summary of a finished run.
 
     Args:
         run: Its record; a part that cannot be read is left out.
-        status: Its end.
+        status: Its status.
+        end: Its end.
         commit: The commit of its release; `None` if unknown.
     """
     request: Mapping[str, Any] = {}
     with suppress(FileNotFoundError, StateError):
         request = run.read_request()
-    started = parse_time(status.started_at).timestamp()
-    finished = parse_time(status.finished_at or status.started_at).timestamp()
     resources = _resources(run)
     corrective = sum(resource.corrective_change for resource in resources)
-    cause = status.failure_cause
-    summary = RunSummary(
-        run=status.id,
-        release=shortened(status.release, MAX_TEXT),
+    summary = RunSummary.of(
+        end,
         commit=commit,
         environment=shortened(str(request.get("environment") or ""), MAX_TEXT),
         cause=shortened(str(request.get("cause") or ""), MAX_TEXT),
-        started_at=min(started, finished),  # the clock may have been set back
-        finished_at=finished,
-        outcome=status.outcome or Outcome.INTERRUPTED,
-        category=category(status),
-        noop=status.noop,
-        corrective_change=status.corrective_change,
-        reason=shortened(public_reason(status), MAX_TEXT),
         counts=_counts(status, corrective),
-        failure_cause=None if cause is None else FailureCause(**cause),
     )
     return summary.within_limits(resources)
-
-
-def summarise_attempt(attempt: Attempt) -> RunSummary:
-    """Return the summary of a refused apply; equal refusals in a row have one identity."""
-    since, last = parse_time(attempt.since), parse_time(attempt.at)
-    subject = "\0".join((attempt.refusal, attempt.reason, attempt.release, attempt.input))
-    digits = hashlib.sha256(subject.encode("utf-8", "replace")).hexdigest()[:4]
-    return RunSummary(
-        run=new_run_id(since, digits, None),
-        release=shortened(attempt.release, MAX_TEXT),
-        cause=shortened(attempt.cause, MAX_TEXT),
-        started_at=min(since, last).timestamp(),
-        finished_at=last.timestamp(),
-        refusal=attempt.refusal,
-        times=min(attempt.times, MAX_COUNT),
-        noop=attempt.noop,
-        reason=REFUSALS[attempt.refusal],
-    )
 
 
 def recent_runs(records: Records) -> Iterator[tuple[RunDirectory, Status]]:

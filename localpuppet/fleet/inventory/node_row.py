@@ -3,7 +3,6 @@
 No text is longer than `MAX_TEXT` or has control or bidirectional characters.
 """
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,21 +15,18 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
-from localpuppet.fleet.inventory.run_kind import Kind, kind_of
+from localpuppet.fleet.inventory.run_end import Kind, RunEnd, newest
 from localpuppet.fleet.inventory.timetable import due
 from localpuppet.node.runs.hold import rollout_of
 
 MAX_TEXT = 300
 MAX_HOLDS = 8
 MAX_ROLES = 16
-MAX_COUNT = 1_000_000
 # Digits of a number in the name of a release.
 MAX_DIGITS = 18
 TAGS = "/tags/"
 # The place of late nodes among the severities of `NodeRow.severity_in_time`.
 LATE_SEVERITY = 3
-# Digits of the key of a failure cause.
-FAILURE_CAUSE_DIGITS = 16
 _NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be ahead of this machine's.
 AHEAD = 300.0
@@ -70,57 +66,41 @@ class NodeRow:
     Attributes:
         node: Its name.
         state: One of `STATES`, or `UNKNOWN`.
-        outcome: The result of its last run.
-        error: The first error without parts that differ between nodes; empty without one.
-        resource: Type and title of the first failed resource, or empty.
-        place: Its file and line; empty if unknown.
-        reason: The reason of the result, or why the node is not trusted; one line.
+        last: The end of its last run; `None` if unknown.
+        problem: Why the node is not trusted; one line.
         cause: The cause of the current run.
         blocked: Why the run that is due cannot start; empty if nothing blocks it.
-        release: The release of the last run.
-        release_digest: The digest of its bytes on the node, if staged; empty if unknown.
+        release_digest: The digest of the last run's release on the node, if staged; empty if
+            unknown.
         assigned_by: The user who assigned its release; empty if its input names one.
         input_release: The release that the node's input names, while a rollback is in force; else
             empty.
         rolled_back_by: The user who decided on that rollback, or empty.
-        run: The id of the last run, or empty.
-        finished_at: When the last run ended: seconds since 1970, UTC.
         run_interval: Seconds between runs of the node's timer.
         holds: The holds on the node.
         roles: The roles in its inventory entry.
-        failing_since: When the first run failed after the last good one: seconds since 1970; `None`
-            if the last run did not fail.
-        failed_runs: How many runs have failed since then.
         received_at: When its last presence arrived: seconds since 1970.
         in_inventory: Whether the inventory has an entry of it, or had one.
     """
 
     node: str
     state: str = UNRESPONSIVE
-    outcome: Kind = Kind.NONE
-    error: str = ""
-    resource: str = ""
-    place: str = ""
-    reason: str = ""
+    last: RunEnd | None = None
+    problem: str = ""
     cause: str = ""
     blocked: str = ""
-    release: str = ""
     release_digest: str = ""
     assigned_by: str = ""
     input_release: str = ""
     rolled_back_by: str = ""
-    run: str = ""
-    finished_at: float | None = None
     run_interval: float | None = None
     holds: tuple[HoldView, ...] = ()
     roles: tuple[str, ...] = ()
-    failing_since: float | None = None
-    failed_runs: int = 0
     received_at: float | None = None
     in_inventory: bool = False
 
     @classmethod
-    def of_presence(cls, name: str, status: Mapping[str, Json], *, now: float) -> "NodeRow":
+    def of_presence(cls, name: str, status: Mapping[str, Any], *, now: float) -> "NodeRow":
         """Return the row of a verified presence entry.
 
         Args:
@@ -130,55 +110,87 @@ class NodeRow:
         """
         state = _text(status.get("state"))
         if state == NOT_TRUSTED:
-            return cls(node=name, state=state, reason=_text(status.get("reason")), received_at=now)
-        last = mapping_of(status.get("last_run"))
-        kind = kind_of(last)
-        failure = mapping_of(last.get("failure_cause") if kind.bad else None)
+            return cls(node=name, state=state, problem=_text(status.get("reason")), received_at=now)
+        last = status.get("last_run")
         holds, rollback = status.get("holds"), mapping_of(status.get("rollback"))
         assignment = status.get("assignment")
         row = cls(
             node=name,
             state=state if state in STATES else "idle",
-            outcome=kind,
-            error=_text(failure.get("error")),
-            resource=_text(failure.get("resource")),
-            place=_text(failure.get("place")),
-            reason=_text(last.get("reason")),
+            last=None if last is None else _in_time(last, now),
             cause=_text(status.get("cause")),
             blocked=_text(status.get("blocked")),
-            release=_text(last.get("release")),
-            failing_since=parse_moment(last.get("failing_since")) if kind.bad else None,
-            failed_runs=_count(last.get("failed_runs")) if kind.bad else 0,
             release_digest=_text(status.get("release_digest")),
             assigned_by=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
             input_release=_text(rollback.get("input_release")),
             rolled_back_by=_text(rollback.get("user")),
-            run=run_id_of(last.get("run")),
-            finished_at=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             run_interval=_seconds(status.get("run_interval")),
             holds=_holds(holds if isinstance(holds, list) else []),
             received_at=now,
         )
         if status.get("other_agent_since"):
-            row = replace(row, state=NOT_TRUSTED, reason=OTHER_AGENT)
-        refused = mapping_of(status.get("refused"))
-        return row._with_refusal(refused, now) if refused else row
+            row = replace(row, state=NOT_TRUSTED, problem=OTHER_AGENT)
+        return row
 
-    def _with_refusal(self, refused: Mapping[str, Json], now: float) -> "NodeRow":
-        """Return this row of a node whose newest apply was refused before it became a run."""
-        error = _text(refused.get("error"))
-        return replace(
-            self,
-            outcome=Kind.REFUSED,
-            error=error,
-            resource="",
-            place="",
-            reason=error,
-            run="",
-            finished_at=_ended(refused.get("at"), now),
-            failing_since=self.failing_since or parse_moment(refused.get("since")),
-            failed_runs=self.failed_runs + _count(refused.get("times")),
-        )
+    def with_history(self, ends: Iterable[RunEnd]) -> "NodeRow":
+        """Return the row of a node without presence, with its history; the same without any."""
+        last = newest(ends)
+        if last is None:
+            return self
+        return replace(self, last=last, run_interval=last.run_interval)
+
+    @property
+    def outcome(self) -> Kind:
+        """The result of the last run; unknown without presence and history."""
+        if self.last is not None:
+            return self.last.kind
+        seen = self.received_at is not None and self.state != NOT_TRUSTED
+        return Kind.NONE if seen else Kind.UNKNOWN
+
+    @property
+    def error(self) -> str:
+        """The first error without parts that differ between nodes; empty without one."""
+        return "" if self.last is None else self.last.shown_cause.error
+
+    @property
+    def resource(self) -> str:
+        """Type and title of the first failed resource, or empty."""
+        return "" if self.last is None else self.last.shown_cause.resource
+
+    @property
+    def place(self) -> str:
+        """Its file and line; empty if unknown."""
+        return "" if self.last is None else self.last.shown_cause.place
+
+    @property
+    def reason(self) -> str:
+        """Why the node is not trusted, or the reason of the last result; one line."""
+        return self.problem or ("" if self.last is None else self.last.reason)
+
+    @property
+    def release(self) -> str:
+        """The release of the last run, or empty."""
+        return "" if self.last is None else self.last.release
+
+    @property
+    def run(self) -> str:
+        """The id of the last run; empty without one, and for a refused apply."""
+        return "" if self.last is None or self.last.refusal else self.last.run
+
+    @property
+    def finished_at(self) -> float | None:
+        """When the last run ended: seconds since 1970, UTC."""
+        return None if self.last is None else self.last.finished_at
+
+    @property
+    def failing_since(self) -> float | None:
+        """See `RunEnd.failing_since`."""
+        return None if self.last is None else self.last.failing_since
+
+    @property
+    def failed_runs(self) -> int:
+        """See `RunEnd.failed_runs`."""
+        return 0 if self.last is None else self.last.failed_runs
 
     def beside(self, other: "NodeRow") -> "NodeRow":
         """Return this row with the inventory fields of another row."""
@@ -214,26 +226,20 @@ class NodeRow:
             self.state == NOT_TRUSTED,
             False,  # late
             self.is_held,
-            self.outcome in (Kind.CANCELLED, Kind.NOOP_PENDING, Kind.NONE),
+            self.outcome in (Kind.CANCELLED, Kind.NOOP_PENDING, Kind.NONE, Kind.UNKNOWN),
             True,
         )
         return urgent.index(True)
 
     @property
     def failure(self) -> str:
-        """Return the failure in the same words for each node, or empty."""
-        if not self.outcome.bad:
-            return ""
-        return self.error or _NUMBER.sub("…", self.reason) or self.outcome.value
+        """See `RunEnd.failure`."""
+        return "" if self.last is None else self.last.failure
 
     @property
     def failure_cause(self) -> str:
-        """Return a short key of the failure and its place, or empty."""
-        if not self.outcome.bad:
-            return ""
-        return hashlib.sha256(f"{self.failure}\n{self.place}".encode()).hexdigest()[
-            :FAILURE_CAUSE_DIGITS
-        ]
+        """See `RunEnd.failure_key`."""
+        return "" if self.last is None else self.last.failure_key
 
 
 # The orders of a list of nodes; `severity` is that of a node that is not late.
@@ -299,10 +305,6 @@ def _seconds(value: Json) -> float | None:
     return float(value) if math.isfinite(value) and value > 0 else None
 
 
-def _count(value: Json) -> int:
-    return max(0, min(value, MAX_COUNT)) if isinstance(value, int) else 0
-
-
 def parse_moment(value: Json) -> float | None:
     """Return a time of a presence entry in seconds since 1970; `None` for other values."""
     try:
@@ -311,10 +313,13 @@ def parse_moment(value: Json) -> float | None:
         return None
 
 
-def _ended(value: Json, now: float) -> float:
-    """Return when a run ended; replace an impossible time by now."""
-    ended = parse_moment(value)
-    return ended if ended is not None and 0 <= ended <= now + AHEAD else now
+def _in_time(end: RunEnd, now: float) -> RunEnd:
+    """Return an end of a run; replace an impossible time by now."""
+    if end.finished_at <= now + AHEAD:
+        return end
+    since = None if end.failing_since is None else min(end.failing_since, now)
+    begun = min(end.started_at, now)
+    return replace(end, started_at=begun, finished_at=now, failing_since=since)
 
 
 def _holds(holds: list[Json]) -> tuple[HoldView, ...]:

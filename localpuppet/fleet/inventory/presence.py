@@ -35,9 +35,6 @@ _TEXTS_OR_NULL = (
 )
 # Why the state of a node with two agents is not trusted.
 OTHER_AGENT = "another agent has its name and key: one of two machines is a copy"
-_OF_LAST_RUN = ("run", "release", "outcome", "finished_at", "reason", "failing_since")
-_OF_REFUSED = ("at", "since", "refusal", "release", "error")
-_OF_FAILURE_CAUSE = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 
 
@@ -45,29 +42,21 @@ def form_problem(entry: Mapping[str, Json]) -> str | None:
     """Return what is malformed in an entry, or `None`; unknown fields are allowed."""
     if problem := schema_problem(entry.get("schema"), SCHEMA):
         return problem
-    last, holds, refused = entry.get("last_run"), entry.get("holds", []), entry.get("refused")
+    holds = entry.get("holds", [])
     if not isinstance(holds, list):
         return _wrong("holds", holds)
-    failure = mapping_of(last).get("failure_cause")
-    mappings = {"last_run": last, "refused": refused, "failure_cause": failure}
-    mappings = {key: value for key, value in mappings.items() if value is not None}
-    mappings |= {f"holds[{number}]": hold for number, hold in enumerate(holds)}
-    for key, value in mappings.items():
-        if not isinstance(value, dict):
-            return _wrong(key, value)
+    for place, hold in enumerate(holds):
+        if not isinstance(hold, dict):
+            return _wrong(f"holds[{place}]", hold)
     for key, number, kinds in (
         ("waiting", entry.get("waiting", 0), int),
-        ("failed_runs", mapping_of(last).get("failed_runs", 0), int),
-        ("times", mapping_of(refused).get("times", 0), int),
         ("run_interval", entry.get("run_interval"), int | float | None),
     ):
         if not isinstance(number, kinds) or isinstance(number, bool):
             return _wrong(key, number)
-    texts = ((last, _OF_LAST_RUN), (failure, _OF_FAILURE_CAUSE), (refused, _OF_REFUSED))
     bad_field = _first_not_text(entry, _TEXTS, _TEXTS_OR_NULL)
-    for part, keys in (*texts, *((hold, _OF_HOLD) for hold in holds)):
-        bad_field = bad_field or _first_not_text(mapping_of(part), (), keys)
-    bad_field = bad_field or _no_time("finished_at", mapping_of(last).get("finished_at"))
+    for hold in holds:
+        bad_field = bad_field or _first_not_text(mapping_of(hold), (), _OF_HOLD)
     return bad_field or _no_time("started_at", entry.get("started_at"))
 
 
@@ -138,6 +127,8 @@ async def nodes(kv: KeyValue) -> dict[str, bytes]:
 def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     """Return the state that a node published, or a state with the reason to reject it.
 
+    Its `last_run` is a `RunEnd`, or `None`.
+
     Args:
         verifier: Verifies signatures.
         name: The node of the entry.
@@ -145,6 +136,8 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     """
     from localpuppet.base.errors import LocalpuppetError
     from localpuppet.base.formats.strict_json import parse_object
+    from localpuppet.fleet.inventory.run_end import RunEnd
+    from localpuppet.fleet.records import from_record
     from localpuppet.fleet.trust.signing import MAX_PAYLOAD, MessageKind
 
     try:
@@ -153,6 +146,8 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         if signed.signer != name or status.get("node") != name:
             return _rejected(name, f"signed by {signed.signer}")
         problem = form_problem(status)
+        last = status.get("last_run")
+        status["last_run"] = None if last is None else from_record(RunEnd, last)
     except LocalpuppetError as error:
         return _rejected(name, str(error))
     return _rejected(name, problem) if problem else status

@@ -4,11 +4,12 @@ Import it only if the settings name a bus: it needs the libraries of a fleet nod
 """
 
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.text import shortened
 from localpuppet.base.machine.ports import Log
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.auditing import Auditor
@@ -19,11 +20,13 @@ from localpuppet.fleet.history.publishing import HistoryPublisher, PublishedDays
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.history.summarising import (
     interrupted_before,
+    last_end,
     recent_runs,
-    summarise_attempt,
     summarise_run,
 )
-from localpuppet.fleet.wiring.fleet import FleetWiring
+from localpuppet.fleet.inventory.run_end import MAX_TEXT, RunEnd
+from localpuppet.fleet.wiring.fleet import FleetWiring, fleet_settings
+from localpuppet.fleet.wiring.inventory import InventoryWiring
 from localpuppet.node.releases.tag_memory import TagMemory
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Attempt, Status
@@ -47,10 +50,17 @@ class HistoryWiring:
         self._runs, self._audit = DayLog(state, RUNS), DayLog(state, AUDIT)
         self._logs = (self._runs, self._audit)
         self._published = PublishedDays(state)
+        self._records = open_records(fleet.node)
+
+    @cached_property
+    def _interval(self) -> float | None:
+        """The seconds between the runs of the agent's timer; `None` while no agent is running."""
+        there = InventoryWiring(self._fleet.node, fleet=self._fleet).agent_is_there()
+        return fleet_settings(self._fleet.node).agent.run_interval if there else None
 
     def after_run(self, run: RunDirectory, status: Status) -> None:
         """Record a finished run, and runs before it whose supervisors died."""
-        records, name = open_records(self._fleet.node), self._fleet.name
+        records, name = self._records, self._fleet.name
         if not self._runs.is_begun:
             self._runs.begin(name, map(self._summary, recent_runs(records)))
         ended = [*interrupted_before(records, run), (run, status)]
@@ -58,7 +68,10 @@ class HistoryWiring:
 
     def after_refusal(self, attempt: Attempt) -> None:
         """Record a refused apply."""
-        self._runs.append(self._fleet.name, summarise_attempt(attempt))
+        before = last_end(self._records, self._interval)
+        end = RunEnd.of_attempt(attempt, before, self._interval)
+        summary = RunSummary.of(end, cause=shortened(attempt.cause, MAX_TEXT))
+        self._runs.append(self._fleet.name, summary)
 
     def after_command(self, user: str, action: str, subject: str) -> None:
         """Record that a user changed the holds on this node by a command."""
@@ -103,4 +116,5 @@ class HistoryWiring:
         pin = None
         with suppress(LocalpuppetError):
             pin = TagMemory(self._fleet.node.settings.state).pin(ReleasePath(status.release))
-        return summarise_run(run, status, commit=None if pin is None else pin.commit)
+        end = RunEnd.of_run(status, self._records.streak(status), self._interval)
+        return summarise_run(run, status, end, commit=None if pin is None else pin.commit)

@@ -329,12 +329,16 @@ class Records:
         """Return the failed runs since the last success; they are read once for each last run.
 
         Args:
-            last: The last finished run; with noop, only noop runs count, and else no noop runs.
+            last: A finished run; with noop, only noop runs count, and else no noop runs.
         """
         if last.succeeded:
             return FailureStreak()
         if self._streak[0] != last.id:
-            same = (status for status in self.history() if status.noop is last.noop)
+            same = (
+                status
+                for status in self.history()
+                if status.noop is last.noop and status.id <= last.id
+            )
             self._streak = last.id, failure_streak(same)
         return self._streak[1]
 

@@ -22,8 +22,8 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shortened, shown_names
 from localpuppet.base.machine.ports import LineKind
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
-from localpuppet.fleet.history.run_summary import MAX_TEXT
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.run_end import MAX_TEXT
 from localpuppet.web.access.loopback import LoopbackDoor
 from localpuppet.web.dashboard.actions import (
     MAX_NODES,

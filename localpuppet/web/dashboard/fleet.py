@@ -23,7 +23,6 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus import key_value
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValueEntry
 from localpuppet.fleet.bus.layout import PRESENCE
-from localpuppet.fleet.history.reading import with_runs
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
@@ -255,7 +254,7 @@ class Fleet:
         )
         newest = max((run.at for run in runs), default=0.0)
         if is_known and row.state == UNRESPONSIVE and newest > (row.finished_at or 0.0):
-            self._put(with_runs(row, runs))
+            self._put(row.with_history(run.end for run in runs))
 
     def stir(self) -> None:
         """Note a change of something besides the nodes, so that readers load again."""

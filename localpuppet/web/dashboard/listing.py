@@ -11,7 +11,7 @@ from starlette.responses import Response
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists import exporting
 from localpuppet.web.dashboard.lists import list_query as forms
 from localpuppet.web.dashboard.lists.drift import DAYS as DRIFT_DAYS

@@ -25,7 +25,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
@@ -39,7 +39,7 @@ FILE = Path("web", "fleet.sqlite")
 AHEAD = 1
 # Seconds for which a page waits for another one that makes the file.
 PATIENCE = 30.0
-_VERSION = 9
+_VERSION = 10
 _TABLES = (
     run_table.TABLES
     + reported_table.TABLES

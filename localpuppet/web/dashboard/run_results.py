@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from localpuppet.fleet.history.reading import with_runs
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 
 # Seconds for which ends of runs are kept.
@@ -116,15 +115,14 @@ class RunResult:
     @classmethod
     def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
         """Return the end of a run in a run summary."""
-        row = with_runs(NodeRow(node=node), (summary,))
         return cls(
             node=node,
             run=summary.run,
             at=summary.finished_at,
-            outcome=row.outcome,
+            outcome=summary.kind,
             release=summary.release,
-            reason=row.error or row.reason,
-            failure_cause=row.failure_cause,
+            reason=summary.shown_cause.error or summary.reason,
+            failure_cause=summary.failure_key,
             cause=summary.cause,
             seconds=round(summary.finished_at - summary.started_at),
             details=RunDetails(

@@ -22,7 +22,7 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.history.audit_record import AuditDecision
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.execution.reporting.view import tone_of
 from localpuppet.web.dashboard.actions import SENT, Action

@@ -46,9 +46,11 @@ def test_an_apply_that_is_refused_is_the_last_result_of_its_node(fleet: Fleet) -
     a.run("trigger", b.name, "--wait")
     listed = a.run("nodes", "--json")
     (found,) = [node for node in listed.json["nodes"] if node["node"] == b.name]
-    assert (found["outcome"], found["refused"]["times"]) == ("refused", 1)
-    assert found["refused"]["error"].startswith("invalid input: ")
-    shown = a.run("nodes", "--failed")
-    assert "invalid input: " in shown.out
-    assert CANARY not in found["refused"]["error"] + shown.out
+    last = found["last_run"]
+    assert (found["outcome"], last["refusal"], last["times"]) == ("refused", "invalid_input", 1)
+    assert (last["failed_runs"], last["failing_since"]) == (1, last["started_at"])
+    error = last["failure_cause"]["error"]
+    assert error.startswith("invalid input: ")
+    assert error in a.run("nodes", "--failed").out
+    assert CANARY not in error + last["reason"]
     assert f"app/tags/{CANARY}" in b.node.run("status").out

@@ -6,21 +6,20 @@ from typing import Any
 import click
 import pytest
 
+from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.cli.render_reply import MARGIN, shown_reply
+from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.records import to_record
 from localpuppet.node.cli.render_resources import title
 from localpuppet.node.puppet.resources import ReportedResource, ResourceResult
+from tests.fleet.history.records import an_end
 
 NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
 HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}
 SHOWN = "rollout 42 (held by ci since 2026-11-20 20:00 UTC)"
-LAST = {
-    "run": "20261120T204226.399298Z-170d",
-    "release": "web/tags/r1",
-    "outcome": "changed",
-    "finished_at": "2026-11-20T20:42:29Z",
-    "noop": False,
-    "reason": None,
-}
+RUN = RunId("20261120T204226.399298Z-170d")
+ENDED = datetime(2026, 11, 20, 20, 42, 29, tzinfo=UTC).timestamp()
+LAST = to_record(an_end(ENDED, Kind.CHANGED, release="web/tags/r1", run=RUN))
 STATE: dict[str, Any] = {
     "schema": 1,
     "node": "a.example.com",

@@ -4,7 +4,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.fleet.history.audit_record import AuditDecision, AuditRecord
 from localpuppet.fleet.history.auditing import FURTHER, MAX_CALLERS, MAX_OF_CALLER, Auditor
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.history.run_summary import MAX_TEXT
+from localpuppet.fleet.inventory.run_end import MAX_TEXT
 from tests.doubles.ports import FakeClock, FakeLog
 
 

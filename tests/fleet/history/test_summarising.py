@@ -1,18 +1,20 @@
 """Summaries of recorded runs and of refused applies: what they have, and what stays on the node."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.history.summarising import (
     interrupted_before,
     recent_runs,
-    summarise_attempt,
     summarise_run,
 )
+from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
@@ -74,10 +76,16 @@ def _failed(site: Recorded) -> RunDirectory:
     return run
 
 
+def summarised(site: Recorded, run: RunDirectory, *, commit: str | None) -> RunSummary:
+    status = site.records.status(run)
+    end = RunEnd.of_run(status, site.records.streak(status), None)
+    return summarise_run(run, status, end, commit=commit)
+
+
 def test_a_failed_run_is_summarised_without_values(site: Recorded) -> None:
     run = _failed(site)
 
-    found = summarise_run(run, site.records.status(run), commit=COMMIT)
+    found = summarised(site, run, commit=COMMIT)
 
     assert CANARY not in json.dumps(to_record(found))
     assert (found.run, found.release, found.commit) == (run.id, "app/tags/r1", COMMIT)
@@ -102,7 +110,7 @@ def test_a_damaged_record_has_a_summary(site: Recorded, damage: str) -> None:
     run = _failed(site)
     (run.path / damage).write_text("{")
 
-    found = summarise_run(run, site.records.status(run), commit=None)
+    found = summarised(site, run, commit=None)
 
     assert (found.outcome, found.cause == "") == (Outcome.FAILED, damage == "request.json")
     assert bool(found.resources) == (damage == "request.json")
@@ -112,7 +120,7 @@ def test_a_run_whose_record_was_lost_has_a_summary(site: Recorded) -> None:
     run = _failed(site)
     run.status.unlink()
 
-    found = summarise_run(run, site.records.status(run), commit=None)
+    found = summarised(site, run, commit=None)
 
     assert (found.outcome, found.category) == (Outcome.INTERRUPTED, Category.INTERRUPTED)
 
@@ -122,7 +130,7 @@ def test_a_clock_that_was_set_back_makes_no_run_end_before_its_start(site: Recor
     ended = show_time(parse_time("2026-11-19T00:00:00Z"))
     run.close(site.status(run, state=RunState.FINISHED, outcome=Outcome.CHANGED, finished_at=ended))
 
-    found = summarise_run(run, site.records.status(run), commit=None)
+    found = summarised(site, run, commit=None)
 
     assert found.started_at == found.finished_at == parse_time(ended).timestamp()
 
@@ -143,22 +151,39 @@ def _refused(**fields: Any) -> Attempt:
     return Attempt(**{**plain, **fields})
 
 
-def test_equal_refusals_in_a_row_share_a_record_without_the_users_reason() -> None:
-    first = summarise_attempt(_refused(at="2026-11-20T14:00:00.000000Z", times=1))
-    last = summarise_attempt(_refused())
+def refused(attempt: Attempt) -> RunEnd:
+    return RunEnd.of_attempt(attempt, None, None)
 
-    assert first.identity == last.identity
+
+def test_a_refusal_after_failed_runs_continues_their_series(site: Recorded) -> None:
+    _failed(site)
+    run = _failed(site)
+    status = site.records.status(run)
+    before = RunEnd.of_run(status, site.records.streak(status), 600.0)
+    later = show_time(site.clock.now() + timedelta(hours=1))
+    attempt = _refused(at=later, since=later, release="", times=3)
+    found = RunEnd.of_attempt(attempt, before, 600.0)
+    assert (before.failed_runs, found.failed_runs) == (2, 5)
+    assert found.failing_since == before.failing_since is not None
+    assert (found.release, found.run_interval) == (before.release, 600.0)
+
+
+def test_equal_refusals_in_a_row_share_a_record_without_the_users_reason() -> None:
+    first = refused(_refused(at="2026-11-20T14:00:00.000000Z", times=1))
+    last = refused(_refused())
+
+    assert first.run == last.run
     assert (last.times, last.finished_at - last.started_at) == (3, 3600)
     assert (last.outcome, last.refusal) == (None, RefusalKind.ON_HOLD)
     assert last.reason == "the node is on hold"
     assert CANARY not in json.dumps(to_record(last))
-    other = summarise_attempt(_refused(refusal=RefusalKind.BUSY))
-    assert other.identity != last.identity
+    other = refused(_refused(refusal=RefusalKind.BUSY))
+    assert other.run != last.run
 
 
 @pytest.mark.parametrize("refusal", RefusalKind)
 def test_each_kind_of_refusal_has_a_sentence(refusal: RefusalKind) -> None:
-    assert summarise_attempt(_refused(refusal=refusal)).reason
+    assert refused(_refused(refusal=refusal)).reason
 
 
 def test_the_first_history_has_the_runs_of_a_week(site: Recorded) -> None:

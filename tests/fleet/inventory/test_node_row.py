@@ -16,15 +16,18 @@ from localpuppet.fleet.inventory.node_row import (
     is_older,
 )
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.fleet.records import from_record, to_record
-from tests.web.dashboard.site import run_id, status
+from tests.fleet.history.records import an_end
+from tests.web.dashboard.site import believed, run_id, status
 
 NOW = 1_795_000_000.0
 
 
 def row(**more: Any) -> NodeRow:
-    return NodeRow.of_presence("a.example.com", status("a.example.com", NOW - 60, **more), now=NOW)
+    return NodeRow.of_presence(
+        "a.example.com", believed(status("a.example.com", NOW - 60, **more)), now=NOW
+    )
 
 
 def test_a_row_has_the_values_that_the_node_publishes() -> None:
@@ -54,11 +57,11 @@ def test_a_node_with_two_agents_is_not_trusted() -> None:
 
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
-    found = row(cause=evil, last_run={"reason": evil, "release": evil, "run": evil})
-    for text in (found.cause, found.reason, found.release):
-        assert len(text) == MAX_TEXT
-        assert "\u202e" not in text
-    assert found.run == ""
+    found = row(cause=evil)
+    assert len(found.cause) == MAX_TEXT
+    assert "\u202e" not in found.cause
+    for name in ("reason", "release", "run"):
+        assert row(last_run={name: evil}).state == NOT_TRUSTED
 
 
 def test_holds_are_limited_and_a_bad_deadline_is_ignored() -> None:
@@ -88,7 +91,6 @@ def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
     )
     good = row(last_run={"outcome": "changed", "failure_cause": fault})
     assert (good.error, good.failure, good.failure_cause) == ("", "", "")
-    # A node of an older version reports only their number.
     counts = [
         row(last_run={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)
     ]
@@ -97,21 +99,26 @@ def test_equal_failures_have_the_same_name_on_all_nodes() -> None:
 
 
 def test_a_node_fails_since_its_first_failed_run() -> None:
-    last = {"outcome": "failed", "failing_since": "2026-11-18T05:46:40Z", "failed_runs": 3}
-    bad = row(last_run=last)
-    assert (bad.failing_since, bad.failed_runs) == (1_794_980_800.0, 3)
-    good = row(last_run={**last, "outcome": "changed"})
-    assert (good.failing_since, good.failed_runs) == (None, 0)
-    assert row(last_run={**last, "failed_runs": -5}).failed_runs == 0
+    bad = row(last_run={"outcome": "failed", "failing_since": NOW - 90, "failed_runs": 3})
+    assert (bad.failing_since, bad.failed_runs) == (NOW - 90, 3)
+    assert (row().failing_since, row().failed_runs) == (None, 0)
 
 
 def test_a_refused_apply_after_a_good_run_is_a_failure() -> None:
-    refused = {"at": "2026-11-18T11:05:00Z", "since": "2026-11-18T09:00:00Z", "times": 7}
-    found = row(refused={**refused, "error": "invalid input: … class …", "release": "web/tags/r9"})
+    refused = {"outcome": None, "refusal": "invalid_input", "release": "web/tags/r9", "times": 7}
+    cause = {"error": "invalid input: … class …", "resource": "", "place": ""}
+    found = row(last_run={**refused, "failure_cause": cause})
     assert (found.outcome, found.failure) == (Kind.REFUSED, "invalid input: … class …")
-    assert (found.failing_since, found.failed_runs) == (1_794_992_400.0, 7)
     assert found.run == ""
     assert not found.late(NOW)
+
+
+def test_history_tells_how_a_node_without_presence_ended() -> None:
+    old, bad = an_end(NOW - 90), an_end(NOW - 60, Kind.FAILED, run_interval=10.0)
+    found = NodeRow(node="a").with_history([bad, old])
+    assert (found.outcome, found.finished_at) == (Kind.FAILED, NOW - 60)
+    assert found.late(NOW + 3600)
+    assert NodeRow(node="a").with_history([]).outcome is Kind.UNKNOWN
 
 
 def test_the_most_urgent_nodes_are_first() -> None:
@@ -120,7 +127,7 @@ def test_the_most_urgent_nodes_are_first() -> None:
         "failed": row(last_run={"outcome": "failed"}),
         "unresponsive": replace(row(), state="unresponsive"),
         "not trusted": NodeRow(node="a", state="not trusted"),
-        "late": row(last_run={"finished_at": "2026-01-01T00:00:00Z"}),
+        "late": row(last_run={"finished_at": NOW - 9e6}),
         "on hold": row(holds=[hold]),
         "pending": row(last_run={"noop": True, "category": "noop_pending"}),
         "good": row(),
@@ -145,9 +152,9 @@ def test_a_release_is_older_by_the_numbers_in_its_tag(release: str, than: str, o
     assert is_older(release, than) is older
 
 
-@pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
-def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
-    assert row(last_run={"finished_at": when}).finished_at == NOW
+def test_a_time_that_cannot_be_is_taken_for_now() -> None:
+    found = row(last_run={"finished_at": 1e300, "failing_since": 1e299})
+    assert (found.finished_at, found.failing_since) == (NOW, NOW)
 
 
 def test_values_of_an_untrusted_node_are_ignored() -> None:
@@ -158,12 +165,12 @@ def test_values_of_an_untrusted_node_are_ignored() -> None:
         "last_run": {"run": "x"},
     }
     found = NodeRow.of_presence("a", said, now=NOW)
-    assert (found.outcome, found.reason, found.run) == (Kind.NONE, "signed by eve", "")
+    assert (found.outcome, found.reason, found.run) == (Kind.UNKNOWN, "signed by eve", "")
 
 
 def test_late_is_by_the_nodes_own_timer_and_never_on_hold() -> None:
     hold = {"owner": "a", "reason": "b", "until": None}
-    old = {"finished_at": "2026-01-01T00:00:00Z"}
+    old = {"finished_at": NOW - 9e6}
     assert row(last_run=old).late(NOW)
     assert not row().late(NOW)
     assert not row(last_run=old, run_interval=None).late(NOW)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import RunResult
+from tests.fleet.history.records import a_row
 from tests.web.dashboard.past import MOTD
 from tests.web.dashboard.site import run_id
 
@@ -27,9 +28,7 @@ def memory_of(directory: Path, *, now: float = NOW) -> DashboardStore:
 
 
 def rows(second: int) -> list[NodeRow]:
-    return [
-        NodeRow(node=node, reason=f"in second {second}", finished_at=NOW + second) for node in NODES
-    ]
+    return [a_row(node, reason=f"in second {second}", finished_at=NOW + second) for node in NODES]
 
 
 def ends(second: int) -> list[RunResult]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from localpuppet.fleet.history.audit_record import AuditRecord
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from tests.web.dashboard.site import Site, run_id

@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
-from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.key_value import (
     KeyListing,
@@ -28,6 +27,8 @@ from localpuppet.fleet.bus.key_value import (
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
+from localpuppet.fleet.inventory.run_end import RunEnd
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin
@@ -58,6 +59,7 @@ from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
+from tests.fleet.history.records import an_end
 
 MAX_STALE = 900.0
 NAME = "0123456789abcdef"
@@ -72,18 +74,9 @@ def run_id(at: float) -> RunId:
 
 def status(node: str, at: float, **more: Any) -> dict[str, Any]:
     """Return a presence; `more` are its fields, and `last_run` those of its last run."""
-    last = {
-        "run": str(run_id(at)),
-        "release": "web/tags/r7",
-        "outcome": "unchanged",
-        "finished_at": show_time(datetime.fromtimestamp(at, UTC)),
-        "noop": False,
-        "category": "",
-        "reason": "",
-        "corrective_change": False,
-        "failure_cause": None,
-        **more.pop("last_run", {}),
-    }
+    end = an_end(at, run=run_id(at), release="web/tags/r7", run_interval=1800.0)
+    last = {**to_record(end), **more.pop("last_run", {})}
+    last["started_at"] = min(last["started_at"], last["finished_at"])
     return {
         "schema": 1,
         "node": node,
@@ -95,6 +88,15 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         "last_run": last,
         **more,
     }
+
+
+def believed(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a presence as `presence.believe` does."""
+    last = status.get("last_run")
+    try:
+        return {**status, "last_run": None if last is None else from_record(RunEnd, last)}
+    except InvalidInputError as error:
+        return {"node": status["node"], "state": "not trusted", "reason": str(error)}
 
 
 def nobodys_heads(kv: KeyValue) -> RolloutCheckpoints:
@@ -209,7 +211,7 @@ class Site:
             [],
             last_updated=None,
             holding=self.memory.holding(),
-            believe=lambda _, token: json.loads(token),
+            believe=lambda _, token: believed(json.loads(token)),
             now=self.now,
             limits=self.limits,
         )

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.fleet.bus.key_value import KeyListing
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.fleet import Fleet, FleetLimits
 from localpuppet.web.dashboard.run_results import KEPT
 from tests.fleet.inventory.entries import entry

@@ -8,7 +8,7 @@ import re
 from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import NodeName, RolloutId
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.rollout.execution.events import (
     Event,
     NodeResult,

@@ -12,21 +12,19 @@ from localpuppet.base.errors import BusyError, StateError
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.flock import Flock
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.node_row import HoldView
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.memory import DashboardStore, MemoryLimits
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter, audit
 from localpuppet.web.dashboard.tables.run_queries import between, of_id
-from tests.fleet.history.records import a_decision
+from tests.fleet.history.records import a_decision, a_row
 from tests.web.dashboard.past import MOTD, summary
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
 HOLD = HoldView(owner="alice", reason="x", until=None)
-ROW = NodeRow(
-    node="a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",)
-)
+ROW = a_row("a.example.com", outcome=Kind.FAILED, finished_at=NOW, holds=(HOLD,), roles=("web",))
 
 
 def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> RunResult:
@@ -54,7 +52,7 @@ def memory(tmp_path: Path, now: Clock) -> DashboardStore:
 
 def test_written_rows_survive_a_restart(memory: DashboardStore, tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, NodeRow(node="b")], [ended(NOW)], last_updated=NOW)
+    memory.write([ROW, a_row("b")], [ended(NOW)], last_updated=NOW)
     memory.write([], [], gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
@@ -76,7 +74,7 @@ def test_reading_writes_nothing_and_needs_no_space(
 
 def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
     a, b, c = ended(NOW, node="a"), ended(NOW - 2, node="b"), ended(NOW - 1, node="c")
-    memory.write([NodeRow(node=name) for name in "abc"], [c, a, b])
+    memory.write([a_row(name) for name in "abc"], [c, a, b])
     first, last = run_id(NOW - 2), run_id(NOW)
     assert memory.read(between, first, last, limit=9) == [a, c, b]
     assert memory.read(between, first, last, limit=2) == [a, c]
@@ -233,7 +231,7 @@ def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database
         memory = DashboardStore(path, now=now)
         together.wait()
         had = memory.begin()
-        memory.write([NodeRow(node=f"n{number}")], [])
+        memory.write([a_row(f"n{number}")], [])
         memory.close()
         return had
 

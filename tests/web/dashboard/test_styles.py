@@ -7,10 +7,11 @@ import click
 import pytest
 
 from localpuppet.fleet.cli.node_table import cells
-from localpuppet.fleet.inventory.node_row import STATES, NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.node_row import STATES
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
 from localpuppet.web.dashboard.template_renderer import HERE
+from tests.fleet.history.records import a_row
 
 
 @pytest.mark.parametrize("word", [*(kind for kind in Kind if kind is not Kind.NONE), *CONCERNS])
@@ -33,6 +34,6 @@ def test_a_state_has_the_same_colour_in_the_terminal(word: str) -> None:
     styles = (HERE / "static" / "page.css").read_text()
     name = re.escape(word.replace(" ", "-"))
     (tone,) = re.findall(rf"\.{name}[ ,][^{{}}]*\{{ --of: var\(--(\w+)\)", styles)
-    row = NodeRow(node="a", state=word) if word in STATES else NodeRow(node="a", outcome=Kind(word))
+    row = a_row("a", state=word) if word in STATES else a_row("a", outcome=Kind(word))
     shown = cells(row, datetime(2026, 11, 23, tzinfo=UTC))
     assert click.style(word, fg=COLORS[tone], bold=True) in shown

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import runs
 from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, PARTS, part_of
 

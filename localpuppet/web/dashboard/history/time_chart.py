@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
 from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, HOUR, part_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.run_results import RunResult

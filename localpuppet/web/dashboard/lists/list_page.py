@@ -15,7 +15,7 @@ from localpuppet.fleet.inventory.node_row import (
     NodeRow,
     sort_rows,
 )
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 

@@ -15,14 +15,13 @@ from urllib.parse import urlencode
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.history.audit_record import AuditDecision
 from localpuppet.fleet.inventory.node_row import (
-    FAILURE_CAUSE_DIGITS,
     LATE,
     NODE_ORDERS,
     ROLLED_BACK,
     STATES,
     WRONG_RELEASE,
 )
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, Kind
 from localpuppet.web.dashboard.run_results import PARTS
 
 # What a node can be listed for, beside how its last run ended.

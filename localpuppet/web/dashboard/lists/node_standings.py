@@ -16,7 +16,7 @@ from localpuppet.fleet.inventory.node_row import (
     NodeRow,
     is_older,
 )
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.agreement import Agreement
 from localpuppet.web.dashboard.lists.ordered import Ordered
 from localpuppet.web.dashboard.lists.tally import Tally
@@ -174,4 +174,4 @@ class NodeStandings:
 
 def has_run(row: NodeRow) -> bool:
     """Return whether a node has a known last run."""
-    return bool(row.release) or row.outcome is not Kind.NONE
+    return row.last is not None

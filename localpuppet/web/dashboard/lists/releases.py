@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.fleet.inventory.node_row import TAGS, NodeRow, is_older, tag_order
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run

@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 
 
 class Tally:

@@ -12,7 +12,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
 from localpuppet.web.dashboard.tables.dated import parts_of, run_of
 from localpuppet.web.dashboard.tables.run_table import COUNTS, GOOD_KINDS, MILLI, RESULTS

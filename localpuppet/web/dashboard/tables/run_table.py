@@ -18,7 +18,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 from localpuppet.web.dashboard.tables.dated import parts_of

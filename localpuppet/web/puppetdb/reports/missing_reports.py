@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.tables.dated import run_of
 from localpuppet.web.dashboard.tables.run_table import MILLI

@@ -16,7 +16,7 @@ from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows, RowCondition
 from localpuppet.fleet.inventory.query.tree import Entity
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import report_queries

@@ -15,7 +15,7 @@ from uuid import UUID
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.fault import LEFT_OUT
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult

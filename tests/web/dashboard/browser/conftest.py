@@ -9,7 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 from localpuppet.fleet.inventory.entry import CatalogQuery
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.runs.hold import rollout_owner
 from tests.fleet.inventory.entries import entry

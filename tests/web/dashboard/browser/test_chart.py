@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.hold import rollout_owner
 from localpuppet.web.dashboard.history.time_chart import RANGES
 from tests.web.dashboard.browser.chromium import Browser

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from tests.web.dashboard.past import MOTD, summarise, summary
 from tests.web.dashboard.site import Site, listed, run_id, text
 

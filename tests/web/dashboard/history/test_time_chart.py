@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.history.time_chart import (
     FAILURES,
     MOST_MARKERS,

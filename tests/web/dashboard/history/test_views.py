@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.history.day_strip import day_strip, days_before
 from localpuppet.web.dashboard.history.heat_map import MOST_CELLS, ROLE, heat_map, role_of
+from tests.fleet.history.records import a_row
 from tests.fleet.inventory.entries import entry
 from tests.web.dashboard.past import MOTD, summarise, summary
 from tests.web.dashboard.site import Site, listed, names, run_id, text
@@ -105,8 +105,8 @@ def test_the_map_groups_by_any_fact(visitor: TestClient, site: Site) -> None:
 @pytest.mark.parametrize("roles", [1, 5, 300])
 def test_a_large_fleet_shows_the_urgent_nodes_and_counts_the_rest(roles: int) -> None:
     rows = [
-        NodeRow(
-            node=name,
+        a_row(
+            name,
             state="idle",
             outcome=Kind.FAILED if number % 500 == 0 else Kind.UNCHANGED,
             roles=(f"role{number % roles}",),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.web.dashboard.lists.agreement import Agreement
+from tests.fleet.history.records import a_row
 
 APP = "web/tags/r7"
 
@@ -17,7 +18,7 @@ def wrong_releases(rows: Sequence[NodeRow]) -> Mapping[str, str]:
 
 def rows(*digests: str, release: str = APP) -> list[NodeRow]:
     return [
-        NodeRow(node=f"n{number}", release=release, release_digest=one)
+        a_row(f"n{number}", release=release, release_digest=one)
         for number, one in enumerate(digests)
     ]
 
@@ -34,22 +35,19 @@ def test_without_most_common_bytes_all_nodes_have_a_wrong_release() -> None:
 
 def test_a_release_that_may_change_is_no_difference() -> None:
     assert wrong_releases(rows("a", "b", "a", release="web/trunk")) == {}
-    assert (
-        wrong_releases([*rows("a"), NodeRow(node="x", release="web/tags/r8", release_digest="b")])
-        == {}
-    )
+    assert wrong_releases([*rows("a"), a_row("x", release="web/tags/r8", release_digest="b")]) == {}
 
 
 def test_a_rollback_is_a_decision_and_no_wrong_release() -> None:
-    back = NodeRow(
-        node="n",
+    back = a_row(
+        "n",
         release=APP,
         input_release="web/tags/r8",
         rolled_back_by="root",
         release_digest="a",
     )
     agreement = Agreement()
-    for row in [back, *rows("b"), NodeRow(node="m", release=APP, input_release=APP)]:
+    for row in [back, *rows("b"), a_row("m", release=APP, input_release=APP)]:
         agreement.add(row)
     assert agreement.wrong_releases() == {}
     assert agreement.rolled_back() == {
@@ -60,7 +58,7 @@ def test_a_rollback_is_a_decision_and_no_wrong_release() -> None:
 
 
 def test_a_rollback_names_who_assigned_the_newer_release() -> None:
-    back = NodeRow(node="n", release=APP, input_release="web/tags/r8", assigned_by="alice")
+    back = a_row("n", release=APP, input_release="web/tags/r8", assigned_by="alice")
     agreement = Agreement()
     agreement.add(back)
     assert agreement.rolled_back() == {"n": f"rolled back to {APP}; alice assigned web/tags/r8"}

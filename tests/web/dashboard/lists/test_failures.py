@@ -3,17 +3,18 @@
 from typing import Any
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.failures import FailureGroup, failures
 from localpuppet.web.dashboard.lists.list_query import FAILURES, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from tests.fleet.history.records import a_row
 
 NOW = 1_795_000_000.0
 
 
 def bad(node: str, error: str, **more: Any) -> NodeRow:
     fields = {"outcome": Kind.FAILED, "finished_at": NOW, "run": "r", "place": "init.pp:3", **more}
-    return NodeRow(node=node, error=error, **fields)
+    return a_row(node, error=error, **fields)
 
 
 ROWS = [
@@ -21,8 +22,8 @@ ROWS = [
     bad("db1", "B", resource="File[/srv/db1]", finished_at=NOW - 500),
     bad("db2", "B", resource="File[/srv/db2]", finished_at=NOW - 400, outcome=Kind.TIMED_OUT),
     bad("db3", "B", place="init.pp:9"),
-    NodeRow(node="fine", outcome=Kind.CHANGED, finished_at=NOW),
-    NodeRow(node="away"),
+    a_row("fine", outcome=Kind.CHANGED, finished_at=NOW),
+    a_row("away"),
 ]
 
 

@@ -1,28 +1,21 @@
 """Lists: filtered, sorted, paged, counted."""
 
-from localpuppet.fleet.inventory.node_row import HoldView, NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.node_row import HoldView
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_page import MOST, chosen, overview, paged
 from localpuppet.web.dashboard.lists.list_query import PAGE, ListQuery
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
+from tests.fleet.history.records import a_row
 
 NOW = 1_795_000_000.0
 FREE = HoldView(owner="alice", reason="x", until=NOW + 60)
 FOREVER = HoldView(owner="bob", reason="x", until=None)
 ROWS = [
-    NodeRow(
-        node="c", state="idle", outcome=Kind.FAILED, finished_at=NOW - 10, release="web/tags/r2"
-    ),
-    NodeRow(
-        node="a", state="idle", outcome=Kind.CHANGED, finished_at=NOW - 9000, run_interval=60.0
-    ),
-    NodeRow(
-        node="b", state="on hold", outcome=Kind.CHANGED, finished_at=NOW - 30, holds=(FOREVER,)
-    ),
-    NodeRow(
-        node="e", state="applying", outcome=Kind.COMPILE_FAILED, finished_at=NOW - 5, holds=(FREE,)
-    ),
-    NodeRow(node="d", state="not trusted"),
+    a_row("c", state="idle", outcome=Kind.FAILED, finished_at=NOW - 10, release="web/tags/r2"),
+    a_row("a", state="idle", outcome=Kind.CHANGED, finished_at=NOW - 9000, run_interval=60.0),
+    a_row("b", state="on hold", outcome=Kind.CHANGED, finished_at=NOW - 30, holds=(FOREVER,)),
+    a_row("e", state="applying", outcome=Kind.COMPILE_FAILED, finished_at=NOW - 5, holds=(FREE,)),
+    a_row("d", state="not trusted"),
 ]
 
 
@@ -51,7 +44,7 @@ def test_filters_add_up() -> None:
 
 
 def test_a_page_has_a_fixed_number_of_rows_and_the_page_after_the_last_is_empty() -> None:
-    rows = [NodeRow(node=f"n{number:03}") for number in range(PAGE + 1)]
+    rows = [a_row(f"n{number:03}") for number in range(PAGE + 1)]
     first, second, third = (paged(rows, number) for number in (1, 2, 3))
     assert (len(first.rows), first.first, first.pages) == (PAGE, 1, 2)
     assert ([row.node for row in second.rows], second.first) == ([f"n{PAGE}"], PAGE + 1)
@@ -72,5 +65,5 @@ def test_the_overview_counts_each_node_once_and_sorts_holds_by_their_end() -> No
 
 
 def test_the_overview_is_short_also_for_a_large_fleet() -> None:
-    rows = [NodeRow(node=f"n{number}", holds=(FOREVER,)) for number in range(1000)]
+    rows = [a_row(f"n{number}", holds=(FOREVER,)) for number in range(1000)]
     assert len(overview(NodeStandings(rows), names=None, now=NOW).held) == MOST

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.list_query import FAILURES, MAX_WORDS, ListQuery
 
 

@@ -18,7 +18,7 @@ from localpuppet.fleet.inventory.node_row import (
     NodeRow,
     is_older,
 )
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.lists.failures import failures
 from localpuppet.web.dashboard.lists.list_page import chosen, overview
 from localpuppet.web.dashboard.lists.list_query import (
@@ -30,11 +30,12 @@ from localpuppet.web.dashboard.lists.list_query import (
 )
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings, has_run
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
+from tests.fleet.history.records import a_row, an_end
 
 NOW = 1_795_000_000.0
 NODE = st.sampled_from([f"n{number}" for number in range(8)])
 ROWS = st.builds(
-    NodeRow,
+    a_row,
     node=NODE,
     state=st.sampled_from(STATES),
     outcome=st.sampled_from(Kind),
@@ -42,8 +43,8 @@ ROWS = st.builds(
     release=st.sampled_from(["", "web/tags/r7", "db/tags/r1", "web/trunk"]),
     release_digest=st.sampled_from(["", "a" * 64, "b" * 64]),
     input_release=st.sampled_from(["", "web/tags/r7"]),
-    failing_since=st.sampled_from([None, NOW - 70]),
-    finished_at=st.sampled_from([None, NOW - 90_000, NOW - 60, NOW]),
+    failing_since=st.sampled_from([None, NOW - 100_000]),
+    finished_at=st.sampled_from([NOW - 90_000, NOW - 60, NOW]),
     run_interval=st.sampled_from([None, 60.0]),
     holds=st.sampled_from([(), (HoldView(owner="o", reason="r", until=NOW + 9),)]),
     received_at=st.sampled_from([None, NOW]),
@@ -154,17 +155,15 @@ class Counted(dict[str, NodeRow]):
 
 def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> None:
     rows = [
-        NodeRow(
-            node=f"n{n}", state="idle", outcome=Kind.CHANGED, finished_at=NOW, release="a/tags/r1"
-        )
+        a_row(f"n{n}", state="idle", outcome=Kind.CHANGED, finished_at=NOW, release="a/tags/r1")
         for n in range(2000)
     ]
-    bad = NodeRow(node="bad", outcome=Kind.FAILED, error="A", finished_at=NOW)
+    bad = a_row("bad", outcome=Kind.FAILED, error="A", finished_at=NOW)
     found = NodeStandings([*rows, bad])
     counted = Counted(found.rows)
     counted.looks = Counter()
     found.rows = counted
-    assert found.put(replace(rows[5], outcome=Kind.UNCHANGED))
+    assert found.put(replace(rows[5], last=an_end(NOW)))
     assert not found.put(replace(counted["n5"], received_at=NOW)), (
         "only the time of the message is new"
     )
@@ -177,7 +176,7 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
 
 
 def test_a_node_that_publishes_ever_new_digests_does_not_fill_the_memory() -> None:
-    first = NodeRow(node="a", release="web/tags/r7", release_digest="0")
+    first = a_row("a", release="web/tags/r7", release_digest="0")
     found = NodeStandings([first, replace(first, node="b")])
     for number in range(1, 100):
         found.put(replace(first, release_digest=str(number)))

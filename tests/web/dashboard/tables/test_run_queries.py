@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table

@@ -9,7 +9,7 @@ import pytest
 from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter

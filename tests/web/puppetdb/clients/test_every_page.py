@@ -8,7 +8,7 @@ import pytest
 from selenium import webdriver
 
 from localpuppet.fleet.history.run_summary import RunCounts
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.ports import ApiSources

@@ -9,11 +9,12 @@ from typing import Any
 
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResult
 from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from localpuppet.web.puppetdb.reports.run_records import RunRecords
+from tests.fleet.history.records import a_row
 from tests.web.dashboard.site import run_id
 
 NOW = 1_795_000_000.0
@@ -41,15 +42,9 @@ def run(node: str, at: float, outcome: Kind = Kind.UNCHANGED, **more: Any) -> Ru
 
 def node(name: str, **more: Any) -> NodeRow:
     """Return a node that is online and ran an hour ago without a change."""
-    row = NodeRow(
-        node=name,
-        state="idle",
-        outcome=Kind.UNCHANGED,
-        finished_at=NOW - 60 * MINUTE,
-        received_at=NOW - MINUTE,
-        in_inventory=True,
-    )
-    return replace(row, **more)
+    usual = {"outcome": Kind.UNCHANGED, "finished_at": NOW - 60 * MINUTE}
+    seen = {"state": "idle", "received_at": NOW - MINUTE, "in_inventory": True}
+    return a_row(name, **{**usual, **seen, **more})
 
 
 class PlayedRuns:

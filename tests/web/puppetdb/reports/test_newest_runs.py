@@ -3,7 +3,7 @@
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.query.records import RecordHint
 from localpuppet.fleet.inventory.query.tree import Entity
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
 EVERY = RecordHint()

@@ -17,7 +17,7 @@ from localpuppet.fleet.inventory.entry import CatalogSummary
 from localpuppet.fleet.inventory.query.client_query import parse_client_query
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.tree import Entity
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
 from localpuppet.web.puppetdb.ports import ApiSources

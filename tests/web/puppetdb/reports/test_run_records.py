@@ -16,7 +16,7 @@ from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST, OF_REPORT
 from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
 from localpuppet.fleet.inventory.query.tree import Entity, Field, SortOrder
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource, RunResult
 from tests.doubles.inventory import MemoryInventory

@@ -11,7 +11,7 @@ from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST
 from localpuppet.fleet.inventory.query.records import RecordHint
 from localpuppet.fleet.inventory.query.tree import Entity
-from localpuppet.fleet.inventory.run_kind import Kind
+from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind
 from localpuppet.web.dashboard.run_results import RunResult

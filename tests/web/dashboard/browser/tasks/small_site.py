@@ -15,11 +15,9 @@ Alice, the operator, has a root with a key and no agent, and the dashboard runs 
 import asyncio
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.formats.times import show_time
 from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.trust.keys import OwnKey, TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, claimed_payload
@@ -164,8 +162,8 @@ class SmallSite:
                 entry = await kv.get(key)
                 assert entry is not None
                 told = json.loads(claimed_payload(entry.value))
-                ended = datetime.fromisoformat(told["last_run"]["finished_at"])
-                told["last_run"]["finished_at"] = show_time(ended - timedelta(hours=2))
+                for name in ("started_at", "finished_at"):
+                    told["last_run"][name] -= 2 * 3600
                 signer = MessageSigner(SignerName(member.name), member.key.load())
                 payload = json.dumps({**told, "run_interval": 1800.0}).encode()
                 await kv.put(key, signer.sign(payload, MessageKind.PRESENCE))
