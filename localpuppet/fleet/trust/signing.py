@@ -177,7 +177,7 @@ class Verifier:
         if pinned is not None:
             if "x5c" in header:
                 raise _refused(f"signed with a certificate, but a key of {name} is pinned")
-            return _pinned(pinned.public_bytes_raw())
+            return _pinned(pinned)
         if "x5c" not in header or self.authority is None:
             raise IntegrityError(
                 f"no key of {name} is trusted here",
@@ -290,25 +290,16 @@ def _usable(key: "PrivateKeyTypes", *, certified: bool) -> _Key:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     if isinstance(key, Ed25519PrivateKey) and not certified:
-        return _pinned_private(key)
+        return _pinned(key)
     if isinstance(key, Ed25519PrivateKey) or not certified:
         raise InvalidInputError("a key is Ed25519 without a certificate, RSA or EC with one")
     return _certified(key)
 
 
-def _pinned_private(key: "Ed25519PrivateKey") -> _Key:
+def _pinned(key: "Ed25519PrivateKey | Ed25519PublicKey") -> _Key:
     from joserfc.jwk import OKPKey
 
-    return _Key(jwk=OKPKey.import_key(_private_pem(key)), algorithms=("EdDSA",))
-
-
-@lru_cache(maxsize=4096)
-def _pinned(raw: bytes) -> _Key:
-    from joserfc.jwk import OKPKey
-
-    point = base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    jwk = OKPKey.import_key({"kty": "OKP", "crv": "Ed25519", "x": point})
-    return _Key(jwk=jwk, algorithms=("EdDSA",))
+    return _Key(jwk=OKPKey.import_key(key), algorithms=("EdDSA",))
 
 
 def _certified(key: "PublicKeyTypes | PrivateKeyTypes") -> _Key:
