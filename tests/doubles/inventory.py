@@ -11,8 +11,9 @@ from pathlib import Path
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 
 # Where a write need not wait for a disk; `None` for the usual place.
@@ -49,7 +50,8 @@ class MemoryInventory(View):
         """Add entries, whose names are the last."""
         self.listed += entries
         received = [
-            ReceivedEntry(node=str(one.node), token=_message(one), found=one) for one in entries
+            ReceivedEntry(node=str(one.node), token=_message(one), found=EntryRows.of(one))
+            for one in entries
         ]
         self.take(received, revision=7)
 

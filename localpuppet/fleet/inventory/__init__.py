@@ -6,5 +6,5 @@ acts: `admission`, `chunks`, `following`, `outbox`, `presence_following`, `publi
     `tables`.
 touches the world: `view`.
 packages: `query`.
-private: `claims`, `received_entry`.
+private: `claims`.
 """

@@ -28,9 +28,9 @@ from localpuppet.fleet.bus.key_value import (
 )
 from localpuppet.fleet.bus.layout import INVENTORY, MAX_TOMBSTONE, TOMBSTONES
 from localpuppet.fleet.bus.outage import log_failure, ours, unending
-from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
+from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.reading import UnlistedNodes, refuse_lost, unlisted_nodes
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 
 # Changes that wait between the connection and the disk and are then processed together; a part of a
@@ -165,6 +165,7 @@ class ViewFollower:
             UnavailableError: Also if the bus has lost entries that are not back yet.
         """
         try:
+            await asyncio.to_thread(self.view.restore)
             kv = await self.sources.store()
             begun = self.clock.now().timestamp()
             await self._check_trust()
@@ -229,6 +230,7 @@ class ViewFollower:
         return 0.0
 
     async def _session(self) -> None:
+        await asyncio.to_thread(self.view.restore)
         kv = await self.sources.store()
         born = await kv.born(INVENTORY)
         if born != self._born:  # its revisions say nothing about those of the store before
@@ -289,16 +291,16 @@ class ViewFollower:
     def _take_entries(self, entries: Sequence[KeyValueEntry]) -> None:
         named = {entry.key.removeprefix(INVENTORY): entry for entry in entries}
         unknown = self.view.unknown({node: item.value for node, item in named.items()})
-        admission = self.sources.admission
+        tokens = {node: named[node].value for node in sorted(unknown)}
         self.view.take(
             (
                 ReceivedEntry(
                     node=node,
-                    token=named[node].value,
-                    found=admission.entry(node, named[node].value),
+                    token=tokens[node],
+                    found=found if isinstance(found, EntryRefusal) else EntryRows.of(found),
                     revision=named[node].revision,
                 )
-                for node in sorted(unknown)
+                for node, found in self.sources.admission.entries(tokens)
             ),
             revision=max((entry.revision for entry in entries), default=None),
         )

@@ -68,8 +68,8 @@ CREATE TABLE IF NOT EXISTS nodes (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS facts (
     name TEXT NOT NULL, node INTEGER NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, node)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS facts_by_node ON facts (node);
+) STRICT;
+CREATE INDEX IF NOT EXISTS facts_by_node ON facts (node, name);
 CREATE TABLE IF NOT EXISTS classes (
     title TEXT NOT NULL, node INTEGER NOT NULL, PRIMARY KEY (title, node)
 ) STRICT, WITHOUT ROWID;
@@ -80,7 +80,11 @@ CREATE TABLE IF NOT EXISTS servers (
 CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
 """
-_OF_NODE = ("facts", "classes", "servers")
+_OF_NODE = {
+    "facts": "name, node, value",
+    "classes": "title, node",
+    "servers": "role, node, since, facts",
+}
 _COLUMNS = "certname, at, timestamp, environment, roles, release, exports, catalog, resources"
 
 
@@ -89,13 +93,17 @@ class EntryRows:
     """The rows of an entry, which need less memory than the entry.
 
     Attributes:
-        node: The columns of its row in `nodes`.
+        certname: The name of the node.
+        at: When it was published, in seconds since 1970, UTC.
+        node: The other columns of its row in `nodes`.
         facts: Names and values.
         classes: Titles.
         servers: Roles, times of the first export, and facts of the exported servers.
     """
 
-    node: tuple[str | float | None, ...]
+    certname: str
+    at: float
+    node: tuple[str | int | None, ...]
     facts: tuple[tuple[str, str], ...]
     classes: tuple[tuple[str], ...]
     servers: tuple[tuple[str, float, str], ...]
@@ -108,9 +116,9 @@ class EntryRows:
         if entry.roles:
             facts[ROLE] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
         return cls(
+            certname=name,
+            at=entry.at,
             node=(
-                name,
-                entry.at,
                 show_epoch(min(max(entry.at, 0.0), _LAST_TIME)),
                 entry.environment or DEFAULT_ENVIRONMENT,
                 compact(entry.roles),
@@ -127,23 +135,34 @@ class EntryRows:
             ),
         )
 
-    def write(self, connection: sqlite3.Connection, schema: str = "main") -> None:
-        """Write or replace the rows of the node."""
-        marks = ", ".join("?" * len(self.node))
-        (number,) = connection.execute(
-            f"INSERT INTO {schema}.nodes ({_COLUMNS}) VALUES ({marks}) ON CONFLICT (certname)"  # noqa: S608
-            f" DO UPDATE SET ({_COLUMNS}) = ({marks}) RETURNING id",
-            (*self.node, *self.node),
-        ).fetchone()
-        for table in _OF_NODE:
-            connection.execute(f"DELETE FROM {schema}.{table} WHERE node = ?", (number,))  # noqa: S608
-        for statement, listed in (
-            ("facts (node, name, value) VALUES (?, ?, ?)", self.facts),
-            ("classes (node, title) VALUES (?, ?)", self.classes),
-            ("servers (node, role, since, facts) VALUES (?, ?, ?, ?)", self.servers),
-        ):
-            values = ((number, *row) for row in listed)
-            connection.executemany(f"INSERT INTO {schema}.{statement}", values)
+
+def write(
+    connection: sqlite3.Connection, entries: Collection[EntryRows], schema: str = "main"
+) -> None:
+    """Write or replace the rows of nodes."""
+    marks = ", ".join("?" * len(_COLUMNS.split()))
+    connection.executemany(
+        f"INSERT INTO {schema}.nodes ({_COLUMNS}) VALUES ({marks})"  # noqa: S608
+        f" ON CONFLICT (certname) DO UPDATE SET ({_COLUMNS}) = ({marks})",
+        ((entry.certname, entry.at, *entry.node) * 2 for entry in entries),
+    )
+    names = (compact([entry.certname for entry in entries]),)
+    named = f"FROM {schema}.nodes WHERE certname IN (SELECT value FROM json_each(?))"  # noqa: S608
+    numbers = dict(connection.execute(f"SELECT certname, id {named}", names))
+    for table, columns in _OF_NODE.items():
+        old = f"DELETE FROM {schema}.{table} WHERE node IN (SELECT id {named})"  # noqa: S608
+        connection.execute(old, names)
+        # In the order of the index: a third faster, and the values of a fact are close together.
+        rows = sorted(
+            (name, numbers[entry.certname], *more)
+            for entry in entries
+            for name, *more in getattr(entry, table)
+        )
+        marks = ", ".join("?" * len(columns.split()))
+        connection.executemany(
+            f"INSERT INTO {schema}.{table} ({columns}) VALUES ({marks})",  # noqa: S608
+            rows,
+        )
 
 
 def remove(connection: sqlite3.Connection, node: str) -> None:
@@ -169,13 +188,13 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
     if own is not None:
         connection.execute("ATTACH ':memory:' AS own")
         connection.executescript(TABLES.replace("NOT EXISTS ", "NOT EXISTS own."))
-        name = own.node[0]
+        name = own.certname
         connection.execute(
             "INSERT INTO own.nodes (id, certname, at, timestamp, environment, roles)"
             " VALUES (-1, ?, 0, '', '', '')",
             (name,),
         )
-        own.write(connection, "own")
+        write(connection, [own], "own")
         row = connection.execute("SELECT id FROM nodes WHERE certname = ?", (name,)).fetchone()
         number = 0 if row is None else row[0]
         for table, key in (("nodes", "id"), *((table, "node") for table in _OF_NODE)):

@@ -10,9 +10,10 @@
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.database import DamagedError, Database, Format
 from localpuppet.base.machine.sqlite import Connection
 from localpuppet.fleet.inventory import tables
-from localpuppet.fleet.inventory.admission import RefusedEntry
+from localpuppet.fleet.inventory.admission import ReceivedEntry, RefusedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import ExportsReader
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry, StoredEntry
 from localpuppet.fleet.inventory.tables import EntryRows, NodeBrief
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.trust.signing import claimed_payload
@@ -32,16 +32,19 @@ from localpuppet.fleet.trust.signing import claimed_payload
 FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
 MAX_REFUSED = 1000
+# Entries in one transaction: a larger one would need a large log.
+AT_ONCE = 500
+_KNOWN = (
+    "SELECT seen.node, seen.at, forgotten, coalesce(length(token), 0) FROM seen LEFT JOIN entries"
+    " USING (node) WHERE seen.node IN (SELECT value FROM json_each(?))"
+)
 STANDING = (
     "SELECT asked.value, at, exports, reason FROM json_each(?) AS asked"
     " LEFT JOIN nodes ON certname = asked.value LEFT JOIN refused ON refused.node = asked.value"
 )
 _VERSION = 5
-# Entries come from the bus again; that they do not go back in time is kept.
-_FROM_BRIEFS = """
-DROP TABLE briefs; DROP TABLE index_terms; DELETE FROM entries;
-UPDATE state SET current = NULL, revision = 0, size = 0;
-"""
+# `restore` writes the rows.
+_FROM_BRIEFS = "DROP TABLE briefs; DROP TABLE index_terms; UPDATE state SET current = NULL;"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
@@ -216,14 +219,12 @@ class View:
 
     def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
         """Return the nodes whose tokens differ from the accepted ones."""
+        accepted = "SELECT token FROM entries WHERE node = ?"
         with self._database.use() as connection:
             return {
                 node
                 for node, token in tokens.items()
-                if connection.execute(
-                    "SELECT token FROM entries WHERE node = ?", (node,)
-                ).fetchone()
-                != (token,)
+                if connection.execute(accepted, (node,)).fetchone() != (token,)
             }
 
     def tokens(self) -> Iterator[tuple[str, bytes]]:
@@ -232,23 +233,35 @@ class View:
             yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
 
     def take(self, arrived: Iterable[ReceivedEntry], *, revision: int | None = None) -> None:
-        """Store entries from the bus in one transaction; the module lists the rules.
+        """Store entries from the bus; the module lists the rules.
 
         Args:
             arrived: New entries; each is released before the next.
             revision: The revision of the bus up to which the view is complete afterwards.
         """
-        kept = [StoredEntry.of(item) for item in arrived]
-        if not kept and revision is None:
-            return
-        with self._database.transaction() as connection:
-            connection.execute("UPDATE state SET revision = max(revision, ?)", (revision or 0,))
-            for entry in kept:
-                reason = self._take(connection, entry)
-                if reason is None:
-                    connection.execute("DELETE FROM refused WHERE node = ?", (entry.node,))
-                else:
-                    self._refuse(connection, entry.node, reason)
+        waiting = iter(arrived)
+        while True:
+            kept = list(islice(waiting, AT_ONCE))
+            is_last = len(kept) < AT_ONCE
+            if kept or revision is not None:
+                with self._database.transaction() as connection:
+                    self._take(connection, kept)
+                    if is_last:
+                        set_revision = "UPDATE state SET revision = max(revision, ?)"
+                        connection.execute(set_revision, (revision or 0,))
+            if is_last:
+                return
+
+    def restore(self) -> None:
+        """Write the rows of stored entries that have none, such as after an upgrade."""
+        without = "SELECT token FROM entries WHERE node NOT IN (SELECT certname FROM nodes) LIMIT ?"
+        while True:
+            with self._database.transaction() as connection:
+                tokens = connection.execute(without, (AT_ONCE,)).fetchall()
+                rows = [EntryRows.of(self._entry(token)) for (token,) in tokens]
+                tables.write(connection, rows)
+            if not tokens:
+                return
 
     def forget(self, tombstone: Tombstone, *, by: str) -> bool:
         """Remove a node until it publishes a newer entry; return whether it had one.
@@ -323,35 +336,45 @@ class View:
         """Close the database; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: Connection, entry: StoredEntry) -> str | None:
-        """Store an entry; return why it is rejected, or `None`."""
-        if entry.refusal is not None:
-            return entry.refusal
-        row = connection.execute(
-            "SELECT at, forgotten FROM seen WHERE node = ?", (entry.node,)
-        ).fetchone()
-        seen, forgotten = row or (0.0, None)
-        if forgotten is not None and entry.at <= forgotten:
-            return None  # a tombstone needs no further line
-        if entry.at < seen:
-            return "is older than an entry that the node published before"
+    def _take(self, connection: Connection, kept: Sequence[ReceivedEntry]) -> None:
+        """Store entries, or record why they are rejected."""
+        taken: dict[str, tuple[ReceivedEntry, EntryRows]] = {}
+        reasons: dict[str, str] = {}
+        names = (json.dumps([entry.node for entry in kept]),)
+        known = {node: before for node, *before in connection.execute(_KNOWN, names)}
         (size,) = connection.execute("SELECT size FROM state").fetchone()
-        if size + len(entry.token) > self._most:
-            return f"no space left: the view holds {self._most // 1024**2} MiB"
-        _grow(connection, -_drop(connection, entry.node))
-        connection.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?)",
-            (entry.node, entry.at, entry.token, entry.revision),
+        for entry in kept:
+            node, found = entry.node, entry.found
+            at, forgotten, stored = known.get(node, (0.0, None, 0))
+            larger = size + len(entry.token) - stored
+            reasons[node] = ""
+            if not isinstance(found, EntryRows):
+                reasons[node] = found.reason
+            elif forgotten is not None and found.at <= forgotten:
+                pass  # a tombstone needs no further line
+            elif found.at < at:
+                reasons[node] = "is older than an entry that the node published before"
+            elif larger > self._most:
+                reasons[node] = f"no space left: the view holds {self._most // 1024**2} MiB"
+            else:
+                size, taken[node] = larger, (entry, found)
+                known[node] = [found.at, forgotten, len(entry.token)]
+        connection.executemany(
+            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
+            ((one.node, rows.at, one.token, one.revision) for one, rows in taken.values()),
         )
-        if entry.rows is not None:
-            entry.rows.write(connection)
-        connection.execute(
+        tables.write(connection, [rows for _, rows in taken.values()])
+        connection.executemany(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
             " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
-            (entry.node, entry.at),
+            ((node, rows.at) for node, (_, rows) in taken.items()),
         )
-        _grow(connection, len(entry.token))
-        return None
+        connection.execute("UPDATE state SET size = ?", (size,))
+        for node, reason in reasons.items():
+            if reason:
+                self._refuse(connection, node, reason)
+            else:
+                connection.execute("DELETE FROM refused WHERE node = ?", (node,))
 
     def _refuse(self, connection: Connection, node: str, reason: str) -> None:
         """Record why an entry was rejected; the limit keeps strangers from filling the disk."""
@@ -387,16 +410,8 @@ class View:
 
 def _remove(connection: Connection, node: str) -> None:
     tables.remove(connection, node)
-    _grow(connection, -_drop(connection, node))
-
-
-def _drop(connection: Connection, node: str) -> int:
-    """Delete the message of a node; return its size."""
-    rows = connection.execute(
-        "DELETE FROM entries WHERE node = ? RETURNING length(token)", (node,)
-    ).fetchall()
-    return sum(size for (size,) in rows)
-
-
-def _grow(connection: Connection, size: int) -> None:
-    connection.execute("UPDATE state SET size = size + ?", (size,))
+    (size,) = connection.execute(
+        "SELECT sum(length(token)) FROM entries WHERE node = ?", (node,)
+    ).fetchone()
+    connection.execute("UPDATE state SET size = size - ?", (size or 0,))
+    connection.execute("DELETE FROM entries WHERE node = ?", (node,))

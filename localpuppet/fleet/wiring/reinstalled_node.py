@@ -162,7 +162,7 @@ class ReinstalledNode:
             raise UnavailableError(f"did not answer within {ASKING:g} s", where="bus") from error
         if stored is None:
             return None
-        entry = self._inventory.admission().entry(name, stored.value)
+        [(_, entry)] = self._inventory.admission().entries({name: stored.value})
         if isinstance(entry, EntryRefusal):
             raise IntegrityError(entry.reason, where=f"the entry of {name}")
         return entry

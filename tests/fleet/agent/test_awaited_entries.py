@@ -11,10 +11,11 @@ import pytest
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.agent.awaited_entries import AwaitedEntries
 from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import awaited
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from tests.doubles.identities import person
@@ -38,7 +39,7 @@ def held(tmp_path: Path) -> Iterator[HeldExports]:
 
 
 def take(view: View, said: InventoryEntry) -> None:
-    view.take([ReceivedEntry(node=NAME, token=signed(DB, said), found=said)])
+    view.take([ReceivedEntry(node=NAME, token=signed(DB, said), found=EntryRows.of(said))])
 
 
 def awaited_of(view: View, held: HeldExports) -> AwaitedEntries:
@@ -102,7 +103,7 @@ def test_a_step_waits_for_the_exports_of_an_entry_too(view: View, held: HeldExpo
             ReceivedEntry(
                 node=NAME,
                 token=signed(DB, exporting),
-                found=exporting,
+                found=EntryRows.of(exporting),
             )
         ]
     )

@@ -15,10 +15,11 @@ from localpuppet.fleet.exports.bringing import MAX_TRIES, SELDOM, ExportsFollowe
 from localpuppet.fleet.exports.document import PackedResources, pack
 from localpuppet.fleet.exports.held import HeldExports, NodeExports
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.chunks import CHUNK, ChunkOutbox, ChunkWriter, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
@@ -91,7 +92,7 @@ class Rig:
     def arrive(self, said: InventoryEntry) -> None:
         """Have the view take an entry, as the inventory does."""
         token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
-        self.view.take([ReceivedEntry(node=NAME, token=token, found=said)])
+        self.view.take([ReceivedEntry(node=NAME, token=token, found=EntryRows.of(said))])
 
     async def join(self, number: int, *, said: int = 1) -> None:
         """Have another node export a host; `said` is the number in its entry."""
@@ -101,7 +102,7 @@ class Rig:
         summary = ExportsSummary(count=said, digest=packed.digest, size=len(packed.data))
         told = entry(name, at=NOW, exports=summary)
         token = WEB.signer.sign(told.to_payload(), MessageKind.INVENTORY)
-        self.view.take([ReceivedEntry(node=name, token=token, found=told)])
+        self.view.take([ReceivedEntry(node=name, token=token, found=EntryRows.of(told))])
 
     async def read(self, kv: KeyValue | None = None) -> list[str]:
         await self.follower.update(kv or self.kv)

@@ -15,10 +15,11 @@ from localpuppet.fleet.exports.bringing import ExportsFollower
 from localpuppet.fleet.exports.document import PackedResources, pack
 from localpuppet.fleet.exports.held import HeldExports
 from localpuppet.fleet.exports.resource import ExportedResource
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.chunks import SLOTS, ChunkOutbox, chunks_of, digest_of
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.outbox import Outbox
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog
@@ -88,7 +89,9 @@ class Publishing:
             found = await kv.get(INVENTORY + self.member.name)
             assert found is not None
             said = InventoryEntry.parse(claimed_payload(found.value))
-            self.view.take([ReceivedEntry(node=said.node, token=found.value, found=said)])
+            self.view.take(
+                [ReceivedEntry(node=said.node, token=found.value, found=EntryRows.of(said))]
+            )
             await self.follower.update(kv)
             chunks = await kv.list(exports_of(self.member.name))
         assert self.held.refused() == {}, self.log.text

@@ -8,11 +8,12 @@ import pytest
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.fleet.exports.servers import servers_of
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.claims import ClaimPolicy
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.server import MAX_SERVERS, ExportedServer
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
@@ -84,7 +85,9 @@ def test_a_view_finds_them(tmp_path: Path) -> None:
     view = View(tmp_path / "view.sqlite", now=lambda: NOW)
     view.take(
         [
-            ReceivedEntry(node=one.node, token=signed(person(one.node), one), found=one)
+            ReceivedEntry(
+                node=one.node, token=signed(person(one.node), one), found=EntryRows.of(one)
+            )
             for one in FLEET[:2]
         ]
     )

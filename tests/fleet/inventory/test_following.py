@@ -14,9 +14,8 @@ from localpuppet.base.errors import IntegrityError, NotInForceError, StateError,
 from localpuppet.base.formats.names import NodeName
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError
 from localpuppet.fleet.bus.layout import TOMBSTONES
-from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal
+from localpuppet.fleet.inventory.admission import EntryAdmission, EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.following import Pauses, Sources, ViewFollower
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.keys import TrustedKeys
@@ -389,7 +388,8 @@ def test_an_expired_certificate_or_list_removes_no_entry(
         now=lambda: 0.0,
     )
     assert (admission.distrust(WEB.name, b"token") is None) is believed
-    assert isinstance(admission.entry(WEB.name, b"token"), EntryRefusal)
+    [(_, entry)] = admission.entries({WEB.name: b"token"})
+    assert isinstance(entry, EntryRefusal)
 
 
 async def test_a_view_is_not_current_before_nodes_are_back_on_a_bus_that_lost_its_data(

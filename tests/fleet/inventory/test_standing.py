@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.base.formats.names import NodeName
-from localpuppet.fleet.inventory.admission import EntryRefusal
+from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import STANDING, NodeState, View
 from tests.fleet.inventory.entries import entry
 
@@ -27,7 +27,7 @@ def view(tmp_path: Path) -> Iterator[View]:
 def test_the_state_of_a_node_has_its_entry_exports_and_refusal(view: View) -> None:
     exporting = entry(DB, at=NOW, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
     for one in (entry(WEB, at=NOW - 1), exporting):
-        view.take([ReceivedEntry(node=one.node, token=b"", found=one)])
+        view.take([ReceivedEntry(node=one.node, token=b"", found=EntryRows.of(one))])
     view.take([ReceivedEntry(node=WEB, token=b"", found=EntryRefusal(reason="is rubbish"))])
     assert view.standing([WEB, STRANGER]) == {
         WEB: NodeState(at=NOW - 1, exports=None, refused="is rubbish"),

@@ -14,12 +14,14 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.database import DamagedError
-from localpuppet.fleet.inventory.admission import EntryRefusal
+from localpuppet.fleet.inventory.admission import EntryRefusal, ReceivedEntry
 from localpuppet.fleet.inventory.entry import InventoryEntry
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.tombstone import Tombstone
-from localpuppet.fleet.inventory.view import View
+from localpuppet.fleet.inventory.view import AT_ONCE, View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.fleet.inventory.entries import entry, signed
@@ -53,7 +55,9 @@ def _take(view: View, *entries: InventoryEntry) -> None:
     people = {WEB.name: WEB, DB.name: DB}
     view.take(
         [
-            ReceivedEntry(node=one.node, token=signed(people[WEB.name], one), found=one)
+            ReceivedEntry(
+                node=one.node, token=signed(people[WEB.name], one), found=EntryRows.of(one)
+            )
             for one in entries
         ]
     )
@@ -78,10 +82,36 @@ def test_entries_that_arrive_together_are_not_all_in_memory(view: View) -> None:
             facts = Facts(said.facts)
             made.append(weakref.ref(facts))
             most = max(most, sum(one() is not None for one in made))
-            yield ReceivedEntry(node=said.node, token=b"x", found=replace(said, facts=facts))
+            yield ReceivedEntry(
+                node=said.node, token=b"x", found=EntryRows.of(replace(said, facts=facts))
+            )
 
     view.take(arrive())
     assert most <= 3
+
+
+def test_a_transaction_has_at_most_500_entries(view: View) -> None:
+    def arrive() -> Iterator[ReceivedEntry]:
+        for number in range(AT_ONCE + 1):
+            said = entry(f"n{number}.example.com", at=NOW)
+            yield ReceivedEntry(node=said.node, token=signed(WEB, said), found=EntryRows.of(said))
+        raise OSError
+
+    with pytest.raises(OSError):
+        view.take(arrive(), revision=9)
+    assert (len(_nodes(view)), AT_ONCE, view.revision) == (500, 500, 0)
+
+
+def test_the_rows_of_stored_entries_can_be_written_again(view: View, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW, roles=("web",)), entry(DB.name, at=NOW))
+    query = parse_client_query({"query": "inventory { }"}).select
+    before = Evaluation(view).answer(query).rows
+    assert len(before) == 2
+    with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as connection, connection:
+        connection.executescript("DELETE FROM nodes; DELETE FROM facts; DELETE FROM classes")
+    assert Evaluation(view).answer(query).rows == []
+    view.restore()
+    assert Evaluation(view).answer(query).rows == before
 
 
 def test_stored_entries_are_read_as_they_were_published(view: View) -> None:
@@ -175,7 +205,7 @@ def test_a_reader_sees_a_consistent_state_during_writes(view: View) -> None:
 def test_only_new_tokens_are_unknown(view: View) -> None:
     web = entry(WEB.name, at=NOW)
     token = signed(WEB, web)
-    view.take([ReceivedEntry(node=WEB.name, token=token, found=web)])
+    view.take([ReceivedEntry(node=WEB.name, token=token, found=EntryRows.of(web))])
     assert view.unknown({WEB.name: token}) == set()
     assert view.unknown({WEB.name: b"other", DB.name: token}) == {WEB.name, DB.name}
 
@@ -239,7 +269,7 @@ def test_the_view_knows_which_nodes_published_since_a_revision(view: View) -> No
             ReceivedEntry(
                 node=one.name,
                 token=signed(one, entry(one.name, at=NOW)),
-                found=entry(one.name, at=NOW),
+                found=EntryRows.of(entry(one.name, at=NOW)),
                 revision=revision,
             )
             for one, revision in said
@@ -347,7 +377,10 @@ QUESTIONS: list[tuple[str, ...]] = [
 def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
     """Briefs beside an entry, also earlier ones, have the values of the entry."""
     clock.now = max(one.at for one in FLEET)
-    view.take(ReceivedEntry(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
+    view.take(
+        ReceivedEntry(node=one.node, token=signed(WEB, one), found=EntryRows.of(one))
+        for one in FLEET
+    )
     question = FunctionCall.of(asked[0], asked[1:])
     whole = question.answer(MemoryInventory(FLEET))
     for _ in range(2):
@@ -370,7 +403,6 @@ CREATE TABLE seen (node TEXT PRIMARY KEY, at REAL NOT NULL, forgotten REAL, forg
 CREATE TABLE state (one INTEGER PRIMARY KEY, current REAL, revision INTEGER NOT NULL,
     trust TEXT NOT NULL, size INTEGER NOT NULL) STRICT;
 INSERT INTO state VALUES (1, 5, 7, 'x', 9);
-INSERT INTO entries VALUES ('web01.example.com', 1, x'00', 7);
 PRAGMA user_version = 4;
 """
 
@@ -387,11 +419,18 @@ def test_an_older_entry_does_not_return_with_a_new_database(
         (tmp_path / "state").mkdir(mode=0o700, exist_ok=True)
         with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
             connection.executescript(_OF_FORMAT_4)
+            web = entry(WEB.name, at=NOW)
+            connection.execute(
+                "INSERT INTO entries VALUES (?, ?, ?, 7)", (WEB.name, NOW, signed(WEB, web))
+            )
             connection.execute("INSERT INTO seen VALUES (?, ?, NULL, NULL)", (WEB.name, NOW))
             connection.execute("INSERT INTO seen VALUES (?, 0, ?, 'alice')", (DB.name, NOW))
         connection.close()
-    assert (_nodes(view), view.current_until(), view.revision) == ([], None, 0)
+    assert view.current_until() is None
+    stored: list[str] = [WEB.name] if how == "converted" else []
+    view.restore()
+    assert _nodes(view) == stored == [brief.node for brief in view.nodes()]
     _take(view, entry(WEB.name, at=NOW - 1), entry(DB.name, at=NOW))
-    assert _nodes(view) == []
+    assert _nodes(view) == stored
     _take(view, entry(WEB.name, at=NOW), entry(DB.name, at=NOW + 1))
     assert _nodes(view) == [DB.name, WEB.name]

@@ -24,8 +24,9 @@ from localpuppet.fleet.history.day import (
 )
 from localpuppet.fleet.history.following import HistoryFollower
 from localpuppet.fleet.inventory import presence
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.presence import believe
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from localpuppet.web.dashboard.fleet import Fleet
@@ -241,7 +242,7 @@ async def test_roles_come_from_the_view_also_if_an_agent_writes_it(
     said = entry("web01.example.com", at=hearing.now(), roles=("web",))
     async with hearing.going_on():
         token = signed(WEB, said)
-        arrived = ReceivedEntry(node=said.node, token=token, found=said, revision=3)
+        arrived = ReceivedEntry(node=said.node, token=token, found=EntryRows.of(said), revision=3)
         agents.take([arrived], revision=3)
         await hearing.until("unresponsive")
     (row,) = hearing.memory.rows()

@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.base.formats.values import Json
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.query import pql
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
 from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.web.access.serving import ConnectionLimits
@@ -225,7 +225,7 @@ def view_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedApi]:
     played = PlayedRuns([run(some.node, NOW)], [node(some.node)])
     with closing(View(directory / "view.sqlite", now=lambda: NOW)) as view:
         token = signed(person(some.node), some)
-        view.take([ReceivedEntry(node=some.node, token=token, found=some)])
+        view.take([ReceivedEntry(node=some.node, token=token, found=EntryRows.of(some))])
         with ServedApi(directory, view, records=played.records) as api:
             view.note(current=api.clock.now().timestamp())
             yield api

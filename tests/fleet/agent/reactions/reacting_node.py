@@ -13,8 +13,9 @@ from localpuppet.fleet.agent.reactions.finished_runs import FinishedRuns
 from localpuppet.fleet.agent.reactions.memory import ReactionMemory
 from localpuppet.fleet.agent.reactions.questions import Questions
 from localpuppet.fleet.agent.reactions.reactor import AGAIN, ReactionPorts, Reactor
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.node.runs.query_record import RecordedQuery, note_query
@@ -80,7 +81,7 @@ class Rig:
             paths=((),),
         )
         arrived = ReceivedEntry(
-            node=WEB.name, token=signed(WEB, said), found=said, revision=self.revision
+            node=WEB.name, token=signed(WEB, said), found=EntryRows.of(said), revision=self.revision
         )
         self.view.take([arrived], revision=self.revision)
         self.view.note(current=self.now())

@@ -8,10 +8,11 @@ import pytest
 from localpuppet.base.errors import StateError
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.exports.held import HeldExports
+from localpuppet.fleet.inventory.admission import ReceivedEntry
 from localpuppet.fleet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 from localpuppet.fleet.inventory.reading import InventoryReader
-from localpuppet.fleet.inventory.received_entry import ReceivedEntry
+from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.view import View
 from localpuppet.fleet.trust.signing import MessageKind
 from tests.doubles.identities import person
@@ -116,7 +117,12 @@ def test_a_parameter_that_changes_is_another_answer() -> None:
 
 def _view(directory: Path, exports: HeldExports | None, *entries: InventoryEntry) -> View:
     view = View(directory / "view.sqlite", now=lambda: 0.0, exports=exports)
-    view.take([ReceivedEntry(node=str(one.node), token=_token(one), found=one) for one in entries])
+    view.take(
+        [
+            ReceivedEntry(node=str(one.node), token=_token(one), found=EntryRows.of(one))
+            for one in entries
+        ]
+    )
     return view
 
 
