@@ -99,7 +99,7 @@ class DashboardStore:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=_TABLES, version=_VERSION),
+            Format(tables=_TABLES, version=_VERSION, conversions={9: run_table.CONVERSION}),
             damaged="move the file away: the dashboard creates a new one",
             shrinks=True,
         )

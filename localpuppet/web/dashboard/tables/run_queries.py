@@ -10,12 +10,19 @@ from typing import Any
 
 from localpuppet.base.formats.names import RunId
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.fleet.history.day import DAY, day_of
+from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult, place_of
-from localpuppet.web.dashboard.tables.dated import parts_of, run_of
-from localpuppet.web.dashboard.tables.run_table import COUNTS, GOOD_KINDS, MILLI, RESULTS
+from localpuppet.web.dashboard.tables.dated import MOMENTS, filed, parts_of, run_of
+from localpuppet.web.dashboard.tables.run_table import (
+    COUNTS,
+    GOOD_KINDS,
+    HAS_ID,
+    MILLI,
+    RESULTS,
+    id_values,
+)
 
 # Pairs of a node and a resource that drift, those that drift most.
 MOST_DRIFTING = 10_000
@@ -97,7 +104,7 @@ def of_node(
     if number is None or first is None:
         return []
     # Of later ones than all there are, where none is named.
-    begin, moment = parts_of(before) if before is not None else (last + 1, 0)
+    begin, moment = (last + 1, 0) if before is None else _place_of(connection, before, *number)
     rows: list[_Found] = []
     for day in range(min(begin, last + 1), first - 1, -1):
         rows += connection.execute(
@@ -110,6 +117,15 @@ def of_node(
     return with_resources(connection, map(result_of, rows))
 
 
+def _place_of(connection: Connection, run: RunId, node: int) -> tuple[int, int]:
+    """Return the day and moment of a run; those of its request if it is not known."""
+    known: tuple[int, int] | None = connection.execute(
+        f"SELECT day, moment FROM runs WHERE node = :node AND {HAS_ID}",  # noqa: S608
+        {"node": node, **id_values(run)},
+    ).fetchone()
+    return known or parts_of(run)
+
+
 def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
     """Return the end of a run of a node, or `None`."""
     result = _without_resources(connection, run, node)
@@ -118,9 +134,8 @@ def of_id(connection: Connection, run: RunId, node: str) -> RunResult | None:
 
 def _without_resources(connection: Connection, run: RunId, node: str) -> RunResult | None:
     row = connection.execute(
-        f"{_ALL} WHERE runs.day = ? AND moment = ?"  # noqa: S608
-        " AND node = (SELECT id FROM texts WHERE text = ?)",
-        (*parts_of(run), node),
+        f"{_ALL} WHERE runs.node = (SELECT id FROM texts WHERE text = :node) AND {HAS_ID}",  # noqa: S608
+        {"node": node, **id_values(run)},
     ).fetchone()
     return None if row is None else result_of(row)
 
@@ -137,9 +152,10 @@ def between(connection: Connection, first: RunId, last: RunId, *, limit: int) ->
     (day, begin), (_, end) = parts_of(first), parts_of(last)
     rows = connection.execute(
         f"{_ALL} WHERE (runs.day, runs.node, moment) IN"  # noqa: S608
-        " (SELECT day, node, moment FROM runs"
-        " WHERE day = ? AND moment BETWEEN ? AND ? ORDER BY moment DESC LIMIT ?)"
-        " ORDER BY moment DESC",
+        " (SELECT day, node, moment FROM runs WHERE day = ?1 AND moment BETWEEN ?2 AND ?3"
+        f" OR moment < 0 AND day > ?1 AND moment + (day - ?1) * {MOMENTS} BETWEEN ?2 AND ?3"
+        f" ORDER BY moment + (day - ?1) * {MOMENTS} DESC LIMIT ?4)"
+        f" ORDER BY moment + (runs.day - ?1) * {MOMENTS} DESC",
         (day, begin, end, limit),
     )
     return [result_of(row) for row in rows]
@@ -153,28 +169,25 @@ def matching(connection: Connection, asked: RunFilter, *, limit: int) -> list[Ru
         asked: The filter.
         limit: Maximum number.
     """
+    some = "" if asked.nodes is None else f" AND node IN ({IDS.format(':nodes')})"
     # Days on which no run ended so are not searched.
-    hours = connection.execute(
-        "SELECT DISTINCT hour / 24 FROM hours WHERE hour BETWEEN ? AND ?"
-        " AND outcome IN (SELECT value FROM json_each(?))",
-        (int(asked.since // 3600), int(asked.until // 3600), json.dumps([*asked.kinds])),
-    )
-    ended = {day for (day,) in hours}
-    some = "" if asked.nodes is None else f" AND node IN ({IDS.format('?5')})"
     inner = (
-        f"(SELECT * FROM runs WHERE day = ?1 AND at >= ?2 AND at < ?3"  # noqa: S608
-        f" AND profile IN ({OUTCOMES.format('?4')}){some} ORDER BY at DESC LIMIT ?6)"
+        "(SELECT * FROM runs WHERE day IN (SELECT hour / 24 FROM hours"  # noqa: S608
+        " WHERE hour BETWEEN :since / 3600000 AND :until / 3600000"
+        " AND outcome IN (SELECT value FROM json_each(:kinds)))"
+        " AND day * 86400000 + at >= :since AND day * 86400000 + at < :until"
+        f" AND profile IN ({OUTCOMES.format(':kinds')}){some}"
+        " ORDER BY day DESC, at DESC LIMIT :limit)"
     )
-    runs: list[RunResult] = []
-    for day in range(day_of(asked.until), day_of(asked.since) - 2, -1):
-        # A run ends on its own day or on the next one.
-        if len(runs) < limit and not ended.isdisjoint((day, day + 1)):
-            begin, end = ((at - day * DAY) * MILLI for at in (asked.since, asked.until))
-            names = json.dumps(sorted(asked.nodes or ()))
-            values = (day, begin, end, json.dumps([*asked.kinds]), names, limit)
-            runs += map(result_of, connection.execute(FOUND.format(inner), values))
-    runs.sort(key=lambda run: (-run.at, run.node))
-    return runs[:limit]
+    values = {
+        "since": round(asked.since * MILLI),
+        "until": round(asked.until * MILLI),
+        "kinds": json.dumps([*asked.kinds]),
+        "nodes": json.dumps(sorted(asked.nodes or ())),
+        "limit": limit,
+    }
+    rows = connection.execute(FOUND.format(inner), values)
+    return sorted(map(result_of, rows), key=lambda run: (-run.at, run.node))
 
 
 def first_of_release(connection: Connection, release: str) -> float | None:
@@ -200,7 +213,7 @@ def first_bad(connection: Connection, good: Iterable[RunResult]) -> Mapping[str,
     (last,) = connection.execute("SELECT max(day) FROM runs").fetchone()
     found = {}
     for run in good:
-        day, moment = parts_of(RunId(run.run))
+        day, moment = filed(RunId(run.run), run.at)
         for later in range(day, (last or 0) + 1):
             row = connection.execute(
                 f"{_ALL} WHERE runs.day = ?1 AND node = (SELECT id FROM texts WHERE text = ?2)"  # noqa: S608
@@ -235,13 +248,13 @@ def days_of(
 ) -> Mapping[tuple[int, Kind], int]:
     """Return counts of a node's runs by the day on which they ended and by result."""
     rows = connection.execute(
-        "SELECT runs.day + at / 86400000, outcome, count(*) FROM runs"
+        "SELECT runs.day, outcome, count(*) FROM runs"
         " JOIN profiles ON profiles.id = runs.profile"
         " WHERE runs.day IN (SELECT value FROM json_each(?))"
         " AND node = (SELECT id FROM texts WHERE text = ?) GROUP BY 1, 2",
-        (json.dumps([days[0] - 1, *days]), node),
+        (json.dumps([*days]), node),
     )
-    return {(day, Kind(outcome)): count for day, outcome, count in rows if day in days}
+    return {(day, Kind(outcome)): count for day, outcome, count in rows}
 
 
 def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
@@ -281,7 +294,7 @@ def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...
         " JOIN texts AS resource ON resource.id = resources.resource"
         " WHERE resources.day = ? AND moment = ?"
         " AND node = (SELECT id FROM texts WHERE text = ?) ORDER BY number",
-        (*parts_of(RunId(run.run)), run.node),
+        (*filed(RunId(run.run), run.at), run.node),
     )
     return tuple(resource_of(text, number) for text, number in rows)
 

@@ -1,10 +1,10 @@
 """The tables of runs in the dashboard's memory.
 
 - Each text (a node's name, a reason) and each profile (outcome, release, environment) is stored
-  once. Runs are clustered by day, so that a day is written and deleted together; a text or profile
-  is deleted with the last day that uses it.
-- Triggers keep the number of runs by the day on which they ended (`tallies`), each node's newest
-  run (`latest`), and a number of the state of all runs (`run_changes`), random in a new file.
+  once. Runs are clustered by the day on which they ended, so that a day is written and deleted
+  together, and the newest are found without an index; see `dated` for the moment of a run. A text
+  or profile is deleted with the last day that uses it.
+- Triggers keep the number of runs by day (`tallies`) and each node's newest run (`latest`).
 - The number of runs by hour and result (`hours`) stays when runs are deleted to make room. A run
   whose summary corrects its result counts once.
 - A node whose day is full adds no texts, nor does a run that is known: a node that sends a thousand
@@ -21,7 +21,7 @@ from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
-from localpuppet.web.dashboard.tables.dated import parts_of
+from localpuppet.web.dashboard.tables.dated import MOMENTS, filed, parts_of
 
 # Runs of a node and a day, the newest.
 MOST_A_DAY = 500
@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS runs (
     cause INTEGER NOT NULL, seconds INTEGER, more INTEGER NOT NULL,
     PRIMARY KEY (day, node, moment)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS long_runs ON runs (day) WHERE at >= 172800000;
+CREATE INDEX IF NOT EXISTS runs_over_midnight ON runs (day, node) WHERE moment < 0;
 CREATE TABLE IF NOT EXISTS tallies (
     day INTEGER NOT NULL, profile INTEGER NOT NULL, runs INTEGER NOT NULL,
     PRIMARY KEY (day, profile)
@@ -57,22 +57,15 @@ CREATE TABLE IF NOT EXISTS tallies (
 CREATE TABLE IF NOT EXISTS latest (
     node INTEGER PRIMARY KEY, day INTEGER NOT NULL, moment INTEGER NOT NULL, ended INTEGER NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS run_changes (
-    one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL
-) STRICT;
-INSERT OR IGNORE INTO run_changes VALUES (1, random() >> 1);
 CREATE TRIGGER IF NOT EXISTS run_added AFTER INSERT ON runs BEGIN
-    UPDATE run_changes SET number = number + 1;
-    INSERT INTO tallies VALUES (new.day + new.at / 86400000, new.profile, 1)
+    INSERT INTO tallies VALUES (new.day, new.profile, 1)
         ON CONFLICT DO UPDATE SET runs = runs + 1;
     INSERT INTO latest VALUES (new.node, new.day, new.moment, new.day * 86400000 + new.at)
         ON CONFLICT DO UPDATE SET day = excluded.day, moment = excluded.moment,
         ended = excluded.ended WHERE excluded.ended >= ended;
 END;
 CREATE TRIGGER IF NOT EXISTS run_deleted AFTER DELETE ON runs BEGIN
-    UPDATE run_changes SET number = number + 1;
-    UPDATE tallies SET runs = runs - 1
-        WHERE day = old.day + old.at / 86400000 AND profile = old.profile;
+    UPDATE tallies SET runs = runs - 1 WHERE day = old.day AND profile = old.profile;
     DELETE FROM latest WHERE node = old.node AND day = old.day AND moment = old.moment;
 END;
 CREATE TABLE IF NOT EXISTS hours (
@@ -83,6 +76,20 @@ CREATE TABLE IF NOT EXISTS resources (
     resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
 ) STRICT, WITHOUT ROWID;
 """
+# Statements that file runs of format 9 by the day of their end, not by that of their request.
+CONVERSION = f"""
+DROP INDEX long_runs; DROP TRIGGER run_added; DROP TRIGGER run_deleted; DROP TABLE run_changes;
+UPDATE texts SET day = day + (SELECT ifnull(max(at), 0) / 86400000 FROM runs);
+UPDATE profiles SET day = day + (SELECT ifnull(max(at), 0) / 86400000 FROM runs);
+UPDATE resources SET (day, moment) = (
+    SELECT day + at / 86400000, moment - at / 86400000 * {MOMENTS} FROM runs
+    WHERE (day, node, moment) = (resources.day, resources.node, resources.moment)
+) WHERE EXISTS (SELECT 1 FROM runs WHERE at >= 86400000
+    AND (day, node, moment) = (resources.day, resources.node, resources.moment));
+UPDATE runs SET day = day + at / 86400000, moment = moment - at / 86400000 * {MOMENTS},
+    at = at % 86400000 WHERE at >= 86400000;
+UPDATE latest SET day = ended / 86400000, moment = moment - (ended / 86400000 - day) * {MOMENTS};
+"""  # noqa: S608
 # Results of resources, as the table has them: twice the number, and 1 more for drift.
 RESULTS = (
     ResourceResult.FAILED,
@@ -90,16 +97,19 @@ RESULTS = (
     ResourceResult.WOULD_CHANGE,
     ResourceResult.SKIPPED,
 )
-# Milliseconds from the beginning of its day that a run of two days or more ends: `long_runs` has
-# those, refusals in a row.
-LONG = 172_800_000
-# Milliseconds a second: `at` counts them from the beginning of the run's day, in four bytes.
+# Milliseconds a second: `at` counts them from the beginning of the day, in four bytes.
 MILLI = 1000
+LAST = 86_399_999
 COUNTS = tuple(field.name for field in fields(RunCounts))
 _KEY = "day = ? AND node = ? AND moment = ?"
+# The condition of a run with an id; for `id_values`.
+HAS_ID = (
+    "(runs.day = :of_day AND moment = :moment OR moment < 0 AND runs.day > :of_day"
+    f" AND moment = :moment - (runs.day - :of_day) * {MOMENTS})"
+)
 _KNOWN_RUN = (
-    f"SELECT seconds, at, outcome FROM runs JOIN profiles ON profiles.id = profile"  # noqa: S608
-    f" WHERE runs.{_KEY}"
+    "SELECT runs.day, node, moment, seconds, at, outcome FROM runs"  # noqa: S608
+    f" JOIN profiles ON profiles.id = profile WHERE node = :node AND {HAS_ID}"
 )
 _COUNT_RUNS = (
     "INSERT INTO hours VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET runs = runs + excluded.runs"
@@ -143,24 +153,28 @@ class RunTableWriter:
         Returns:
             Whether the run or its summary is new, and fits its day.
         """
-        day, moment = parts_of(RunId(result.run))
+        run = RunId(result.run)
+        day, moment = filed(run, result.at)
         key = day, self._number(result.node, day), moment
-        known = self.connection.execute(_KNOWN_RUN, key).fetchone()
-        if known is not None and result.seconds in (None, known[0]):
+        known = self.connection.execute(_KNOWN_RUN, {"node": key[1], **id_values(run)}).fetchone()
+        if known is not None and result.seconds in (None, known[3]):
             return False
         oldest = self._oldest_of_full(*key[:2])
         full = oldest is not None
         if known is not None:
-            self._delete("runs", key)  # it was known without its summary, or of an earlier one
-            self._count(day, known[1], known[2], -1)
-        elif oldest is not None and moment < oldest:
+            self._delete("runs", known[:3])  # known without its summary, or of an earlier one
+            self._count(known[0], known[4], known[5], -1)
+            if known[:3] != key:
+                self._delete("resources", known[:3])
+                known = None
+        if known is None and oldest is not None and moment < oldest:
             return False
         number = self._known_number if full else self._number
         counts = (
             None if result.details is None else number(_counts_text(result.details.counts), day)
         )
         texts = [number(text, day) for text in (result.reason, result.cause)]
-        at = max(0, round((result.at - day * DAY) * MILLI))
+        at = min(max(0, round((result.at - day * DAY) * MILLI)), LAST)
         self.connection.execute(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -270,6 +284,12 @@ class RunTableWriter:
         row: tuple[int, int, int] = self.connection.execute(statement, values).fetchone()
         self._known[key] = row[0], range(row[1], row[2] + 1)
         return row[0]
+
+
+def id_values(run: RunId) -> dict[str, int]:
+    """Return the values of `HAS_ID`."""
+    of_day, moment = parts_of(run)
+    return {"of_day": of_day, "moment": moment}
 
 
 def _cut(text: str) -> str:

@@ -10,8 +10,10 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.history.run_summary import RunCounts
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.web.dashboard.run_results import RunDetails, RunResult
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunDetails, RunResource, RunResult
 from localpuppet.web.dashboard.tables import run_queries, run_table
+from localpuppet.web.dashboard.tables.dated import parts_of, run_of
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
 from tests.web.dashboard.site import run_id
 
@@ -156,7 +158,7 @@ def test_numbers_of_runs_and_the_newest_run_follow_every_change(table: sqlite3.C
     }
     run_table.take_away(table, until=day_of(NOW), most=99)
     assert [node for node, _ in table.execute(newest)] == ["a"]
-    run_table.take_away(table, most=99)
+    assert [run_table.take_away(table, most=99) for _ in range(2)] == [2, 1]
     assert tallies(table) == {}
     assert table.execute("SELECT count(*) FROM profiles").fetchone() == (0,)
 
@@ -167,3 +169,84 @@ def tallies(table: sqlite3.Connection) -> dict[tuple[int, str], int]:
         " WHERE runs > 0 GROUP BY 1, 2"
     )
     return {(day, outcome): runs for day, outcome, runs in found}
+
+
+def test_a_run_is_found_by_its_id_whenever_it_ended(table: sqlite3.Connection) -> None:
+    midnight = (day_of(NOW) + 1) * DAY
+    part = RunResource(resource="File[/a]", result=ResourceResult.CHANGED, drift=False)
+    all_ = [
+        replace(ended(midnight - 60), at=at, seconds=60, resources=(part,))
+        for at in (midnight - 1, midnight + 1, midnight + 3 * DAY)
+    ]
+    writing = RunTableWriter(table)
+    for number, run in enumerate(all_):
+        assert writing.add(replace(run, seconds=60 + number))
+        assert not writing.add(replace(run, seconds=None))
+        known = run_queries.of_id(table, RunId(run.run), "a")
+        assert known is not None
+        assert (known.at, known.run, known.resources) == (run.at, run.run, (part,))
+        id_ = RunId(run.run)
+        assert run_queries.between(table, id_, id_, limit=2) == [replace(known, resources=())]
+    assert table.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    assert table.execute("SELECT count(*) FROM resources").fetchone() == (1,)
+    plan = table.execute(
+        f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE node = :node AND {run_table.HAS_ID}",
+        {"node": 1, **run_table.id_values(id_)},
+    )
+    assert not [row for row in plan if "SCAN" in row[3]]
+
+
+FORMAT_9 = """
+CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, day INTEGER NOT NULL) STRICT;
+CREATE TABLE profiles (
+    id INTEGER PRIMARY KEY, outcome TEXT NOT NULL, release TEXT NOT NULL, environment TEXT NOT NULL,
+    commit_id TEXT NOT NULL, noop INTEGER NOT NULL, corrective INTEGER NOT NULL,
+    refusal TEXT NOT NULL, day INTEGER NOT NULL, first INTEGER NOT NULL
+) STRICT;
+CREATE TABLE runs (
+    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, at INTEGER NOT NULL,
+    profile INTEGER NOT NULL, counts INTEGER, reason INTEGER NOT NULL,
+    cause INTEGER NOT NULL, seconds INTEGER, more INTEGER NOT NULL,
+    PRIMARY KEY (day, node, moment)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX long_runs ON runs (day) WHERE at >= 172800000;
+CREATE TABLE tallies (day INTEGER NOT NULL, profile INTEGER NOT NULL, runs INTEGER NOT NULL,
+    PRIMARY KEY (day, profile)) STRICT, WITHOUT ROWID;
+CREATE TABLE latest (
+    node INTEGER PRIMARY KEY, day INTEGER NOT NULL, moment INTEGER NOT NULL, ended INTEGER NOT NULL
+) STRICT;
+CREATE TABLE run_changes (one INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
+CREATE TRIGGER run_added AFTER INSERT ON runs BEGIN UPDATE run_changes SET number = 1; END;
+CREATE TRIGGER run_deleted AFTER DELETE ON runs BEGIN UPDATE run_changes SET number = 1; END;
+CREATE TABLE resources (
+    day INTEGER NOT NULL, node INTEGER NOT NULL, moment INTEGER NOT NULL, number INTEGER NOT NULL,
+    resource INTEGER NOT NULL, result INTEGER NOT NULL, PRIMARY KEY (day, node, moment, number)
+) STRICT, WITHOUT ROWID;
+INSERT INTO texts VALUES (1, 'a', {day}), (2, '', {day}), (3, char(9, 9, 9) || 'File[/a]', {day});
+INSERT INTO profiles VALUES (1, 'changed', 'web/tags/r1', '', '', 0, 0, '', {day}, {day});
+INSERT INTO runs VALUES
+    ({day}, 1, {moment}, 86399000, 1, NULL, 2, 2, 5, 0),
+    ({day}, 1, {moment} + 1, 86401000, 1, NULL, 2, 2, 5, 0),
+    ({day}, 1, {moment} + 2, 259201000, 1, NULL, 2, 2, 5, 0);
+INSERT INTO resources SELECT day, node, moment, 0, 3, 2 FROM runs;
+INSERT INTO latest VALUES (1, {day}, {moment} + 2, ({day} + 3) * 86400000 + 1000);
+"""
+
+
+def test_runs_of_an_earlier_format_are_filed_by_the_day_on_which_they_ended() -> None:
+    day, moment = parts_of(RunId(run_id(NOW)))
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(FORMAT_9.format(day=day, moment=moment))
+    before = connection.execute("SELECT day * 86400000 + at FROM runs").fetchall()
+    connection.executescript(run_table.CONVERSION + run_table.TABLES)
+    found = run_queries.of_node(connection, "a", limit=9)
+    ids = [run_of(day, moment + number) for number in (2, 1, 0)]
+    assert [run.run for run in found] == ids
+    assert [(round(run.at * 1000),) for run in reversed(found)] == before
+    assert all(len(run.resources) == 1 for run in found)
+    newest = "SELECT moment FROM latest JOIN runs USING (day, node, moment)"
+    assert len(connection.execute(newest).fetchall()) == 1
+    for _ in range(3):
+        run_table.take_away(connection, most=9)
+    assert words(connection) == set()
+    connection.close()
