@@ -25,9 +25,8 @@ from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.fleet.catalogs.document import CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import digest_of
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.columns import COLUMNS
-from localpuppet.fleet.inventory.query.records import RecordHint
-from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.web.puppetdb.catalogs import CatalogSource
 from tests.doubles.inventory import MemoryInventory
@@ -113,14 +112,15 @@ def shown(recorded: dict[str, Any]) -> dict[str, Any]:
     def fetch(_: Sequence[InventoryEntry]) -> list[NodeCatalog]:
         return [found]
 
-    source = CatalogSource(Inventory([naming(found)]), fetch)
-    hint = RecordHint(columns=frozenset(COLUMNS[Entity.CATALOGS]))
-    (row,) = source.rows(Entity.CATALOGS, hint).rows
+    reader = Inventory([naming(found)])
+    asking = Evaluation(reader, CatalogSource(reader, fetch))
+    (text,) = asking.stream(Select(entity=Entity.CATALOGS)).rows
     print(
         f"{node}: {len(catalog.resources)} resources, {len(catalog.edges)} edges,"
         f" {len(json.dumps(recorded))} bytes recorded, {len(packed)} packed"
     )
-    return {**row}
+    row: dict[str, Any] = json.loads(text)
+    return row
 
 
 def compare(server: PuppetDb, wire: dict[str, Any], ours: dict[str, Any]) -> int:

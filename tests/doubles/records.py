@@ -3,42 +3,38 @@
 from collections.abc import Mapping, Sequence
 
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.inventory.query.records import RecordHint, RecordRows
-from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.query.columns import OF_REPORTS
+from localpuppet.fleet.inventory.query.compiling import ALIASES, OF_ENTRY, Relation
+from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, filled
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 
 
 class MemoryRecords:
-    """Rows in lists: a `RecordSource` that returns all of them.
+    """Rows in lists: a `RecordSource` that writes all of them into a table.
 
     Args:
-        listed: The rows by entity.
-        cuts: Whether it applies an exact hint: condition, offset, limit, total, and counts.
+        listed: The rows by entity; those of `NODES` have the columns of reports.
     """
 
-    def __init__(
-        self, listed: Mapping[Entity, Sequence[Mapping[str, Json]]], *, cuts: bool = False
-    ) -> None:
+    def __init__(self, listed: Mapping[Entity, Sequence[Mapping[str, Json]]]) -> None:
         self.listed = listed
-        self.cuts = cuts
-        self.hints: list[RecordHint] = []
+        self.allowed: list[Mapping[str, object]] = []
 
     @property
     def entities(self) -> Sequence[Entity]:
         return list(self.listed)
 
-    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
-        self.hints.append(hint)
-        rows = self.listed[entity]
-        others = hint.order or hint.since or hint.until or hint.further
-        if not self.cuts or not hint.exact or others:
-            return RecordRows(rows=rows)
-        matching = [
-            row
-            for row in rows
-            if all(row[column] in values for column, values in hint.equal.items())
-        ]
-        if hint.count_by is not None:
-            groups = [{column: row[column] for column in hint.count_by} for row in matching]
-            return RecordRows(rows=[{**group, "count": 1} for group in groups], counted=True)
-        end = None if hint.limit is None else hint.offset + hint.limit
-        return RecordRows(rows=matching[hint.offset : end], cut=True, total=len(matching))
+    def relation(self, select: Select, question: QueryContext) -> Relation:
+        used = columns_of(select)
+        self.allowed.append({name: question.allowed(select, name) for name in sorted(used)})
+        if select.entity is not Entity.NODES:
+            columns = {ALIASES.get(name, name) for name in used}
+            return filled(self.listed[select.entity], columns, question)
+        rows = filled(self.listed[select.entity], ("certname", *OF_REPORTS), question).sql
+        reported = ", ".join(OF_REPORTS)
+        return Relation(
+            sql=f"(SELECT {OF_ENTRY}, {reported} FROM live LEFT JOIN {rows} USING (certname)"  # noqa: S608
+            " UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL,"
+            f" {reported} FROM {rows} WHERE certname NOT IN (SELECT certname FROM live))",
+            natural=("r.certname",),
+        )

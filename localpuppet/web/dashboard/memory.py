@@ -87,6 +87,7 @@ class DashboardStore:
         limits: The limits.
 
     Attributes:
+        path: The file.
         snapshot: Lends a connection that sees no later write.
     """
 
@@ -105,6 +106,7 @@ class DashboardStore:
         )
         self._now = now
         self._limits = limits
+        self.path = path
         self.snapshot = self._database.snapshot
 
     def begin(

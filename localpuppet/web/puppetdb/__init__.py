@@ -3,7 +3,7 @@
 It receives ports and plain values, as the dashboard does, and reads no settings.
 
 decides: `ports`.
-acts: `answering`, `app`, `catalogs`, `resource_counts`.
+acts: `answering`, `app`, `catalogs`.
 touches the world: `bodies`.
 inner packages: `reports`.
 private: `answer_sharing`, `deadlines`, `endpoints`, `errors`, `metrics`, `parameters`, `questions`,

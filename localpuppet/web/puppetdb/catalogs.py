@@ -20,16 +20,29 @@ from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.catalogs.document import NodeCatalog
 from localpuppet.fleet.inventory.entry import InventoryEntry
-from localpuppet.fleet.inventory.query.records import MissingRowsError, RecordHint, RecordRows
-from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.query.compiling import ALIASES, Relation
+from localpuppet.fleet.inventory.query.records import (
+    MissingRowsError,
+    QueryContext,
+    columns_of,
+    counts_by,
+    filled,
+    is_of_entries,
+)
+from localpuppet.fleet.inventory.query.tree import Entity, Select
 from localpuppet.fleet.inventory.reading import InventoryReader
 from localpuppet.node.puppet.catalog import SENSITIVE, TYPE_KEY
 from localpuppet.web.puppetdb.reports.report_hash import report_hash
+from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
 MAX_NAMED = 16
 AT_ONCE = 16
 SHOWN = 3
 _HREF = "/pdb/query/v4/catalogs"
+# Columns whose texts a catalog has as they are.
+_TEXTS = {"type", "title", "file", "relationship"}.union(
+    f"{end}_{part}" for end in ("source", "target") for part in ("type", "title")
+)
 _COPIED = ("type", "title", "tags", "exported", "file", "line")
 
 Row = dict[str, Json]
@@ -48,29 +61,42 @@ class CatalogView(InventoryReader, Protocol):
 class CatalogSource:
     """Rows of whole catalogs; a `RecordSource`.
 
+    Resources that are only counted, by node and environment, are not read: an entry has their
+    number. Without a published catalog, the newest run summary has one.
+
     Args:
         view: The entries of nodes.
         fetch: Returns the catalogs of nodes.
+        reports: The runs of nodes; `None` without any.
     """
 
     entities = (Entity.CATALOGS, Entity.EDGES, Entity.RESOURCES)
 
-    def __init__(self, view: CatalogView, fetch: FetchCatalogs) -> None:
+    def __init__(
+        self, view: CatalogView, fetch: FetchCatalogs, reports: ReportViews | None = None
+    ) -> None:
         self._view = view
         self._fetch = fetch
+        self._reports = reports
 
-    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
-        """Return rows of an entity; see `RecordSource`.
+    def relation(self, select: Select, question: QueryContext) -> Relation:
+        """Return the rows of a query; see `RecordSource`.
 
         Raises:
             MissingRowsError: A node does not publish its catalog.
             UnavailableError: A node does not answer or refuses, or the bus is unreachable.
         """
-        named = hint.equal.get("certname")
+        if select.entity is Entity.RESOURCES and counts_by(select, ("certname", "environment")):
+            total = "NULL" if self._reports is None else self._reports.total(question)
+            number = f"coalesce(resources, {total}, 0)"
+            sql = f"(SELECT certname, environment, {number} AS number FROM live)"  # noqa: S608
+            return Relation(sql=sql, number="r.number")
+        entity, named = select.entity, question.allowed(select, "certname")
+        is_optional = is_of_entries(select)
         nodes = self._nodes(named)
         published = self._view.catalogs()
         missing = [node for node in nodes if node not in published]
-        if missing and (hint.is_optional or named is None or len(nodes) > MAX_NAMED):
+        if missing and (is_optional or named is None or len(nodes) > MAX_NAMED):
             more = ", …" if len(missing) > SHOWN else ""
             raise MissingRowsError(
                 f"{len(missing)} of {len(nodes)} nodes do not publish their catalog:"
@@ -79,14 +105,17 @@ class CatalogSource:
                 hint="set 'inventory: {catalogs: true}' in their localpuppet.yaml, or name at most"
                 f" {MAX_NAMED} nodes by certname",
             )
-        return RecordRows(rows=self._rows(entity, nodes, hint))
+        columns = {ALIASES.get(name, name) for name in columns_of(select)}
+        exact = _exact(select, question)
+        return filled(self._rows(entity, nodes, columns, exact), columns, question)
 
     def _nodes(self, named: Collection[Json] | None) -> list[NodeName]:
         names = None if named is None else {name for name in named if isinstance(name, str)}
         return [known.node for known in self._view.nodes(names)]
 
-    def _rows(self, entity: Entity, nodes: Sequence[NodeName], hint: RecordHint) -> Iterator[Row]:
-        exact = _exact(hint)
+    def _rows(
+        self, entity: Entity, nodes: Sequence[NodeName], columns: Collection[str], exact: _Exact
+    ) -> Iterator[Row]:
         needed = [
             [f'"{column}":{compact(value)}'.encode() for value in values]
             for column, values in exact.items()
@@ -98,18 +127,17 @@ class CatalogSource:
             for fetched in self._fetch([entry for entry in entries if entry is not None]):
                 text = fetched.text()
                 if all(any(item in text for item in several) for several in needed):
-                    yield from _ROWS[entity](fetched, loads_again(text), hint.columns, exact)
+                    yield from _ROWS[entity](fetched, loads_again(text), columns, exact)
 
 
-def _exact(hint: RecordHint) -> _Exact:
-    """Return the texts of the hint that a catalog has as they are, by column."""
-    return {
-        column: frozenset(values)
-        for column, values in hint.equal.items()
-        if column in ("type", "title", "file", "relationship")
-        or column.startswith(("source_", "target_"))
-        if all(isinstance(value, str) for value in values)
-    }
+def _exact(select: Select, question: QueryContext) -> _Exact:
+    """Return the texts that rows have as they are in a catalog, by column."""
+    found = {}
+    for column in _TEXTS & columns_of(select):
+        values = question.allowed(select, column)
+        if values is not None and all(isinstance(value, str) for value in values):
+            found[column] = frozenset(values)
+    return found
 
 
 def _catalog(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.fleet.catalogs.document import NodeCatalog
     from localpuppet.fleet.inventory.entry import InventoryEntry
     from localpuppet.web.puppetdb.catalogs import CatalogSource
+    from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
 # Seconds for the catalogs of a few nodes.
 FETCH_PATIENCE = 30.0
@@ -65,28 +66,26 @@ class ApiWiring:
         from localpuppet.web.puppetdb.ports import ApiSources
         from localpuppet.web.puppetdb.reports.details import NodeReportDetails
         from localpuppet.web.puppetdb.reports.population import PopulationMetrics
-        from localpuppet.web.puppetdb.reports.run_records import RunRecords
-        from localpuppet.web.puppetdb.resource_counts import ResourceCounts
+        from localpuppet.web.puppetdb.reports.report_views import ReportViews
 
         # Queries run in threads: the event loop waits that long for each of them, not 5 ms.
         sys.setswitchinterval(SWITCH)
         node, rows = sources.fleet.node, sources.rows
         snapshot = sources.memory.snapshot
-        runs = RunRecords(
+        reports = ReportViews(
+            sources.memory.path,
             snapshot,
             nodes=lambda: list(rows.rows),  # a copy, because queries run in threads
             now=lambda: node.clock.now().timestamp(),
             forgotten=sources.view.forgotten,
         )
         metrics = PopulationMetrics(snapshot=snapshot, nodes=lambda: sources.view.since(None))
-        catalogs = _catalogs(sources)
-        counts = ResourceCounts(sources.view, count=metrics.resources, catalogs=catalogs)
         way = self._way_in(listening[0].getsockname()[1])
         directory = node.settings.state / "web"
         make_private(directory)
         answering = Answering(
             reader=sources.view,
-            records=CombinedRecords([runs, catalogs, counts]),
+            records=CombinedRecords([reports, _catalogs(sources, reports)]),
             ask=sources.inventory.ask,
             bodies=AnswerBodies(directory),
             monotonic=node.clock.monotonic,
@@ -97,7 +96,7 @@ class ApiWiring:
             client=way.client,
             sources=ApiSources(
                 details=NodeReportDetails(
-                    find=runs.find,
+                    find=reports.find,
                     ask=sources.reports.log,
                     is_online=lambda name: name not in rows.standing.unresponsive,
                 ),
@@ -116,7 +115,7 @@ class ApiWiring:
         return way.rule.url
 
 
-def _catalogs(sources: FleetSources) -> "CatalogSource":
+def _catalogs(sources: FleetSources, reports: "ReportViews") -> "CatalogSource":
     """Return the source of whole catalogs, which reads from the bus and asks nodes."""
     from localpuppet.fleet.catalogs.keeping import CatalogKeeper, CatalogReader
     from localpuppet.web.puppetdb.catalogs import CatalogSource
@@ -141,4 +140,4 @@ def _catalogs(sources: FleetSources) -> "CatalogSource":
                 f"not read within {FETCH_PATIENCE:g} s", where="catalogs"
             ) from error
 
-    return CatalogSource(sources.view, fetch)
+    return CatalogSource(sources.view, fetch, reports)

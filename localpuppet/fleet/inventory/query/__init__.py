@@ -1,6 +1,6 @@
 """Queries about nodes: the query languages, one tree for all, and its SQL statement.
 
 decides: `ast_form`, `client_query`, `columns`, `functions`, `parts`, `pql`, `syntax`, `tree`.
-acts: `evaluating`, `records`.
-private: `comparing`, `compiling`, `discovery`, `dotted`, `fact_filter`, `paging`, `patterns`.
+acts: `compiling`, `evaluating`, `records`.
+private: `comparing`, `discovery`, `dotted`, `fact_filter`, `paging`, `patterns`.
 """

@@ -3,12 +3,12 @@
 - A column is a text, or JSON text (`JSON`). Conditions have SQL's three values: a comparison with a
   missing value is unknown, except `facts.x = 1`, which is false without a fact x, as in PuppetDB.
 - What SQL cannot compare is a call of `holds`, a function of this process.
-- Rows of a `RecordSource` are in a temporary table for each place of the query that reads them.
+- Rows that entries do not have come from a `Relation`.
 
 Example: `Compiler(functions, tables).rows(select)` has a JSON text for each column.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from localpuppet.fleet.inventory.query.columns import (
     COLUMNS,
     NESTED,
     NUMBERS,
-    OF_REPORTS,
     PARAMETER,
     TAG,
 )
@@ -45,6 +44,7 @@ from localpuppet.fleet.inventory.query.tree import (
     Or,
     RelatedCondition,
     Select,
+    TimeValue,
     conjuncts,
     is_equality,
     is_grouped,
@@ -75,7 +75,7 @@ _TYPE = (
     "CASE json_type(value) WHEN 'text' THEN 'string' WHEN 'real' THEN 'float'"
     " WHEN 'integer' THEN 'integer' ELSE 'boolean' END"
 )
-_OF_ENTRY = (
+OF_ENTRY = (
     "certname, NULL AS deactivated, NULL AS expired, environment AS facts_environment,"
     " environment AS catalog_environment, timestamp AS facts_timestamp,"
     " timestamp AS catalog_timestamp"
@@ -111,7 +111,7 @@ _EXPORTED = (
 _SOURCES = {
     Entity.INVENTORY: "(SELECT *, roles AS role, (SELECT value FROM facts WHERE name = 'trusted'"
     " AND node = id) AS trusted FROM live)",
-    Entity.NODES: f"(SELECT {_OF_ENTRY} FROM live)",  # noqa: S608
+    Entity.NODES: f"(SELECT {OF_ENTRY} FROM live)",  # noqa: S608
     Entity.FACTSETS: "(SELECT *, timestamp AS producer_timestamp, certname AS producer FROM live)",
     Entity.FACTS: "({facts})",
     Entity.FACT_CONTENTS: "({leaves})",
@@ -131,6 +131,10 @@ _NATURAL = {
     **dict.fromkeys((Entity.ENVIRONMENTS, Entity.PRODUCERS, Entity.FACT_NAMES), ("name",)),
     Entity.FACT_PATHS: ("path",),
 }
+COUNT = Aggregate(function=AggregateFunction.COUNT, field=None)
+_DOWN = " DESC"
+# Microseconds of a day.
+_DAY = 86_400_000_000
 Test = Callable[[Any], bool | None]
 # Matches a step of a path.
 StepTest = Callable[[Any], bool]
@@ -138,20 +142,42 @@ Path = tuple[Json, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordTable:
-    """The temporary table with the rows of a query that entries do not have.
+class TimeColumn:
+    """A column with times of whole milliseconds.
 
     Attributes:
-        name: The table.
-        cut: Whether offset and limit are applied.
-        total: The number of rows without them, if the source counted.
-        counted: Whether each row is a group, with its number of rows in the column `count`.
+        sql: Milliseconds since 1970, as SQL of the row `r`.
+        day: The day since 1970 by which rows are found, as SQL: the time is not after it.
+        is_of_day: Whether the time is on that day; otherwise it may be earlier.
     """
 
-    name: str
-    cut: bool = False
-    total: int | None = None
-    counted: bool = False
+    sql: str
+    day: str = ""
+    is_of_day: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """Where the rows of a query come from, if entries do not have them.
+
+    Attributes:
+        sql: A table, or a SELECT in parentheses.
+        is_table: Whether it is a temporary table, with all rows that the query may need.
+        natural: The order of rows by default, as SQL of the row `r`.
+        number: How many rows one row is, as SQL of the row `r`; empty for one.
+        times: The columns with times.
+        sorts: What rows are sorted by instead of a column, as SQL of the row `r`.
+        keys: Column → a condition that follows from the column's being in a set, with `{}` for a
+            SELECT of the set. SQLite finds rows by it.
+    """
+
+    sql: str
+    is_table: bool = False
+    natural: tuple[str, ...] = ()
+    number: str = ""
+    times: Mapping[str, TimeColumn] = field(default_factory=dict)
+    sorts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
 
 
 class Surroundings(Protocol):
@@ -163,7 +189,7 @@ class Surroundings(Protocol):
     def path(self, steps: Sequence[StepTest] | None) -> int:
         """Return the number of a filter of paths, the first argument of `leaves`."""
 
-    def table(self, select: Select) -> RecordTable | None:
+    def relation(self, select: Select) -> Relation | None:
         """Return the rows of a query that entries do not have; `None` if entries have them."""
 
     def names(self) -> Collection[str]:
@@ -193,27 +219,28 @@ class Compiler:
             shown: The columns of the result as SQL; sort keys may come behind them.
             whole: Whether all rows are needed, in any order.
         """
-        table = self.around.table(select)
-        orders = [] if whole else self._orders(select, table)
-        if table is not None and table.cut:
-            orders = ["r.rowid"]
-        if not select.order and not is_grouped(select):
+        orders = [] if whole else self._orders(select)
+        is_merged = not select.order or self.around.relation(select) is not None
+        if is_merged and not is_grouped(select):
             # Columns of the result, as SQLite needs them to merge several sorted sources.
-            shown, orders = [*shown, *orders], [str(len(shown) + n + 1) for n in range(len(orders))]
+            first, shown = len(shown) + 1, [*shown, *(key.removesuffix(_DOWN) for key in orders)]
+            orders = [
+                f"{place}{_DOWN if key.endswith(_DOWN) else ''}"
+                for place, key in enumerate(orders, first)
+            ]
         text = f"SELECT {', '.join(shown)} {self._from(select)}"
         if select.group_by:
             text += f" GROUP BY {', '.join(_key(select, place) for place in select.group_by)}"
         if orders:
             text += f" ORDER BY {', '.join(orders)}"
-        is_page = (select.limit is not None or select.offset) and not whole
-        if is_page and (table is None or not table.cut):
+        if (select.limit is not None or select.offset) and not whole:
             text += f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
         return text
 
     def count(self, select: Select) -> str:
-        """Return a statement that counts all rows of a query."""
-        if not is_grouped(select):
-            return f"SELECT count(*) {self._from(select)}"
+        """Return a statement that counts all rows of a query, or its groups."""
+        if not select.group_by:
+            return self.rows(select, [self.result(select, COUNT)], whole=True)
         return f"SELECT count(*) FROM ({self.rows(select, ['count(*)'], whole=True)})"  # noqa: S608
 
     def names(self, select: Select) -> str:
@@ -226,31 +253,21 @@ class Compiler:
             value = _value(select, column)
             return f"coalesce({value}, 'null')" if _is_json(column) else f"json_quote({value})"
         if column.field is None:
-            table = self.around.table(select)
-            return "count(*)" if table is None or not table.counted else "sum(r.count)"
+            relation = self.around.relation(select)
+            number = "" if relation is None else relation.number
+            return f"ifnull(sum({number}), 0)" if number else "count(*)"
         value = self.result(select, column.field)
         if column.function is AggregateFunction.COUNT:
             return f"count(nullif({value}, 'null'))"
         return f"coalesce({column.function.value}_of({value}), 'null')"
 
     def _from(self, select: Select) -> str:
-        table = self.around.table(select)
-        if table is not None and (table.cut or table.counted):
-            return f"FROM {table.name} r"
         return f"FROM {self._source(select)} r WHERE {self.condition(select, select.where)}"
 
     def _source(self, select: Select) -> str:
-        entity, table = select.entity, self.around.table(select)
-        if table is not None and entity is not Entity.NODES:
-            return table.name
-        if table is not None:
-            reported = ", ".join(OF_REPORTS)
-            return (
-                f"(SELECT {_OF_ENTRY}, {reported} FROM live LEFT JOIN {table.name}"  # noqa: S608
-                " USING (certname) UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL,"
-                f" {reported} FROM {table.name}"
-                " WHERE certname NOT IN (SELECT certname FROM live))"
-            )
+        entity, relation = select.entity, self.around.relation(select)
+        if relation is not None:
+            return relation.sql
         source = _SOURCES[entity]
         if "{" in source:
             names, path = self._facts_of(select)
@@ -283,11 +300,15 @@ class Compiler:
             return None, None
         return [name for name in self.around.names() if steps and steps[0](name)], None
 
-    def _orders(self, select: Select, table: RecordTable | None) -> list[str]:
-        orders = []
+    def _orders(self, select: Select) -> list[str]:
+        orders: list[str] = []
+        relation = self.around.relation(select)
         for criterion in select.order:
-            down = " DESC" if criterion.descending else ""
+            down = _DOWN if criterion.descending else ""
             name = criterion.field.column
+            if relation is not None and name in relation.sorts and not is_grouped(select):
+                orders += [f"{key}{down}" for key in relation.sorts[name]]
+                continue
             aggregate = next(
                 (
                     column
@@ -306,11 +327,12 @@ class Compiler:
                 nulls = [] if name in _FILLED else [f"{value} IS NULL{down}"]
                 orders += [*nulls, f"{value}{down}"]
         if is_grouped(select):
+            if relation is not None:
+                return [*orders, *(_key(select, place) for place in select.group_by)]
             first = "min(r.certname)" if "certname" in COLUMNS[select.entity] else ""
-            first = first if table is None or select.entity is Entity.NODES else "min(r.rowid)"
             return [*orders, first] if select.group_by and first else orders
-        if table is not None and select.entity is not Entity.NODES:
-            return [*orders, "r.rowid"]
+        if relation is not None:
+            return [*orders, *(key for key in relation.natural if key + _DOWN not in orders)]
         named = {criterion.field.column for criterion in select.order}
         natural = _NATURAL[select.entity]
         return (
@@ -357,8 +379,12 @@ class Compiler:
         parts_of = values_of(place)
         is_equal = condition.operator is Operator.EQUAL
         if is_equal and parts_of is None and isinstance(wanted, str) and not condition.contrary:
-            text = compact(wanted) if _is_json(place) else wanted
-            sql = f"({_value(select, place)} = {self._bound(text)})"
+            text = self._bound(compact(wanted) if _is_json(place) else wanted)
+            sql = (
+                f"({_value(select, place)} = {text}{self._key_of(select, place, f'SELECT {text}')})"
+            )
+        elif (timed := self._time_of(select, condition)) is not None:
+            sql = timed
         else:
 
             def call(value: Json) -> bool | None:
@@ -380,6 +406,28 @@ class Compiler:
             f"ifnull({sql}, 0)" if absent_is_false or condition.contrary or place.members else sql
         )
 
+    def _time_of(self, select: Select, condition: Compare) -> str | None:
+        """Return a comparison with a time as numbers; `None` if the column has texts only."""
+        relation, value = self.around.relation(select), condition.value
+        time = None if relation is None else relation.times.get(condition.field.column)
+        if time is None or not isinstance(value, TimeValue):
+            return None
+        sign = "=" if condition.operator is Operator.EQUAL else condition.operator.value
+        text = f"{time.sql} * 1000 {sign} {value.microseconds}"
+        day = value.microseconds // _DAY
+        if time.day and sign in ("=", ">", ">="):
+            text += f" AND {time.day} >= {day}"
+        if time.day and time.is_of_day and sign in ("=", "<", "<="):
+            text += f" AND {time.day} <= {day}"
+        return f"({text})"
+
+    def _key_of(self, select: Select, place: Field, values: str) -> str:
+        """Return what follows from a field's being in a set, after ` AND `; empty for nothing."""
+        relation = self.around.relation(select)
+        if relation is None or place.column not in relation.keys or place.path or place.members:
+            return ""
+        return f" AND {relation.keys[place.column].format(values)}"
+
     def _one_of(self, select: Select, condition: OneOf) -> str:
         place, parts_of = condition.field, values_of(condition.field)
         texts = [value for value in condition.values if isinstance(value, str)]
@@ -389,8 +437,9 @@ class Compiler:
             and (len(texts) == len(condition.values) or not _is_json(place))
         ):
             listed = compact([*map(compact, texts)] if _is_json(place) else texts)
-            wanted = f"(SELECT value FROM json_each({self._bound(listed)}))"  # noqa: S608
-            return f"({_value(select, place)} IN {wanted})"
+            wanted = f"SELECT value FROM json_each({self._bound(listed)})"  # noqa: S608
+            found = self._key_of(select, place, wanted)
+            return f"({_value(select, place)} IN ({wanted}){found})"
         keys = {key(value) for value in condition.values}
 
         def call(value: Json) -> bool | None:
@@ -418,10 +467,11 @@ class Compiler:
         ]
         whole = inner.limit is None and not inner.offset
         known = " AND ".join(f"{name} IS NOT NULL" for name in names)
-        test = (
-            f"(({', '.join(left)}) IN (SELECT {', '.join(names)} FROM"  # noqa: S608
-            f" ({self.rows(inner, right, whole=whole)}) WHERE {known}))"
+        values = (
+            f"SELECT {', '.join(names)} FROM ({self.rows(inner, right, whole=whole)}) WHERE {known}"  # noqa: S608
         )
+        found = self._key_of(select, pairs[0][0], values) if forms == [_value] else ""
+        test = f"(({', '.join(left)}) IN ({values}){found})"
         unsure = [
             f"{value} IS NULL"
             for (one, _), value in zip(pairs, left, strict=True)

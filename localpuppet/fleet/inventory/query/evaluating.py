@@ -9,7 +9,7 @@ Example: `Evaluation(reader).answer(select).rows`.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,24 +23,22 @@ from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import sqlite3
 from localpuppet.fleet.inventory.query.columns import COLUMNS, OF_REPORTS, TIMES
 from localpuppet.fleet.inventory.query.comparing import is_plain_number, key, leaves, sort_key
-from localpuppet.fleet.inventory.query.compiling import Compiler, RecordTable, StepTest, Test
+from localpuppet.fleet.inventory.query.compiling import COUNT, Compiler, Relation, StepTest, Test
 from localpuppet.fleet.inventory.query.records import (
+    VALUE,
     CombinedRecords,
     MissingRowsError,
     RecordSource,
-    cell,
+    allowed,
     check_facts,
     check_sources,
-    fill,
     is_fuller_in_catalogs,
     is_of_entries,
     reads_exports,
-    record_hint,
 )
 from localpuppet.fleet.inventory.query.tree import (
     CERTNAME,
     Aggregate,
-    Condition,
     Entity,
     Field,
     Select,
@@ -54,8 +52,8 @@ MAX_STEPS = 1_000_000_000
 MAX_ROWS = 200_000
 # The limit of an answer as JSON, which localpuppet and Ruby hold in memory at once.
 MAX_ANSWER = 32 * 1024 * 1024
-# The steps between two checks of the deadline, and those that a value costs.
-CHECKED_EVERY, VALUE = 4096, 64
+# The steps between two checks of the deadline.
+CHECKED_EVERY = 4096
 # Results of a test by value: texts up to this length, and this many.
 REMEMBERED, MAX_REMEMBERED = 200, 10_000
 # The facts of a whole fact hash whose change is a new answer, and causes a reaction.
@@ -203,7 +201,7 @@ class Evaluation:
         return ClientAnswer(total=next(rows), rows=rows)
 
     def _streamed(self, select: Select, *, total: bool) -> Generator[Any, None, None]:
-        with self._statement(select, total=total) as statement:
+        with self._statement(select) as statement:
             columns = self._columns(select, statement)
             shape, rows = _shape(select, columns), statement.rows(select, columns)
             yield statement.total(select) if total else None
@@ -216,26 +214,25 @@ class Evaluation:
         left: tuple[str, ...] = ()
         if select.entity is Entity.NODES and Entity.NODES not in self._records.entities:
             left = OF_REPORTS
-        if select.entity is Entity.RESOURCES and statement.table(select) is None:
+        if select.entity is Entity.RESOURCES and statement.relation(select) is None:
             left = ("resource",)
         names = (name for name in COLUMNS[select.entity] if name not in left)
         return [Field(column=name, text=name) for name in names]
 
     @contextmanager
-    def _statement(self, select: Select, *, total: bool = False) -> Iterator["_Statement"]:
+    def _statement(self, select: Select) -> Iterator["_Statement"]:
         self._reader.check()
         check_sources(select, self._records.entities)
         exports = any(map(reads_exports, (select, *subqueries(select.where))))
         with self._reader.rows(exports=exports) as connection:
             check_facts(connection, select)
             statement = _Statement(connection, self._records, self._limits, self._reader.check)
-            statement.wants_total = total
             with statement.errors():
                 yield statement
 
 
 class _Statement:
-    """One question on one connection; the `Surroundings` of its statements.
+    """One question on one connection; the `Surroundings` of its statements, and a `QueryContext`.
 
     Args:
         connection: The connection.
@@ -251,15 +248,14 @@ class _Statement:
         limits: QueryLimits,
         check: Callable[[], None],
     ) -> None:
-        self._connection, self._records, self._limits = connection, records, limits
+        self.connection, self._records, self._limits = connection, records, limits
         self._check = check
         self._steps = self._checked = 0
         self._tests: list[Callable[[Any], bool | None]] = []
         self._paths: list[Sequence[StepTest] | None] = []
-        self._tables: dict[int, tuple[Select, RecordTable | None]] = {}
+        self._relations: dict[int, tuple[Select, Relation | None]] = {}
         self._compiler = Compiler(self)
         self._error: BaseException | None = None
-        self.wants_total = False
         for name, count, function in (
             ("holds", 2, lambda number, value: self._tests[number](value)),
             ("leaves", 3, self._leaves),
@@ -285,26 +281,29 @@ class _Statement:
         kept = self._limits.kept
         if held and (select.limit is None or select.limit > kept):
             most = replace(select, limit=kept + 1)
-            self._tables[id(most)] = most, self.table(select)
+            self._relations[id(most)] = most, self.relation(select)
             select = most
         else:
             held = False
         text = self._compiler.rows(select, shown)
-        rows = self._connection.execute(text, self._compiler.values)
+        rows = self.connection.execute(text, self._compiler.values)
         return self._counted(rows, len(shown), self._limits.kept if held else None)
 
     def total(self, select: Select) -> int:
         """Return the number of all rows of a query."""
-        table = self.table(select)
-        if table is not None and table.total is not None:
-            return table.total
-        text = self._compiler.count(select)
-        return int(self._connection.execute(text, self._compiler.values).fetchone()[0])
+        counting = select
+        if not is_grouped(select):
+            counting = replace(select, columns=(COUNT,), order=(), limit=None, offset=0)
+            relation = self.relation(select)
+            if relation is not None and relation.is_table:
+                self._relations[id(counting)] = counting, relation
+        text = self._compiler.count(counting)
+        return int(self.connection.execute(text, self._compiler.values).fetchone()[0])
 
     def names_of(self, select: Select) -> list[str]:
         """Return the names of the nodes with matching rows, sorted."""
         text = self._compiler.names(select)
-        rows = self._connection.execute(text, self._compiler.values)
+        rows = self.connection.execute(text, self._compiler.values)
         return [name for (name,) in rows if name]
 
     def test(self, call: Test, *, is_json: bool) -> int:
@@ -329,35 +328,42 @@ class _Statement:
         self._paths.append(steps)
         return len(self._paths) - 1
 
-    def table(self, select: Select) -> RecordTable | None:
+    def relation(self, select: Select) -> Relation | None:
         """Return the rows of a query that entries do not have; see `Surroundings`."""
-        if id(select) not in self._tables:
-            self._tables[id(select)] = select, self._filled(select)
-        return self._tables[id(select)][1]
+        if id(select) not in self._relations:
+            self._relations[id(select)] = select, self._related(select)
+        return self._relations[id(select)][1]
 
-    def _filled(self, select: Select) -> RecordTable | None:
+    def _related(self, select: Select) -> Relation | None:
         of_entries = select.entity is not Entity.NODES and is_of_entries(select)
         if select.entity not in self._records.entities or (
             of_entries and not is_fuller_in_catalogs(select)
         ):
             return None
-        hint = record_hint(select, self, total=self.wants_total)
         try:
-            return fill(
-                self._connection,
-                self._records,
-                select,
-                hint,
-                use=lambda rows: self.use(rows * VALUE),
-            )
+            return self._records.relation(select, self)
         except MissingRowsError:
             if of_entries:
                 return None
             raise
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Allow to create temporary tables; see `QueryContext`."""
+        self.connection.execute("PRAGMA query_only = OFF")
+        yield
+        self.connection.execute("PRAGMA query_only = ON")
+
+    def allowed(self, select: Select, column: str) -> Collection[Json] | None:
+        """Return values of a column; see `QueryContext`."""
+        return allowed(select.where, column, self._values_of)
+
+    def _values_of(self, select: Select, place: Field) -> list[Json]:
+        return [_loaded(text) for (text,) in self.rows(select, [place])]
+
     def names(self) -> Collection[str]:
         """Return names of facts; see `Surroundings`."""
-        rows = self._connection.execute(PUBLISHED_NAMES)
+        rows = self.connection.execute(PUBLISHED_NAMES)
         return [*DERIVED, *(name for (name,) in rows if name not in DERIVED)]
 
     def has_exports(self, select: Select) -> bool:
@@ -426,25 +432,6 @@ class _Statement:
         self.use(len(text))
         found = leaves(_loaded(text), None if steps is None else [*steps[1:]])
         return compact([[compact([name, *path]), compact(leaf)] for path, leaf in found])
-
-    def values_of(self, select: Select, place: Field) -> list[Json]:
-        """Return values of a subquery; see `HintSource`."""
-        return [_loaded(text) for (text,) in self.rows(select, [place])]
-
-    def row_test(
-        self, select: Select, condition: Condition, columns: Collection[str]
-    ) -> Callable[[Mapping[str, Json]], bool]:
-        """Return a function that tests a row; see `HintSource`."""
-        listed = ", ".join(f':row_{place} AS "{name}"' for place, name in enumerate(columns))
-        compiler = Compiler(self)
-        test = f"SELECT {compiler.condition(select, condition)} FROM (SELECT {listed}) r"  # noqa: S608
-
-        def holds(row: Mapping[str, Json]) -> bool:
-            values = {f"row_{n}": cell(name, row[name]) for n, name in enumerate(columns)}
-            found = self._connection.execute(test, {**compiler.values, **values}).fetchone()
-            return bool(found[0])
-
-        return holds
 
     def _counted(
         self, rows: Iterator[tuple[str, ...]], width: int, most: int | None

@@ -1,24 +1,19 @@
-"""Rows that do not come from the inventory's entries: reports, events, catalogs.
+"""Rows that do not come from the inventory's entries only: reports, events, catalogs, nodes.
 
-- A source yields *candidates*: the statement applies the whole condition to every row. A hint only
-  lets a source read less.
-- Rows of `nodes` have the column `certname` and those of `columns.OF_REPORTS`, for every node with
-  a report that the hint allows. The statement adds them to the rows of entries. A node without an
-  entry is a row with the columns of reports only.
-- Times in rows are whole milliseconds, so a range of times can be exact: `< T` is `<= T - 1 ms`.
-- Rows of other entities have all columns of `columns.COLUMNS`, and `latest_report?` where
-  conditions can use it. A column outside of `RecordHint.columns` may be missing.
+- A source gives the statement of a query a `Relation`: a table, or a SELECT, with the columns of
+  `columns.COLUMNS` that the query uses, and `latest_report?` where conditions can use it. The
+  statement applies the whole condition, order and page, as to the rows of entries.
 - Hidden facts and sensitive values are not in a row. What conditions read, a client can find by
   filters.
 - Entries have no resources but classes, by name, and exported ones. A query that could match others
   reads catalogs; without a source of them, `check_sources` rejects it by the type's name, because
   an empty answer would look as if there were no packages, for example.
 
-Example: `source.rows(Entity.REPORTS, RecordHint(equal={"certname": ["web1"]}))`.
+Example: `source.relation(select, question).sql`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Protocol
 
@@ -37,10 +32,9 @@ from localpuppet.fleet.inventory.query.columns import (
     TAG,
 )
 from localpuppet.fleet.inventory.query.comparing import exact_path
-from localpuppet.fleet.inventory.query.compiling import ALIASES, JSON, RecordTable
+from localpuppet.fleet.inventory.query.compiling import COUNT, JSON, Relation
 from localpuppet.fleet.inventory.query.tree import (
     Aggregate,
-    AggregateFunction,
     And,
     Compare,
     Condition,
@@ -49,19 +43,16 @@ from localpuppet.fleet.inventory.query.tree import (
     InSelect,
     IsNull,
     Loose,
-    Not,
     OneOf,
     Operator,
     Or,
     RelatedCondition,
     Select,
-    SortOrder,
     TimeValue,
     Value,
     VersionValue,
     conjuncts,
     is_equality,
-    is_grouped,
     plain_fields,
     subqueries,
     walk,
@@ -83,98 +74,43 @@ _OF_SOURCES = {
 _EXPORTED = "exported = true"
 # Columns of exported resources that classes do not have.
 _OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER, "resource"})
-# The rows that are written together, and the values of a subquery that a hint may have.
+# The rows that are written together, and the values of a subquery that `QueryContext.allowed` has.
 _TOGETHER, _MAX_VALUES = 500, 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowCondition:
-    """A condition on some columns of a row.
-
-    Attributes:
-        columns: The columns.
-        holds: Whether a row with these columns has the condition.
-    """
-
-    columns: frozenset[str]
-    holds: Callable[[Mapping[str, Json]], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordHint:
-    """What a source may use to read less.
-
-    Attributes:
-        equal: The values by column, one of which every row of the answer has.
-        since: The earliest time by column, inclusive, in milliseconds since 1970, UTC.
-        until: The latest time by column, inclusive.
-        further: Other conditions, each of which every row of the answer has.
-        exact: Whether `equal`, `since`, `until` and `further` are the whole condition. Only then
-            may a source that applies all of them apply `limit`, or count.
-        columns: The columns that the query uses.
-        order: The sort criteria; empty for any order.
-        limit: The limit of rows after `offset`; `None` for all.
-        offset: The number of rows to skip.
-        total: Whether the query needs `RecordRows.total`.
-        is_optional: Whether entries have the rows, too, with fewer columns. A source that has not
-            all of them raises `MissingRowsError`.
-        count_by: The columns of `group_by`, if the query only counts rows: its columns are among
-            these and `count` without a field. `None` for any other query.
-    """
-
-    equal: Mapping[str, Collection[Json]] = field(default_factory=dict)
-    since: Mapping[str, int] = field(default_factory=dict)
-    until: Mapping[str, int] = field(default_factory=dict)
-    further: tuple[RowCondition, ...] = ()
-    exact: bool = False
-    columns: frozenset[str] = frozenset()
-    order: tuple[SortOrder, ...] = ()
-    limit: int | None = None
-    offset: int = 0
-    total: bool = False
-    is_optional: bool = False
-    count_by: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRows:
-    """The rows of a source.
-
-    Attributes:
-        rows: The rows, by column.
-        ordered: Whether they are in the order of the hint.
-        cut: Whether the source applied the hint's condition, order, offset and limit.
-        total: The number of rows without `offset` and `limit`, if the source applied them and the
-            hint needs it.
-        counted: Whether the source counted: each row has the columns of `RecordHint.count_by` and
-            the number of its rows as `count`. Several rows may be of one group. Only for an exact
-            hint; the evaluator adds, orders and limits the groups.
-    """
-
-    rows: Iterable[Mapping[str, Json]]
-    ordered: bool = False
-    cut: bool = False
-    total: int | None = None
-    counted: bool = False
+# The steps that a row costs which a source writes, or a value that a function reads.
+VALUE = 64
+_NOT_LISTED = LISTS | NESTED | {TAG, PARAMETER, "role"}
 
 
 class MissingRowsError(InvalidInputError):
     """A source does not have the rows of all nodes."""
 
 
+class QueryContext(Protocol):
+    """The question that a query, or a subquery, is a part of."""
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Return its connection, in a transaction, with the names of `tables.attach`."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Allow to create temporary tables and views."""
+
+    def use(self, steps: int) -> None:
+        """Count steps; see `QueryLimits`."""
+
+    def allowed(self, select: Select, column: str) -> Collection[Json] | None:
+        """Return values of a column, one of which every matching row has; `None` for any."""
+
+
 class RecordSource(Protocol):
-    """Rows of entities that entries do not have."""
+    """Rows of entities that entries do not have, or not with all columns."""
 
     @property
     def entities(self) -> Collection[Entity]:
         """Return the entities of this source; `NODES` for the reports of nodes."""
 
-    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
-        """Return rows of an entity.
-
-        Args:
-            entity: One of `entities`.
-            hint: What the query needs.
+    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+        """Return the rows of a query of one of the entities; `None` if entries have them.
 
         Raises:
             MissingRowsError: Some nodes do not publish the rows.
@@ -193,155 +129,84 @@ class CombinedRecords:
         self._sources = {entity: source for source in sources for entity in source.entities}
         self.entities = tuple(self._sources)
 
-    def rows(self, entity: Entity, hint: RecordHint) -> RecordRows:
-        """Return rows of an entity; see `RecordSource`."""
-        return self._sources[entity].rows(entity, hint)
+    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+        """Return the rows of a query; see `RecordSource`."""
+        return self._sources[select.entity].relation(select, question)
 
 
-_NOT_LISTED = LISTS | NESTED | {TAG, PARAMETER, "role"}
-_FROM = (Operator.EQUAL, Operator.GREATER, Operator.AT_LEAST)
-_UP_TO = (Operator.EQUAL, Operator.LESS, Operator.AT_MOST)
-
-
-class HintSource(Protocol):
-    """What a hint needs of the statement."""
-
-    def values_of(self, select: Select, place: Field) -> list[Json]:
-        """Return the values of a field in the rows of a subquery."""
-
-    def row_test(
-        self, select: Select, condition: Condition, columns: Collection[str]
-    ) -> Callable[[Mapping[str, Json]], bool]:
-        """Return a function that tests a condition on a row with some columns."""
-
-
-def fill(
-    connection: sqlite3.Connection,
-    source: RecordSource,
-    select: Select,
-    hint: RecordHint,
-    use: Callable[[int], None],
-) -> RecordTable:
-    """Write the rows of a query into a temporary table.
+def filled(
+    rows: Iterable[Mapping[str, Json]], columns: Collection[str], question: QueryContext
+) -> Relation:
+    """Write rows into a temporary table.
 
     Args:
-        connection: The connection.
-        source: The source of the rows.
-        select: The query.
-        hint: What the query needs.
-        use: Counts the written rows.
+        rows: The rows by column; a missing column is null.
+        columns: The columns of the table, beside `certname`.
+        question: The question.
     """
-    answer = source.rows(select.entity, hint)
+    connection, listed = question.connection, sorted({"certname", *columns})
     (number,) = connection.execute("SELECT count(*) FROM sqlite_temp_schema").fetchone()
-    name = f"temp.records_{number}"
-    named = {ALIASES.get(column, column) for column in hint.columns}
-    columns = sorted(named | ({"certname"} & {*COLUMNS[select.entity]}))
-    if select.entity is Entity.NODES:
-        columns = ["certname", *OF_REPORTS]
-    if answer.counted:
-        columns = [*(hint.count_by or ()), "count"]
-    marks, listed = ", ".join("?" * len(columns)), ", ".join(f'"{column}"' for column in columns)
-    connection.execute("PRAGMA query_only = OFF")
-    connection.execute(f"CREATE TABLE {name} ({listed})")
-    rows = iter(answer.rows)
-    while some := [*islice(rows, _TOGETHER)]:
-        use(len(some))
-        connection.executemany(
-            f"INSERT INTO {name} VALUES ({marks})",  # noqa: S608
-            [[cell(column, row.get(column)) for column in columns] for row in some],
-        )
-    connection.execute("PRAGMA query_only = ON")
-    return RecordTable(name=name, cut=answer.cut, total=answer.total, counted=answer.counted)
+    name, waiting = f"temp.records_{number}", iter(rows)
+    names = ", ".join(f'"{column}"' for column in listed)
+    with question.writing():
+        connection.execute(f"CREATE TABLE {name} ({names})")
+        while some := [*islice(waiting, _TOGETHER)]:
+            question.use(len(some) * VALUE)
+            connection.executemany(
+                f"INSERT INTO {name} VALUES ({', '.join('?' * len(listed))})",  # noqa: S608
+                [[_cell(column, row.get(column)) for column in listed] for row in some],
+            )
+    return Relation(sql=name, is_table=True, natural=("r.rowid",))
 
 
-def cell(column: str, value: Json) -> str | int | None:
+def _cell(column: str, value: Json) -> str | None:
     """Return a value of a row as SQL has it."""
-    if column == "count" and isinstance(value, int):
-        return value
     if value is None or (isinstance(value, str) and column not in JSON):
         return value
     return compact(value)
 
 
-def record_hint(select: Select, around: HintSource, *, total: bool = False) -> RecordHint:
-    """Return what a source of rows may use to read less.
+def allowed(
+    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json]]
+) -> Collection[Json] | None:
+    """Return values of a column, one of which every matching row has; `None` for any.
 
     Args:
-        select: The query.
-        around: The statement.
-        total: Whether the query needs the number of all rows.
+        condition: The condition.
+        column: The column.
+        values_of: Returns the values of a field in the rows of a subquery.
     """
-    equal: dict[str, Collection[Json]] = {}
-    since: dict[str, int] = {}
-    until: dict[str, int] = {}
-    further: tuple[RowCondition, ...] = ()
-    # Rows of nodes are completed by entries before the condition applies.
-    is_joined = select.entity is Entity.NODES
-    exact = not is_joined
-    for condition in conjuncts(select.where):
-        column, values = _listed(condition, around)
-        if is_joined and column not in ("certname", *OF_REPORTS):
-            continue
-        if column and column not in equal:
-            equal[column] = values
-            continue
-        if not isinstance(condition, Compare) or not isinstance(condition.value, TimeValue):
-            columns = _own_columns(condition)
-            exact = exact and bool(columns)
-            if columns:
-                holds = around.row_test(select, condition, columns)
-                further += (RowCondition(columns=columns, holds=holds),)
-            continue
-        column, moment, operator = condition.field.column, condition.value, condition.operator
-        if operator in _FROM:
-            # Rows have whole milliseconds.
-            first = _after(moment) if operator is Operator.GREATER else _before(moment) + 1
-            since[column] = max(first, since.get(column, first))
-        if operator in _UP_TO:
-            last = _before(moment) if operator is Operator.LESS else _after(moment) - 1
-            until[column] = min(last, until.get(column, last))
-    is_paged = not is_joined and not is_grouped(select)
-    return RecordHint(
-        equal=equal,
-        since=since,
-        until=until,
-        further=further,
-        exact=exact,
-        columns=columns_of(select),
-        order=select.order if is_paged else (),
-        limit=select.limit if is_paged else None,
-        offset=select.offset if is_paged else 0,
-        total=total and is_paged,
-        is_optional=is_of_entries(select),
-        count_by=None if is_joined else _count_by(select),
-    )
+    for part in conjuncts(condition):
+        found = _allowed(part, column, values_of)
+        if found is not None:
+            return found
+    return None
 
 
-def _own_columns(condition: Condition) -> frozenset[str]:
-    """Return the columns of a condition that needs only its row; none for any other one."""
-    parts = [part for part, _ in walk(condition) if not isinstance(part, And | Or | Not)]
-    fields = [part.field for part in parts if isinstance(part, Compare | IsNull | OneOf)]
-    columns = frozenset(place.column for place in fields)
-    return columns if len(fields) == len(parts) else frozenset()
-
-
-def _before(moment: TimeValue) -> int:
-    """Return the last whole millisecond before a time."""
-    return -(-moment.microseconds // 1000) - 1
-
-
-def _after(moment: TimeValue) -> int:
-    """Return the first whole millisecond after a time."""
-    return moment.microseconds // 1000 + 1
-
-
-def _count_by(select: Select) -> tuple[str, ...] | None:
-    """Return the columns by which a query only counts rows; `None` for any other query."""
-    aggregates = [column for column in select.columns or () if isinstance(column, Aggregate)]
-    counts = Aggregate(function=AggregateFunction.COUNT, field=None)
-    if aggregates != [counts] or any(field.path for field in select.group_by):
+def _allowed(
+    condition: Condition, column: str, values_of: Callable[[Select, Field], list[Json]]
+) -> Collection[Json] | None:
+    if isinstance(condition, Or):
+        parts = [_allowed(part, column, values_of) for part in condition.parts]
+        known = [values for values in parts if values is not None]
+        return [value for one in known for value in one] if len(known) == len(parts) else None
+    if isinstance(condition, RelatedCondition):
+        condition = condition.as_select()
+    if isinstance(condition, InSelect):
+        if len(condition.fields) > 1 or _whole_column(condition.fields[0]) != column:
+            return None
+        (place,) = (item for item in condition.select.columns or () if isinstance(item, Field))
+        wanted = values_of(condition.select, place)
+        return None if len(wanted) > _MAX_VALUES else wanted
+    if not isinstance(condition, Compare | OneOf) or _whole_column(condition.field) != column:
         return None
-    return tuple(field.column for field in select.group_by)
+    if isinstance(condition, OneOf):
+        return condition.values
+    value = condition.value
+    is_plain = condition.operator is Operator.EQUAL and not condition.contrary
+    if not is_plain or isinstance(value, Loose | VersionValue | TimeValue):
+        return None
+    return [value]
 
 
 def _whole_column(field: Field) -> str:
@@ -350,30 +215,10 @@ def _whole_column(field: Field) -> str:
     return "" if is_part else field.column
 
 
-def _listed(condition: Condition, around: HintSource) -> tuple[str, Collection[Json]]:
-    """Return a column and the values that a condition allows; no column for other conditions."""
-    if isinstance(condition, Or):
-        parts = [_listed(part, around) for part in condition.parts]
-        column = parts[0][0] if len({column for column, _ in parts}) == 1 else ""
-        return column, [value for _, values in parts for value in values]
-    if isinstance(condition, RelatedCondition):
-        condition = condition.as_select()
-    if isinstance(condition, InSelect):
-        column = _whole_column(condition.fields[0]) if len(condition.fields) == 1 else ""
-        if not column:
-            return "", ()
-        (place,) = (item for item in condition.select.columns or () if isinstance(item, Field))
-        wanted = around.values_of(condition.select, place)
-        return ("", ()) if len(wanted) > _MAX_VALUES else (column, wanted)
-    if not isinstance(condition, Compare | OneOf) or not _whole_column(condition.field):
-        return "", ()
-    if isinstance(condition, OneOf):
-        return condition.field.column, condition.values
-    value = condition.value
-    is_plain = condition.operator is Operator.EQUAL and not condition.contrary
-    if not is_plain or isinstance(value, Loose | VersionValue | TimeValue):
-        return "", ()
-    return condition.field.column, [value]
+def counts_by(select: Select, columns: Collection[str]) -> bool:
+    """Return whether a query only counts rows, and uses some columns only."""
+    aggregates = [column for column in select.columns or () if isinstance(column, Aggregate)]
+    return aggregates == [COUNT] and columns_of(select) <= {*columns}
 
 
 def is_of_entries(select: Select) -> bool:

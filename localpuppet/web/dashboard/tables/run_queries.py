@@ -288,6 +288,23 @@ def drifting(connection: Connection, *, since: int) -> list[NodeDrift]:
     ]
 
 
+def resource_totals(connection: Connection, names: Collection[str]) -> list[int]:
+    """Return the number of resources of each node's newest run that has a summary.
+
+    Args:
+        connection: The connection.
+        names: The nodes.
+    """
+    rows = connection.execute(
+        "SELECT CAST(counts.text AS INTEGER) FROM latest CROSS JOIN runs"  # noqa: S608
+        " ON (runs.day, runs.node, runs.moment) = (latest.day, latest.node, latest.moment)"
+        " JOIN texts AS counts ON counts.id = runs.counts"
+        f" WHERE latest.node IN ({IDS.format('?')})",
+        (json.dumps(sorted(names)),),
+    )
+    return [total for (total,) in rows]
+
+
 def _resources(connection: Connection, run: RunResult) -> tuple[RunResource, ...]:
     rows = connection.execute(
         "SELECT resource.text, result FROM resources"
@@ -330,14 +347,15 @@ def result_of(row: _Found) -> RunResult:
         reason=reason,
         cause=cause,
         seconds=seconds,
-        details=None if details[-1] is None else _details(*details),
+        details=None if details[-1] is None else details_of(*details),
         more=more,
     )
 
 
-def _details(
+def details_of(
     commit: str, environment: str, noop: int, corrective: int, refusal: str, counts: str
 ) -> RunDetails:
+    """Return what a run summary has, of a row of `FOUND`."""
     numbers = map(int, counts.split(",")) if counts else ()
     return RunDetails(
         commit=commit,

@@ -20,7 +20,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.report import LogOrigin, RunLogTail
 from localpuppet.web.puppetdb.reports.report_rows import PUPPET, log_line, log_of, metrics
-from localpuppet.web.puppetdb.reports.run_records import FoundReport
+from localpuppet.web.puppetdb.reports.report_views import FoundReport
 
 # Seconds for the node.
 PATIENCE = 10.0
@@ -52,7 +52,7 @@ class NodeReportDetails:
             return None
         run = run_or_error.run
         if part == "metrics":
-            return metrics(run)
+            return metrics(run.seconds, None if run.details is None else run.details.counts)
         if run.outcome is Kind.REFUSED or run_or_error.is_missing:
             return [*log_of(run)]
         if not self.is_online(run.node):

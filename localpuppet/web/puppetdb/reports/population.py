@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.sqlite import Connection
-from localpuppet.web.dashboard.tables import report_queries
+from localpuppet.web.dashboard.tables import run_queries
 
 _DOMAIN = "puppetlabs.puppetdb.population"
 
@@ -34,17 +34,10 @@ class PopulationMetrics:
         """Return the MBeans by name; see `ReadMetrics`."""
         return await asyncio.to_thread(self._read)
 
-    def resources(self, nodes: Collection[str]) -> int:
-        """Return the number of resources that the newest runs of nodes report."""
-        return sum(self._totals(nodes))
-
-    def _totals(self, nodes: Collection[str]) -> list[int]:
-        with self.snapshot() as connection:
-            return report_queries.resource_totals(connection, nodes)
-
     def _read(self) -> Mapping[str, Mapping[str, Json]]:
         nodes = self.nodes()
-        totals = self._totals(nodes)
+        with self.snapshot() as connection:
+            totals = run_queries.resource_totals(connection, nodes)
         resources = sum(totals)
         values: dict[str, Json] = {
             "num-nodes": len(nodes),

@@ -9,22 +9,22 @@ import re
 from functools import lru_cache
 
 from localpuppet.base.formats.names import RunId
-from localpuppet.web.dashboard.tables.dated import parts_of, run_of
+from localpuppet.web.dashboard.tables.dated import MOMENTS, number_of, run_of
 
 _HASH = re.compile(r"([0-9a-f]{19})([0-9a-f]{21})\Z")
-# Bits of the number within the day, see `dated.parts_of`.
-_MOMENT = 56
 _NODE_DIGITS = 21
+# The first number that is no id: of the year 10000.
+_END = 2_932_897 * MOMENTS
 
 
 def report_hash(node: str, run: str) -> str:
     """Return the hash of the report of a node's run."""
-    return hash_of(node, *parts_of(RunId(run)))
+    return hash_of(node, number_of(RunId(run)))
 
 
-def hash_of(node: str, day: int, moment: int) -> str:
-    """Return the hash of a report, see `dated.parts_of`."""
-    return f"{(day << _MOMENT) + moment:019x}"[::-1] + node_digits(node)
+def hash_of(node: str, number: int) -> str:
+    """Return the hash of a report, see `dated.number_of`."""
+    return f"{number:019x}"[::-1] + node_digits(node)
 
 
 def parse_hash(text: object) -> tuple[RunId, str] | None:
@@ -32,8 +32,8 @@ def parse_hash(text: object) -> tuple[RunId, str] | None:
     match = _HASH.match(text) if isinstance(text, str) else None
     if match is None:
         return None
-    day, moment = divmod(int(match[1][::-1], 16), 1 << _MOMENT)
-    return run_of(day, moment), match[2]
+    number = int(match[1][::-1], 16)
+    return (run_of(*divmod(number, MOMENTS)), match[2]) if number < _END else None
 
 
 @lru_cache(maxsize=32_768)

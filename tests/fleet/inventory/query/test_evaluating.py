@@ -59,8 +59,8 @@ NODES: list[dict[str, Json]] = [
 ]
 
 
-def records(*, cuts: bool = False) -> MemoryRecords:
-    return MemoryRecords({Entity.REPORTS: REPORTS, Entity.NODES: NODES}, cuts=cuts)
+def records() -> MemoryRecords:
+    return MemoryRecords({Entity.REPORTS: REPORTS, Entity.NODES: NODES})
 
 
 def ask(
@@ -94,7 +94,6 @@ def test_nodes_have_their_reports_and_those_without_an_entry_are_listed() -> Non
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cuts", [False, True])
 @pytest.mark.parametrize(
     ("query", "hashes"),
     [
@@ -120,8 +119,8 @@ def test_nodes_have_their_reports_and_those_without_an_entry_are_listed() -> Non
         ),
     ],
 )
-def test_rows_of_a_source(query: Json, hashes: list[str], cuts: bool) -> None:
-    assert [row["hash"] for row in rows(query, records(cuts=cuts))] == hashes
+def test_rows_of_a_source(query: Json, hashes: list[str]) -> None:
+    assert [row["hash"] for row in rows(query, records())] == hashes
 
 
 def test_entries_are_found_by_rows_of_a_source() -> None:
@@ -277,60 +276,31 @@ def test_an_unsupported_query_is_an_error_with_the_reason(
     assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize("cuts", [False, True])
-def test_a_source_may_sort_cut_and_count(cuts: bool) -> None:
-    source = records(cuts=cuts)
+def test_rows_of_a_source_are_counted_and_grouped() -> None:
     asked: dict[str, Json] = {"limit": "1", "offset": "1", "include_total": "true"}
-    found, total = ask({**asked, "query": '["=", "status", "changed"]'}, Entity.REPORTS, source)
+    status = '["=", "status", "changed"]'
+    found, total = ask({**asked, "query": status}, Entity.REPORTS, records())
     assert ([row["hash"] for row in found], total) == (["web01-9"], 2)
-    hint = source.hints[-1]
-    assert (hint.exact, hint.equal, hint.limit, hint.offset) == (
-        True, {"status": ["changed"]}, 1, 1,
-    )  # fmt: skip
     query = "reports[status, count()] { certname ~ 'db' group by status order by status }"
-    assert [row["count"] for row in rows(query, source)] == [1, 1]
-    (further,) = source.hints[-1].further
-    assert further.columns == {"certname"}
+    assert [row["count"] for row in rows(query, records())] == [1, 1]
     query = "reports[status, count()] { group by status order by status limit 1 }"
-    assert rows(query, source) == [{"status": "changed", "count": 2}]
-    assert source.hints[-1].count_by == ("status",)
-    assert source.hints[-1].limit is None
+    assert rows(query, records()) == [{"status": "changed", "count": 2}]
 
 
-def test_a_part_of_a_column_is_no_hint() -> None:
+def test_a_source_learns_the_values_of_whole_columns_only() -> None:
     """The values of `parameters.owner` are not those of `parameters`."""
     listed: list[dict[str, Json]] = [
         {"certname": "db01.example.com", "type": "File", "parameters": {"owner": owner}}
         for owner in ("web01.example.com", "root")
     ]
-    source = MemoryRecords({Entity.RESOURCES: listed}, cuts=True)
+    source = MemoryRecords({Entity.RESOURCES: listed})
     where = "type = 'File' and parameters.owner in nodes[certname] { }"
     query = f"resources[parameters.owner] {{ {where} }}"
     assert rows(query, source) == [{"parameters.owner": "web01.example.com"}]
-    assert (source.hints[-1].exact, source.hints[-1].equal) == (False, {"type": ["File"]})
-
-
-@pytest.mark.parametrize(
-    ("operator", "moment", "since", "until"),
-    [
-        (">", "2026-11-23T08:00:00.0005Z", 1_795_420_800_001, None),
-        (">=", "2026-11-23T08:00:00.0005Z", 1_795_420_800_001, None),
-        ("<", "2026-11-23T08:00:00.0005Z", None, 1_795_420_800_000),
-        (">", "2026-11-23T08:00:00Z", 1_795_420_800_001, None),
-        (">=", "2026-11-23T08:00:00Z", 1_795_420_800_000, None),
-        ("<", "2026-11-23T08:00:00Z", None, 1_795_420_799_999),
-        ("<=", "2026-11-23T08:00:00Z", None, 1_795_420_800_000),
-        ("=", "2026-11-23T08:00:00Z", 1_795_420_800_000, 1_795_420_800_000),
-    ],
-)
-def test_a_range_of_times_is_a_hint(
-    operator: str, moment: str, since: int | None, until: int | None
-) -> None:
-    source = records()
-    rows(["from", "reports", [operator, "end_time", moment]], source)
-    hint = source.hints[-1]
-    assert hint.exact
-    assert (hint.since.get("end_time"), hint.until.get("end_time")) == (since, until)
+    assert source.allowed == [{"parameters": None, "type": ["File"]}]
+    either = "(type = 'File' or type = 'User') and (type = 'File' or title = 'x')"
+    assert rows(f"resources[title] {{ {either} and not type = 'Exec' }}", source)
+    assert source.allowed[-1] == {"title": None, "type": ["File", "User"]}
 
 
 @pytest.mark.parametrize("function", ["sum", "avg"])

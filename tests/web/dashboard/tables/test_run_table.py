@@ -190,7 +190,7 @@ def test_a_run_is_found_by_its_id_whenever_it_ended(table: sqlite3.Connection) -
     assert table.execute("SELECT count(*) FROM runs").fetchone() == (1,)
     assert table.execute("SELECT count(*) FROM resources").fetchone() == (1,)
     plan = table.execute(
-        f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE node = :node AND {run_table.HAS_ID}",
+        f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE node = :node AND {run_table.HAS_ID}",  # noqa: S608
         {"node": 1, **run_table.id_values(id_)},
     )
     assert not [row for row in plan if "SCAN" in row[3]]

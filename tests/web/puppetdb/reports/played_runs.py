@@ -1,19 +1,27 @@
 """Runs in a memory, and the rows of reports and events that a source makes of them."""
 
+import json
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.run_summary import RunCounts
+from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.query.client_query import parse_client_query
+from localpuppet.fleet.inventory.query.evaluating import Evaluation
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.web.dashboard.run_results import RunDetails, RunResult
 from localpuppet.web.dashboard.tables import run_table
 from localpuppet.web.dashboard.tables.run_table import RunTableWriter
-from localpuppet.web.puppetdb.reports.run_records import RunRecords
+from localpuppet.web.puppetdb.reports.report_views import ReportViews
+from tests.doubles.inventory import MemoryInventory
 from tests.fleet.history.records import a_row
 from tests.web.dashboard.site import run_id
 
@@ -56,13 +64,18 @@ class PlayedRuns:
     """
 
     def __init__(self, runs: Iterable[RunResult], nodes: Sequence[NodeRow] = ()) -> None:
-        self.connection = sqlite3.connect(":memory:", check_same_thread=False)
+        directory = TemporaryDirectory()
+        weakref.finalize(self, directory.cleanup)
+        file = Path(directory.name, "fleet.sqlite")
+        self.connection = sqlite3.connect(file, check_same_thread=False)
         weakref.finalize(self, self.connection.close)  # Python 3.13 warns of one that is open
+        self.connection.execute("PRAGMA synchronous = OFF")
         self.connection.executescript(run_table.TABLES)
         self.nodes = list(nodes)
         self.add(*runs)
         self.forgotten: set[str] = set()
-        self.records = RunRecords(
+        self.records = ReportViews(
+            file,
             self.snapshot,
             nodes=lambda: self.nodes,
             now=lambda: NOW,
@@ -74,8 +87,15 @@ class PlayedRuns:
         writing = RunTableWriter(self.connection)
         for one in runs:
             writing.add(one)
+        self.connection.commit()
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Lend the connection."""
         yield self.connection
+
+    def ask(self, query: Json, entries: Sequence[InventoryEntry] = ()) -> list[dict[str, Json]]:
+        """Return the rows of a query in AST form."""
+        select = parse_client_query({"query": query}).select
+        found = Evaluation(MemoryInventory(entries), records=self.records).stream(select)
+        return [json.loads(text) for text in found.rows]

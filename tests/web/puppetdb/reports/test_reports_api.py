@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json
@@ -20,12 +20,11 @@ from localpuppet.fleet.inventory.query.tree import Entity
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.web.dashboard.run_results import RunResource
+from localpuppet.web.puppetdb.catalogs import CatalogSource
 from localpuppet.web.puppetdb.ports import ApiSources
 from localpuppet.web.puppetdb.reports.details import NodeReportDetails
 from localpuppet.web.puppetdb.reports.population import PopulationMetrics
-from localpuppet.web.puppetdb.resource_counts import ResourceCounts
 from tests.doubles.inventory import MemoryInventory
-from tests.doubles.records import MemoryRecords
 from tests.fleet.inventory.query.fleet import entry
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 from tests.web.puppetdb.served import V4, ServedApi
@@ -372,19 +371,15 @@ def test_metrics_of_the_population_are_true_and_others_do_not_exist(api: ServedA
 
 def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> None:
     """Puppetboard shows an environment first; whole catalogs may not be published."""
-    metrics = PopulationMetrics(snapshot=played.snapshot, nodes=lambda: {"a", "b"})
     entries = [entry("a", environment="test"), entry("b", environment="test"), entry("c")]
 
     def number(where: Json) -> int:
-        counts = ResourceCounts(
-            MemoryInventory(entries),
-            count=metrics.resources,
-            catalogs=MemoryRecords({Entity.RESOURCES: [{"title": "of a catalog"}]}),
-        )
+        reader = MemoryInventory(entries)
+        source = CatalogSource(reader, lambda _: [], played.records)
         query = parse_client_query(
             {"query": ["extract", [["function", "count"]], where]}, Entity.RESOURCES
         )
-        found = Evaluation(MemoryInventory(entries), records=counts).stream(query.select)
+        found = Evaluation(reader, records=source).stream(query.select)
         return int(json.loads(next(found.rows))["count"])
 
     assert number(["=", "environment", "test"]) == 49
@@ -392,5 +387,7 @@ def test_the_overview_counts_resources_of_an_environment(played: PlayedRuns) -> 
     catalog = CatalogSummary(digest="0" * 64, size=1, resources=5)
     entries[1] = replace(entries[1], catalog=catalog)
     assert number(["=", "environment", "test"]) == 9 + 5
+    assert number(["=", "certname", "b"]) == 5
     assert number(["=", "environment", "production"]) == 0
-    assert number(["and", ["=", "title", "of a catalog"]]) == 1
+    with pytest.raises(InvalidInputError, match="2 of 3 nodes do not publish their catalog"):
+        number(["and", ["=", "title", "of a catalog"]])

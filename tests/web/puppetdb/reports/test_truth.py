@@ -8,9 +8,7 @@ from localpuppet.base.formats.values import Json
 from localpuppet.fleet.history.day import DAY
 from localpuppet.fleet.history.run_summary import RunCounts, RunSummary
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.query.columns import COLUMNS, LATEST
-from localpuppet.fleet.inventory.query.records import RecordHint
-from localpuppet.fleet.inventory.query.tree import Entity
+from localpuppet.fleet.inventory.query.columns import LATEST
 from localpuppet.fleet.inventory.run_end import Kind
 from localpuppet.node.runs.reason import Category
 from localpuppet.node.runs.run import Outcome, RefusalKind
@@ -18,26 +16,22 @@ from localpuppet.web.dashboard.run_results import RunResult
 from tests.web.dashboard.site import run_id
 from tests.web.puppetdb.reports.played_runs import MINUTE, NOW, PlayedRuns, node, run
 
-ALL = frozenset(COLUMNS[Entity.REPORTS]) | {LATEST}
 HOUR_AGO = NOW - 60 * MINUTE
 
 
 def status(played: PlayedRuns, name: str = "a") -> Mapping[str, Json]:
-    rows = played.records.rows(Entity.NODES, RecordHint(equal={"certname": [name]})).rows
-    return next(row for row in rows if row["certname"] == name)
+    (row,) = played.ask(["from", "nodes", ["=", "certname", name]])
+    return row
 
 
 def newest(played: PlayedRuns) -> Mapping[str, Json]:
     """Return the report that the node's row names by its hash, as Puppetboard asks for it."""
     row = status(played)
     assert row["latest_report_status"] == "failed"
-    hint = RecordHint(equal={"hash": [row["latest_report_hash"]]}, exact=True, columns=ALL)
-    (report,) = played.records.rows(Entity.REPORTS, hint).rows
+    (report,) = played.ask(["from", "reports", ["=", "hash", row["latest_report_hash"]]])
     assert report["status"] == "failed"
-    assert report[LATEST] is True
     assert report["end_time"] == row["report_timestamp"]
-    latest = RecordHint(equal={LATEST: [True]}, exact=True, columns=ALL)
-    assert [*played.records.rows(Entity.REPORTS, latest).rows] == [report]
+    assert played.ask(["from", "reports", ["=", LATEST, True]]) == [report]
     return report
 
 
@@ -76,8 +70,8 @@ def test_a_catalog_that_does_not_compile_is_a_failed_report() -> None:
         "Puppet wrote no report: Duplicate declaration (site/role/manifests/web.pp:3)"
     ]
     assert report["configuration_version"] == "d" * 40
-    counts = played.records.rows(Entity.REPORTS, RecordHint(exact=True, count_by=("status",)))
-    assert {"status": "failed", "count": 1} in [*counts.rows]
+    counted: Json = ["extract", [["function", "count"], "status"], ["group_by", "status"]]
+    assert {"status": "failed", "count": 1} in played.ask(["from", "reports", counted])
 
 
 def test_recent_reports_of_an_old_catalog_are_failed() -> None:
@@ -159,25 +153,20 @@ def test_a_node_that_sends_no_report_has_a_failed_one_until_it_runs(
     assert line.startswith(reason)
     assert newest(played) == report
     # Its report is in lists and numbers, and the run before is no longer the newest one.
-    page = played.records.rows(
-        Entity.REPORTS, RecordHint(exact=True, limit=9, total=True, columns=ALL)
-    )
-    assert page.total == 2
-    assert [(one["status"], one[LATEST]) for one in page.rows] == [
-        ("failed", True),
-        ("unchanged", False),
-    ]
+    page = played.ask(["from", "reports", ["order_by", [["end_time", "desc"]]], ["limit", 9]])
+    assert [one["status"] for one in page] == ["failed", "unchanged"]
+    older: Json = ["extract", ["status"], ["=", LATEST, False]]
+    assert played.ask(["from", "reports", older]) == [{"status": "unchanged"}]
     played.add(run("a", NOW))
     played.nodes[:] = [node("a", run_interval=600.0, finished_at=NOW)]
     assert status(played)["latest_report_status"] == "unchanged"
-    hashes = RecordHint(equal={"hash": [report["hash"]]}, exact=True)
-    assert not [*played.records.rows(Entity.REPORTS, hashes).rows]
+    assert played.ask(["from", "reports", ["=", "hash", report["hash"]]]) == []
 
 
 def test_a_node_without_any_report_has_none() -> None:
     played = PlayedRuns([], [node("a", state="unresponsive", received_at=None, outcome=Kind.NONE)])
-    assert not [*played.records.rows(Entity.NODES, RecordHint()).rows]
-    assert not [*played.records.rows(Entity.REPORTS, RecordHint()).rows]
+    assert played.ask(["from", "nodes"]) == []
+    assert played.ask(["from", "reports"]) == []
 
 
 def test_a_node_on_time_keeps_the_status_of_its_run() -> None:

@@ -1,0 +1,525 @@
+"""Reports, events and the report columns of nodes as SQL over the runs in the dashboard's memory.
+
+- Each relation is made of `_runs`: the columns of a run and its profile. Reports that nodes should
+  have sent (`missing_reports`) are in a temporary table with the same columns.
+- `Relation.keys` name the day, the number of the node and the moment: the key of the table of runs.
+  So SQLite finds the runs of a node, of a time and of a hash, and the newest first.
+- Reports that are only counted, by columns that all runs of a profile share, are counted by day.
+- A run that did not end well is never `unchanged`: Puppet's own report of a failed compilation may
+  say so. A cancelled run and one with an unknown end are `failed`, too.
+- `configuration_version` and `code_id` are the commit of the release, or its name if the commit is
+  unknown. `producer` is the node, which sends its own summaries. All times but `start_time` are the
+  end of the run.
+- A run summary has no values, so `property`, `old_value`, `new_value` and `message` of an event are
+  null. Its containment path is null, too: only the node has it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.strict_json import loads_again
+from localpuppet.base.formats.values import Json
+from localpuppet.base.machine.sqlite import Connection
+from localpuppet.fleet.history.day import DAY
+from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.inventory.query.columns import LATEST, NODE_STATE
+from localpuppet.fleet.inventory.query.compiling import JSON, OF_ENTRY, Relation, TimeColumn
+from localpuppet.fleet.inventory.query.records import QueryContext, columns_of, counts_by
+from localpuppet.fleet.inventory.query.tree import Entity, Select, conjuncts, is_equality
+from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.node.puppet.resources import ResourceResult
+from localpuppet.web.dashboard.run_results import RunResource, RunResult
+from localpuppet.web.dashboard.tables import run_queries
+from localpuppet.web.dashboard.tables.dated import MOMENTS, filed, parts_of
+from localpuppet.web.dashboard.tables.run_table import HAS_ID, MILLI, RESULTS
+from localpuppet.web.puppetdb.reports.missing_reports import LastReport, may_miss, missing_report
+from localpuppet.web.puppetdb.reports.report_hash import hash_of, node_digits, parse_hash
+from localpuppet.web.puppetdb.reports.report_rows import (
+    FAILED,
+    STATUS,
+    log_of,
+    metrics,
+    shown_title,
+)
+
+# Puppet 7 and 8 write reports of this format.
+REPORT_FORMAT = 12
+EVENT_STATUS = {
+    ResourceResult.FAILED: "failure",
+    ResourceResult.CHANGED: "success",
+    ResourceResult.WOULD_CHANGE: "noop",
+    ResourceResult.SKIPPED: "skipped",
+}
+# The columns of runs; missing reports have a table of them.
+_COLUMNS = (
+    "certname TEXT, day INTEGER, node INTEGER, moment INTEGER, at INTEGER, outcome TEXT,"
+    " release TEXT, environment TEXT, commit_id TEXT, noop INTEGER, corrective INTEGER,"
+    " seconds INTEGER, reason TEXT, cause TEXT, counts TEXT, newest INTEGER"
+)
+_TABLES = f"""
+CREATE TEMP TABLE missing ({_COLUMNS}) STRICT;
+CREATE TEMP TABLE forgotten (id INTEGER PRIMARY KEY) STRICT;
+CREATE TEMP TABLE others (certname TEXT PRIMARY KEY) STRICT;
+CREATE TEMP TABLE digits (text TEXT PRIMARY KEY, id INTEGER) STRICT;
+CREATE TEMP TABLE days AS SELECT DISTINCT day FROM history.tallies;
+CREATE TEMP VIEW numbers AS SELECT id, text FROM history.texts
+    UNION ALL SELECT node, certname FROM temp.missing WHERE node < 0;
+"""  # noqa: S608
+_TEXT = "(SELECT text FROM history.texts WHERE id = runs.{0}) AS {0}"
+_RUNS = (
+    "SELECT name.text AS certname, {key}, at, outcome, release, environment, commit_id, noop,"  # noqa: S608
+    f" corrective, seconds, {', '.join(map(_TEXT.format, ('reason', 'cause', 'counts')))},"
+    " CAST({newest} AS INTEGER) AS newest FROM {runs}"
+    " CROSS JOIN history.profiles ON profiles.id = runs.profile"
+    " CROSS JOIN history.texts AS name ON name.id = runs.node WHERE {some}"
+)
+_KEY = "runs.day, runs.node, runs.moment"
+_LATEST_KEY = "latest.day, latest.node, latest.moment"
+_LATEST = f"history.latest CROSS JOIN history.runs ON ({_KEY}) = ({_LATEST_KEY})"
+_IS_NEWEST = f"EXISTS (SELECT 1 FROM history.latest WHERE ({_LATEST_KEY}) = ({_KEY}))"  # noqa: S608
+_IS_MISSING = "runs.node IN (SELECT node FROM temp.missing)"
+_PARTS = "outcome, release, environment, commit_id, noop, corrective"
+_TALLIES = (
+    f"SELECT {_PARTS}, runs AS number FROM history.tallies JOIN history.profiles ON id = profile"  # noqa: S608
+    f" WHERE runs > 0 UNION ALL SELECT {_PARTS}, -1 FROM history.runs"
+    " JOIN history.profiles ON profiles.id = profile WHERE runs.day IN (SELECT day FROM temp.days)"
+    " AND runs.node IN (SELECT id FROM temp.forgotten)"
+    f" UNION ALL SELECT {_PARTS}, 1 FROM temp.missing"
+    " WHERE node NOT IN (SELECT id FROM temp.forgotten)"
+)
+# The number of resources of the newest run of `certname`.
+_TOTAL = (
+    "(SELECT CAST(counts.text AS INTEGER) FROM history.texts AS name"  # noqa: S608
+    f" CROSS JOIN {_LATEST} AND latest.node = name.id"
+    " JOIN history.texts AS counts ON counts.id = runs.counts WHERE name.text = certname)"
+)
+
+
+def _case(values: Mapping[Any, str], column: str) -> str:
+    cases = " ".join(f"WHEN '{name}' THEN '{value}'" for name, value in values.items())
+    return f"CASE {column} {cases} END"
+
+
+def _shown(milliseconds: str) -> str:
+    seconds = f"strftime('%Y-%m-%dT%H:%M:%S', {milliseconds} / 1000, 'unixepoch')"
+    return f"{seconds} || printf('.%03dZ', {milliseconds} % 1000)"
+
+
+def _is(condition: str) -> str:
+    return f"CASE WHEN {condition} THEN 'true' ELSE 'false' END"
+
+
+def _part(name: str, data: str) -> str:
+    """Return a part of a report with its path."""
+    href = f"'/pdb/query/v4/reports/' || {_HASH} || '/{name}'"
+    return f"json_object('href', {href}, 'data', json({data}))"
+
+
+_ENDED, _STARTED = "(day * 86400000 + at)", "(day * 86400000 + at - 1000 * ifnull(seconds, 0))"
+_END, _START = _shown(_ENDED), _shown(_STARTED)
+_HASH, _UUID = "report_hash(certname, day, moment)", "report_uuid(certname, day, moment)"
+# The columns of a report that all runs of a profile share.
+_PROFILE = {
+    "environment": "coalesce(nullif(environment, ''), 'production')",
+    "status": _case(STATUS, "outcome"),
+    "noop": _is(f"noop OR outcome IN ('{Kind.NOOP_PENDING}', '{Kind.NOOP_CLEAN}')"),
+    "noop_pending": _is(f"outcome = '{Kind.NOOP_PENDING}'"),
+    "corrective_change": _is(f"corrective OR outcome = '{Kind.CORRECTED}'"),
+    # Run summaries do not have it; Puppetboard's list of reports requires a text.
+    "puppet_version": "''",
+    "report_format": f"'{REPORT_FORMAT}'",
+    "configuration_version": "coalesce(nullif(commit_id, ''), release)",
+    "code_id": "nullif(commit_id, '')",
+    "job_id": "NULL",
+    "cached_catalog_status": "'not_used'",
+    "type": "'agent'",
+}
+# The resources of the run `b`.
+_LISTED = "history.resources CROSS JOIN history.texts ON texts.id = resources.resource"
+_OF_RUN = "(resources.day, resources.node, resources.moment) = (b.day, b.node, b.moment)"
+_EACH = (
+    f"(SELECT {{}} FROM (SELECT declared(text) AS declared, result FROM {_LISTED}"  # noqa: S608
+    f" WHERE {_OF_RUN} ORDER BY number))"
+)
+# The columns of an event that a resource has.
+_EVENT = {
+    "status": _case(
+        {str(number): EVENT_STATUS[result] for number, result in enumerate(RESULTS)},
+        "CAST(result >> 1 AS TEXT)",
+    ),
+    "corrective_change": _is("result & 1"),
+    "resource_type": "declared ->> 'type'",
+    "resource_title": "declared ->> 'title'",
+    "file": "declared ->> 'file'",
+    "line": "nullif(declared -> 'line', 'null')",
+    "containing_class": "declared ->> 'class'",
+    **dict.fromkeys(("property", "name", "old_value", "new_value", "message"), "NULL"),
+    "containment_path": "NULL",
+}
+_MEMBERS = ", ".join(
+    f"'{name}', {f'json({sql})' if name in JSON else sql}"
+    for name, sql in {"timestamp": _END, **_EVENT}.items()
+)
+_EVENTS = {
+    "certname": "certname",
+    "report": _HASH,
+    "environment": _PROFILE["environment"],
+    "configuration_version": _PROFILE["configuration_version"],
+    "run_start_time": _START,
+    **dict.fromkeys(("run_end_time", "report_receive_time", "timestamp"), _END),
+    **_EVENT,
+}
+_LOG = (
+    f"log_of({_ENDED}, outcome, release, reason, cause, seconds,"
+    f" {_EACH.format('json_group_array(json_array(json(declared), result))')})"
+)
+_REPORT = {
+    "hash": _HASH,
+    "certname": "certname",
+    **_PROFILE,
+    "start_time": _START,
+    **dict.fromkeys(("end_time", "producer_timestamp", "receive_time"), _END),
+    "producer": "certname",
+    **dict.fromkeys(("transaction_uuid", "catalog_uuid"), _UUID),
+    "metrics": _part("metrics", "metrics_of(seconds, counts)"),
+    "logs": _part("logs", _LOG),
+    "resource_events": _part("events", _EACH.format(f"json_group_array(json_object({_MEMBERS}))")),
+}
+_OF_NODE = {
+    "report_timestamp": _END,
+    "report_environment": _PROFILE["environment"],
+    "latest_report_status": _PROFILE["status"],
+    "latest_report_noop": _PROFILE["noop"],
+    "latest_report_noop_pending": _PROFILE["noop_pending"],
+    "latest_report_corrective_change": _PROFILE["corrective_change"],
+    "latest_report_hash": _HASH,
+    "latest_report_job_id": "NULL",
+    "cached_catalog_status": _PROFILE["cached_catalog_status"],
+}
+_FOUND = HAS_ID.replace(":of_day", "hash_day(value)").replace(":moment", "hash_moment(value)")
+_BY_NODE = (
+    "r.day IN (SELECT day FROM temp.days)"
+    " AND r.node IN (SELECT id FROM temp.numbers WHERE text IN ({}))"
+)
+_BY_HASH = (
+    # A compound SELECT must be an inner one: SQLite finds no rows by it otherwise.
+    "(r.day, r.node, r.moment) IN (SELECT * FROM (WITH wanted (value) AS ({})"  # noqa: S608
+    f" SELECT {_KEY} FROM wanted CROSS JOIN temp.digits ON digits.text = substr(value, -21)"
+    f" CROSS JOIN history.runs ON runs.node = digits.id AND {_FOUND}"
+    " UNION ALL SELECT day, node, moment FROM temp.missing))"
+)
+_ENDS = TimeColumn(sql="(r.day * 86400000 + r.at)", day="r.day")
+_STARTS = TimeColumn(
+    sql="(r.day * 86400000 + r.at - 1000 * ifnull(r.seconds, 0))", day="r.day", is_of_day=False
+)
+_TIMES = {
+    **dict.fromkeys(("end_time", "producer_timestamp", "receive_time"), _ENDS),
+    **dict.fromkeys(("timestamp", "run_end_time", "report_receive_time"), _ENDS),
+    **dict.fromkeys(("start_time", "run_start_time"), _STARTS),
+}
+_NATURAL = ("r.day", "r.at", "r.node", "r.moment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundReport:
+    """A report.
+
+    Attributes:
+        run: Its run.
+        is_missing: Whether it is one that the node should have sent.
+    """
+
+    run: RunResult
+    is_missing: bool
+
+
+@dataclass(slots=True, eq=False)
+class ReportViews:
+    """The relations; a `RecordSource`.
+
+    Attributes:
+        file: The dashboard's memory.
+        snapshot: Lends a connection to it that sees no later write.
+        nodes: Returns the current rows of nodes; called in any thread.
+        now: Seconds since 1970, UTC.
+        forgotten: Returns the nodes that were forgotten, also those that came back; called in any
+            thread.
+    """
+
+    file: Path
+    snapshot: Callable[[], AbstractContextManager[Connection]]
+    _: KW_ONLY
+    nodes: Callable[[], Collection[NodeRow]]
+    now: Callable[[], float]
+    forgotten: Callable[[], Collection[str]] = frozenset
+    entities: Collection[Entity] = (Entity.REPORTS, Entity.EVENTS, Entity.NODES)
+
+    def relation(self, select: Select, question: QueryContext) -> Relation | None:
+        """Return reports, events or nodes; see `RecordSource`."""
+        self.attach(question)
+        if select.entity is Entity.NODES:
+            return self._nodes(select, question)
+        if select.entity is Entity.REPORTS and counts_by(select, _PROFILE):
+            sql = f"(SELECT {_listed(_PROFILE)}, number FROM ({_TALLIES}))"  # noqa: S608
+            return Relation(sql=sql, number="r.number")
+        is_of_events = select.entity is Entity.EVENTS
+        used, hash_ = columns_of(select), "report" if is_of_events else "hash"
+        if hash_ in used:
+            self._read_digits(question)
+        columns = {
+            name: sql
+            for name, sql in (_EVENTS if is_of_events else _REPORT).items()
+            if name in used or name == "certname"
+        }
+        some = ["1"]
+        if NODE_STATE in used:
+            is_away = "b.node IN (SELECT id FROM temp.forgotten)"
+            columns[NODE_STATE] = f"CASE WHEN {is_away} THEN 'inactive' ELSE 'active' END"
+        else:
+            some.append("b.node NOT IN (SELECT id FROM temp.forgotten)")
+        if LATEST in used:
+            columns[LATEST] = _is("newest")
+        is_latest = any(
+            is_equality(part, LATEST) and part.value is True for part in conjuncts(select.where)
+        )
+        runs, number = _runs(latest=is_latest, asks=LATEST in used), ""
+        if is_of_events:
+            number, join = ", number", f" CROSS JOIN {_LISTED} WHERE {_OF_RUN}"
+            runs = f"SELECT b.*, number, result, declared(text) AS declared FROM ({runs}) b{join}"  # noqa: S608
+        else:
+            runs += " UNION ALL SELECT * FROM temp.missing"
+        key = "b.day, b.node, b.moment, b.at, b.seconds"
+        return Relation(
+            sql=f"(SELECT {_listed(columns)}, {key}{number}"  # noqa: S608
+            f" FROM ({runs}) b WHERE {' AND '.join(some)})",
+            natural=(*_NATURAL, "r.number") if is_of_events else _NATURAL,
+            times=_TIMES,
+            sorts={name: ("r.day", "r.at") for name, time in _TIMES.items() if time is _ENDS},
+            keys={"certname": _BY_NODE, hash_: _BY_HASH},
+        )
+
+    def attach(self, question: QueryContext) -> None:
+        """Attach the memory to the connection of a question as `history`, once."""
+        connection = question.connection
+        attached = connection.execute("PRAGMA database_list").fetchall()
+        if any(name == "history" for _, name, _ in attached):
+            return
+        for name, count, function in _FUNCTIONS:
+            connection.create_function(name, count, function, deterministic=True)
+        connection.execute(f"ATTACH '{self.file.absolute().as_uri()}?mode=ro' AS history")
+        with question.writing():
+            for statement in _TABLES.split(";"):
+                connection.execute(statement)
+            self._fill(connection)
+
+    def total(self, question: QueryContext) -> str:
+        """Return the number of resources of a node's newest run, as SQL for a row of `live`."""
+        self.attach(question)
+        return _TOTAL
+
+    def _fill(self, connection: Connection) -> None:
+        rows, now = self.nodes(), self.now()
+        known, live = {row.node for row in rows}, connection.execute("SELECT certname FROM live")
+        others = known.difference(name for (name,) in live)
+        connection.executemany("INSERT INTO temp.others VALUES (?)", [(name,) for name in others])
+        away = compact(sorted({*self.forgotten()} - known))
+        connection.execute(
+            "INSERT INTO temp.forgotten SELECT id FROM history.texts"
+            " WHERE text IN (SELECT value FROM json_each(?))",
+            (away,),
+        )
+        waiting = {row.node: row for row in rows if may_miss(row, now)}
+        last = {
+            node: (number, LastReport(ended=ended, failed=STATUS[Kind(outcome)] == FAILED))
+            for node, number, ended, outcome in connection.execute(
+                f"SELECT certname, node, {_ENDED}, outcome FROM ({_runs(latest=True)})"  # noqa: S608
+                " WHERE node IN (SELECT id FROM history.texts"
+                " WHERE text IN (SELECT value FROM json_each(?)))",
+                (compact([*waiting]),),
+            )
+        }
+        missing = []
+        for place, (node, row) in enumerate(waiting.items(), 1):
+            number, newest = last.get(node, (-place, None))
+            report = missing_report(row, newest, now=now)
+            if report is not None:
+                missing.append(_row(report, number))
+        marks = ", ".join("?" * len(_COLUMNS.split(",")))
+        connection.executemany(f"INSERT INTO temp.missing VALUES ({marks})", missing)  # noqa: S608
+        connection.execute("INSERT INTO temp.days SELECT DISTINCT day FROM temp.missing")
+
+    def _read_digits(self, question: QueryContext) -> None:
+        """Fill the table of the digits that nodes have in hashes."""
+        connection = question.connection
+        if connection.execute("SELECT 1 FROM temp.digits").fetchone():
+            return
+        names = connection.execute(
+            "SELECT text, id FROM history.latest JOIN history.texts ON id = node"
+        ).fetchall()
+        with question.writing():
+            connection.executemany(
+                "INSERT INTO temp.digits VALUES (?, ?)",
+                [(node_digits(name), number) for name, number in names],
+            )
+
+    def _nodes(self, select: Select, question: QueryContext) -> Relation | None:
+        connection = question.connection
+        columns = {name: sql for name, sql in _OF_NODE.items() if name in columns_of(select)}
+        are_more = connection.execute("SELECT 1 FROM temp.others LIMIT 1").fetchone()
+        if not columns and not are_more:
+            return None
+        some, names = "", question.allowed(select, "certname")
+        if names is not None:
+            ids = connection.execute(
+                "SELECT id FROM temp.numbers WHERE text IN (SELECT value FROM json_each(?))",
+                (compact([*names]),),
+            )
+            some = f" WHERE node IN ({', '.join(str(number) for (number,) in ids)})"
+        runs = f"{_runs(latest=True)} UNION ALL SELECT * FROM temp.missing"  # noqa: S608
+        newest = f"SELECT {_listed({'certname': 'certname', **columns})} FROM ({runs}){some}"  # noqa: S608
+        named = "".join(f", {name}" for name in columns)
+        return Relation(
+            sql=f"(SELECT {OF_ENTRY}{named} FROM live LEFT JOIN ({newest}) USING (certname)"  # noqa: S608
+            " UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL"
+            f"{named} FROM ({newest}) WHERE certname IN (SELECT certname FROM temp.others))",
+            natural=("r.certname",),
+        )
+
+    def find(self, hash_: str) -> FoundReport | None:
+        """Return a report, with the resources of its run; `None` for an unknown hash."""
+        parsed = parse_hash(hash_)
+        if parsed is None:
+            return None
+        run, digits = parsed
+        with self.snapshot() as connection:
+            names = connection.execute("SELECT text FROM latest JOIN texts ON id = node")
+            listed = {*(name for (name,) in names), *(row.node for row in self.nodes())}
+            node = next((name for name in listed if node_digits(name) == digits), "")
+            found = run_queries.of_id(connection, run, node)
+            if found is not None:
+                return FoundReport(run=found, is_missing=False)
+            newest = run_queries.of_node(connection, node, limit=1)
+        for row in self.nodes():
+            if row.node == node and may_miss(row, self.now()):
+                last = next(
+                    (
+                        LastReport(
+                            ended=round(one.at * MILLI), failed=STATUS[one.outcome] == FAILED
+                        )
+                        for one in newest
+                    ),
+                    None,
+                )
+                report = missing_report(row, last, now=self.now())
+                if report is not None and report.run == run:
+                    return FoundReport(run=report, is_missing=row.run != run)
+        return None
+
+
+def _runs(*, latest: bool = False, asks: bool = False) -> str:
+    """Return a SELECT of runs.
+
+    Args:
+        latest: Whether only the newest run of each node is needed, if none is missing.
+        asks: Whether the column `newest` is used.
+    """
+    if latest:
+        return _RUNS.format(key=_LATEST_KEY, newest="1", runs=_LATEST, some=f"NOT {_IS_MISSING}")
+    newest = f"{_IS_NEWEST} AND NOT {_IS_MISSING}" if asks else "0"
+    return _RUNS.format(key=_KEY, newest=newest, runs="history.runs", some="1")
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
+
+
+def _row(report: RunResult, node: int) -> tuple[str | int | None, ...]:
+    """Return a row of `temp.missing`."""
+    day, moment = filed(RunId(report.run), report.at)
+    at = round(report.at * MILLI) - day * round(DAY) * MILLI
+    run = (report.node, day, node, moment, at, str(report.outcome), report.release)
+    return *run, "", "", 0, 0, report.seconds, report.reason, report.cause, None, 1
+
+
+@lru_cache(maxsize=32_768)
+def _hash(node: str, day: int, moment: int) -> str:
+    return hash_of(node, day * MOMENTS + moment)
+
+
+def _hash_part(place: int) -> Callable[[str], int | None]:
+    def part(text: str) -> int | None:
+        parsed = parse_hash(text)
+        return None if parsed is None else parts_of(parsed[0])[place]
+
+    return part
+
+
+@lru_cache(maxsize=10_000)
+def _declared(text: str) -> str:
+    resource = run_queries.resource_of(text, 0)
+    kind, _, title = resource.resource.partition("[")
+    return compact(
+        {
+            "type": kind,
+            "title": shown_title(title.removesuffix("]"), resource.place),
+            "file": resource.file or None,
+            "line": resource.line,
+            "class": resource.containing_class or None,
+        }
+    )
+
+
+def _metrics(seconds: int | None, counts: str | None) -> str:
+    details = None if counts is None else run_queries.details_of("", "", 0, 0, "", counts)
+    return compact(metrics(seconds, None if details is None else details.counts))
+
+
+def _log(
+    at: int,
+    outcome: str,
+    release: str,
+    reason: str,
+    cause: str,
+    seconds: int | None,
+    resources: str,
+) -> str:
+    listed: Iterable[tuple[Mapping[str, Json], int]] = loads_again(resources.encode())
+    run = RunResult(
+        node="",
+        run="",
+        at=at / MILLI,
+        outcome=Kind(outcome),
+        release=release,
+        reason=reason,
+        cause=cause,
+        seconds=seconds,
+        resources=tuple(
+            RunResource(
+                resource=f"{about['type']}[{about['title']}]",
+                result=RESULTS[result >> 1],
+                drift=bool(result & 1),
+                file=str(about["file"] or ""),
+                line=about["line"] if isinstance(about["line"], int) else None,
+            )
+            for about, result in listed
+        ),
+    )
+    return compact([*log_of(run)])
+
+
+_FUNCTIONS: tuple[tuple[str, int, Callable[..., str | int | None]], ...] = (
+    ("report_hash", 3, _hash),
+    ("report_uuid", 3, lambda *key: str(UUID(_hash(*key)[:32]))),
+    ("hash_day", 1, _hash_part(0)),
+    ("hash_moment", 1, _hash_part(1)),
+    ("declared", 1, _declared),
+    ("metrics_of", 2, _metrics),
+    ("log_of", 7, _log),
+)
