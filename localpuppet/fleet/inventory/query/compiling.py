@@ -163,6 +163,7 @@ class Relation:
     Attributes:
         sql: A table, or a SELECT in parentheses.
         is_table: Whether it is a temporary table, with all rows that the query may need.
+        key: What names a row, as SQL of the row `r`: values of a page are read for its rows only.
         natural: The order of rows by default, as SQL of the row `r`.
         number: How many rows one row is, as SQL of the row `r`; empty for one.
         times: The columns with times.
@@ -173,6 +174,7 @@ class Relation:
 
     sql: str
     is_table: bool = False
+    key: tuple[str, ...] = ()
     natural: tuple[str, ...] = ()
     number: str = ""
     times: Mapping[str, TimeColumn] = field(default_factory=dict)
@@ -220,22 +222,25 @@ class Compiler:
             whole: Whether all rows are needed, in any order.
         """
         orders = [] if whole else self._orders(select)
-        is_merged = not select.order or self.around.relation(select) is not None
-        if is_merged and not is_grouped(select):
-            # Columns of the result, as SQLite needs them to merge several sorted sources.
-            first, shown = len(shown) + 1, [*shown, *(key.removesuffix(_DOWN) for key in orders)]
-            orders = [
-                f"{place}{_DOWN if key.endswith(_DOWN) else ''}"
-                for place, key in enumerate(orders, first)
-            ]
-        text = f"SELECT {', '.join(shown)} {self._from(select)}"
+        relation, source = self.around.relation(select), self._from(select)
+        page = ""
+        if (select.limit is not None or select.offset) and not whole:
+            page = f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
+        if page and relation is not None and relation.key and not is_grouped(select):
+            names = [f"k{place}" for place in range(len(relation.key))]
+            keys = [f"{key} AS {name}" for key, name in zip(relation.key, names, strict=True)]
+            found = _sorted(keys, source, orders) + page
+            source = (
+                f"FROM {relation.sql} r WHERE ({', '.join(relation.key)}) IN"  # noqa: S608
+                f" (SELECT {', '.join(names)} FROM ({found}))"
+            )
+            page = ""
+        if not is_grouped(select) and (not select.order or relation is not None):
+            return _sorted(shown, source, orders) + page
+        text = f"SELECT {', '.join(shown)} {source}"
         if select.group_by:
             text += f" GROUP BY {', '.join(_key(select, place) for place in select.group_by)}"
-        if orders:
-            text += f" ORDER BY {', '.join(orders)}"
-        if (select.limit is not None or select.offset) and not whole:
-            text += f" LIMIT {-1 if select.limit is None else select.limit} OFFSET {select.offset}"
-        return text
+        return text + (f" ORDER BY {', '.join(orders)}" if orders else "") + page
 
     def count(self, select: Select) -> str:
         """Return a statement that counts all rows of a query, or its groups."""
@@ -483,6 +488,18 @@ class Compiler:
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f":{name}"
+
+
+def _sorted(shown: Sequence[str], source: str, orders: Sequence[str]) -> str:
+    """Return a statement with its sort keys behind its columns: so SQLite merges sources."""
+    if not orders:
+        return f"SELECT {', '.join(shown)} {source}"
+    keys = [key.removesuffix(_DOWN) for key in orders]
+    places = [
+        f"{place}{_DOWN if key.endswith(_DOWN) else ''}"
+        for place, key in enumerate(orders, len(shown) + 1)
+    ]
+    return f"SELECT {', '.join([*shown, *keys])} {source} ORDER BY {', '.join(places)}"
 
 
 def _is_json(place: Field) -> bool:

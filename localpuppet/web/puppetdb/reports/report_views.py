@@ -299,6 +299,7 @@ class ReportViews:
         return Relation(
             sql=f"(SELECT {_listed(columns)}, {key}{number}"  # noqa: S608
             f" FROM ({runs}) b WHERE {' AND '.join(some)})",
+            key=() if is_of_events else ("r.day", "r.node", "r.moment"),
             natural=(*_NATURAL, "r.number") if is_of_events else _NATURAL,
             times=_TIMES,
             sorts={name: ("r.day", "r.at") for name, time in _TIMES.items() if time is _ENDS},
@@ -386,9 +387,10 @@ class ReportViews:
         newest = f"SELECT {_listed({'certname': 'certname', **columns})} FROM ({runs}){some}"  # noqa: S608
         named = "".join(f", {name}" for name in columns)
         return Relation(
-            sql=f"(SELECT {OF_ENTRY}{named} FROM live LEFT JOIN ({newest}) USING (certname)"  # noqa: S608
+            sql=f"(WITH newest AS MATERIALIZED ({newest})"  # noqa: S608
+            f" SELECT {OF_ENTRY}{named} FROM live LEFT JOIN newest USING (certname)"
             " UNION ALL SELECT certname, NULL, NULL, NULL, NULL, NULL, NULL"
-            f"{named} FROM ({newest}) WHERE certname IN (SELECT certname FROM temp.others))",
+            f"{named} FROM newest WHERE certname IN (SELECT certname FROM temp.others))",
             natural=("r.certname",),
         )
 
