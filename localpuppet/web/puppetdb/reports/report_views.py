@@ -16,7 +16,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -271,7 +271,7 @@ class ReportViews:
             return Relation(sql=sql, number="r.number")
         is_of_events = select.entity is Entity.EVENTS
         used, hash_ = columns_of(select), "report" if is_of_events else "hash"
-        if hash_ in used:
+        if hash_ in columns_of(replace(select, columns=(), group_by=(), order=())):
             self._read_digits(question)
         columns = {
             name: sql
