@@ -76,7 +76,7 @@ def remember(state: Path, history: History) -> None:
             at = history.ended(number, step)
             model = models[(step + number) % len(models)]
             batch.append(replace(model, node=name_of(number), run=run_id(at), at=at))
-        store_.write([], batch)
+        store_.write_history(batch, ())
     store_.close()
 
 

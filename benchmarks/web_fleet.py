@@ -206,9 +206,9 @@ def remember(state: Path, told: Told, days: float) -> tuple[int, float]:
     for one in ends(told.nodes, told.begun - EVERY, days):
         batch.append(one)
         if len(batch) == TOGETHER:
-            memory.write([], batch)
+            memory.write_history(batch, ())
             count += len(batch)
             batch.clear()
-    memory.write([], batch)
+    memory.write_history(batch, ())
     memory.close()
     return count + len(batch), time.perf_counter() - begun

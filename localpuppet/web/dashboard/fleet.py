@@ -5,12 +5,12 @@
 - Signatures are verified in limited batches, so that other tasks continue; for each node only the
   newest entry waits.
 - If the limit of nodes is reached, trusted nodes replace untrusted ones.
-- Changes stay in `news` until they are written: if the disk refuses, only some ends of runs are
-  kept for later, see `FleetLimits`.
+- Changes stay in `news` until they are written. Runs are not among them: the memory has them from
+  the history that nodes publish.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.node_row import NOT_TRUSTED, UNRESPONSIVE, NodeRow
 from localpuppet.web.dashboard.lists.node_standings import NodeStandings
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, rollout_reports_of
-from localpuppet.web.dashboard.run_results import KEPT, RunResult
+from localpuppet.web.dashboard.run_results import KEPT
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
 
@@ -40,15 +40,11 @@ class FleetLimits:
         nodes: Maximum number of nodes.
         together: Entries that are verified in one go, some 100 microseconds each.
         changes: Changes whose nodes are known; a reader further behind loads everything.
-        ended: Ends of runs that wait to be written.
-        ended_of_node: The same for one node.
     """
 
     nodes: int = 20_000
     together: int = 50
     changes: int = 1000
-    ended: int = 50_000
-    ended_of_node: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +53,12 @@ class FleetUpdate:
 
     Attributes:
         rows: Changed nodes.
-        ended: Ends of runs.
         gone: Nodes that were forgotten.
         last_updated: When the bus last answered.
         reports: Changed reports of nodes about rollouts.
     """
 
     rows: tuple[NodeRow, ...]
-    ended: tuple[RunResult, ...]
     gone: tuple[str, ...]
     last_updated: float | None
     reports: Mapping[str, tuple[NodeRolloutReport, ...]]
@@ -141,8 +135,6 @@ class Fleet:
         self._now = now
         self._revisions: dict[str, int] = {}
         self._dirty: set[str] = set()
-        self._ended: dict[tuple[str, str], RunResult] = {}
-        self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._left: set[str] = set()
         self._forgotten: AbstractSet[str] = frozenset()
@@ -296,7 +288,6 @@ class Fleet:
         """Return the changes since `written`."""
         return FleetUpdate(
             rows=tuple(self._rows[name] for name in self._dirty),
-            ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
             last_updated=self.last_updated,
             reports={name: self._rollouts.get(name, ()) for name in self._changed_reports},
@@ -306,10 +297,6 @@ class Fleet:
         """Note that changes were written."""
         self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
         self._gone -= set(news.gone)
-        for result in news.ended:
-            if self._ended.pop((result.node, result.run), None):
-                self._ended_of[result.node] -= 1
-        self._ended_of = +self._ended_of  # without those of which none waits
         known = self._rollouts
         self._changed_reports -= {
             name for name in news.reports if known.get(name, ()) == news.reports[name]
@@ -328,24 +315,11 @@ class Fleet:
         self._revisions[name] = revision
         self._put(row if before is None else row.beside(before))
         self._note_rollouts(name, rollout_reports_of(status, row.holds, now=self._now()))
-        ended = RunResult.of(row)
-        if ended is not None and (before is None or before.run != row.run):
-            self._end(ended)
 
     def _note_rollouts(self, name: str, reports: tuple[NodeRolloutReport, ...]) -> None:
         if self._rollouts.get(name, ()) != reports:
             self._rollouts[name] = reports
             self._changed_reports.add(name)
-
-    def _end(self, ended: RunResult) -> None:
-        """Queue an end of a run for the memory, if the limit allows it."""
-        key = ended.node, ended.run
-        if key not in self._ended:
-            of_node = self._ended_of[ended.node]
-            if len(self._ended) >= self._limits.ended or of_node >= self._limits.ended_of_node:
-                return
-            self._ended_of[ended.node] += 1
-        self._ended[key] = ended
 
     def _has_room(self, row: NodeRow) -> bool:
         """Return whether a new node fits; forget an untrusted node for a trusted one."""

@@ -213,7 +213,6 @@ class FleetFeeder:
             await asyncio.to_thread(
                 self.memory.write,
                 news.rows,
-                news.ended,
                 gone=news.gone,
                 last_updated=news.last_updated,
                 reports=news.reports,

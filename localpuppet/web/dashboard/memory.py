@@ -157,7 +157,6 @@ class DashboardStore:
     def write(
         self,
         rows: Iterable[NodeRow],
-        ended: Iterable[RunResult],
         *,
         gone: Iterable[str] = (),
         last_updated: float | None = None,
@@ -167,7 +166,6 @@ class DashboardStore:
 
         Args:
             rows: Changed nodes.
-            ended: Ends of runs; known and very old ones are ignored.
             gone: Nodes to forget; their runs stay.
             last_updated: When the bus last answered; `None` keeps the old value.
             reports: Changed reports of nodes about rollouts.
@@ -178,7 +176,6 @@ class DashboardStore:
                 [(row.node, json.dumps(to_record(row))) for row in rows],
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
-            self._write_runs(connection, ended)
             for node, of_node in reports.items():
                 reported_table.write(connection, node, of_node, now=self._now())
             if last_updated is not None:
@@ -195,7 +192,8 @@ class DashboardStore:
         """Write what nodes published about the past in one transaction.
 
         Args:
-            ended: Ends of runs with their resources, those of a node in order.
+            ended: Ends of runs with their resources, those of a node in order; known and very old
+                ones are ignored.
             audit: Requests that nodes decided, with the node; very old ones are ignored.
             taken: Values of the bus that are stored completely: numbers of keys and of digests.
         """

@@ -194,6 +194,9 @@ class Pages:
         known: RunResult | None = await asyncio.to_thread(
             self._parts.memory.read, run_queries.of_id, run, name
         )
+        row = self._parts.fleet.row(name)
+        if known is None and row is not None and row.last is not None and row.run == run:
+            known = RunResult.of_end(name, row.last)  # its summary is still on its way
         if known is None:
             raise NotThereError(f"the dashboard has no result of run {run} of {name}")
         asks = next(

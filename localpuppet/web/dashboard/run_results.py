@@ -1,10 +1,10 @@
 """The end of a run in the dashboard's memory, and what the run did to resources."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from localpuppet.fleet.history.run_summary import ResourceSummary, RunCounts, RunSummary
-from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import Kind, RunEnd
 from localpuppet.node.puppet.resources import ResourceResult
 
 # Seconds for which ends of runs are kept.
@@ -91,7 +91,7 @@ class RunResult:
         outcome: The result.
         release: The release.
         reason: The first error or the reason, one line, or empty.
-        failure_cause: The key of its failure cause, see `NodeRow.failure_cause`, or empty.
+        failure_cause: The key of its failure cause, see `RunEnd.failure_key`, or empty.
         cause: What led to the run, or empty.
         seconds: Its duration; `None` without a run summary.
         details: The rest of its run summary; `None` without one.
@@ -113,16 +113,25 @@ class RunResult:
     more: int = 0
 
     @classmethod
-    def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
-        """Return the end of a run in a run summary."""
+    def of_end(cls, node: str, end: RunEnd, **more: Any) -> "RunResult":  # noqa: ANN401 - fields
+        """Return the end of a run of a node; `more` has what only a run summary says."""
         return cls(
             node=node,
-            run=summary.run,
-            at=summary.finished_at,
-            outcome=summary.kind,
-            release=summary.release,
-            reason=summary.shown_cause.error or summary.reason,
-            failure_cause=summary.failure_key,
+            run=end.run,
+            at=end.finished_at,
+            outcome=end.kind,
+            release=end.release,
+            reason=end.shown_cause.error or end.reason,
+            failure_cause=end.failure_key,
+            **more,
+        )
+
+    @classmethod
+    def of_summary(cls, node: str, summary: RunSummary) -> "RunResult":
+        """Return the end of a run in a run summary."""
+        return cls.of_end(
+            node,
+            summary,
             cause=summary.cause,
             seconds=round(summary.finished_at - summary.started_at),
             details=RunDetails(
@@ -135,21 +144,6 @@ class RunResult:
             ),
             resources=tuple(map(RunResource.of, summary.resources)),
             more=summary.more,
-        )
-
-    @classmethod
-    def of(cls, row: NodeRow) -> "RunResult | None":
-        """Return the end of a node's last run, or `None`."""
-        if row.finished_at is None or not row.run:
-            return None
-        return cls(
-            node=row.node,
-            run=row.run,
-            at=row.finished_at,
-            outcome=row.outcome,
-            release=row.release,
-            reason=row.error or row.reason,
-            failure_cause=row.failure_cause,
         )
 
 

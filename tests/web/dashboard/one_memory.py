@@ -56,7 +56,8 @@ def main() -> None:
     memory = memory_of(Path(sys.argv[1]))
     memory.begin()
     for second in range(SECONDS):
-        memory.write(rows(second), ends(second), last_updated=NOW + second)
+        memory.write_history(ends(second), ())
+        memory.write(rows(second), last_updated=NOW + second)
         tell(str(second))
     later = memory_of(Path(sys.argv[1]), now=NOW + 92 * DAY)
     while later.prune():

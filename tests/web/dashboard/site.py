@@ -55,6 +55,7 @@ from localpuppet.web.dashboard.pictures import Draw
 from localpuppet.web.dashboard.remote_rollouts import RemoteRollouts
 from localpuppet.web.dashboard.rollout_start import Groups, RolloutStart
 from localpuppet.web.dashboard.rollouts import Rollouts
+from localpuppet.web.dashboard.run_results import RunResult
 from localpuppet.web.dashboard.view_context import Actor, ViewContext
 from localpuppet.web.wiring.access import DashboardAccess
 from tests.doubles.inventory import MemoryInventory
@@ -65,6 +66,9 @@ MAX_STALE = 900.0
 NAME = "0123456789abcdef"
 DIFFERENCE = "/releases/difference?from=web%2Ftags%2Fr7&to=web%2Ftags%2Fr9"
 EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
+
+# The same without what a presence refuses in the end of a run.
+EVIL_LINE = EVIL.replace("\u202e", "")
 
 
 def run_id(at: float) -> RunId:
@@ -223,12 +227,15 @@ class Site:
         return self.clock.now().timestamp()
 
     def tell(self, *statuses: Mapping[str, Any]) -> None:
-        """Have nodes publish their status."""
+        """Have nodes publish their status, and their last runs."""
         for one in statuses:
             self.revision += 1
             key, value = PRESENCE + one["node"], json.dumps(one).encode()
             entry = KeyValueEntry(key=key, value=value, revision=self.revision)
             self.fleet.take(KeyWrite(entry=entry))
+            row = self.fleet.row(one["node"])
+            if row is not None and row.last is not None and row.run:
+                self.memory.write_history([RunResult.of_end(row.node, row.last)], ())
         self.remember()
 
     def leave(self, node: str) -> None:
@@ -251,7 +258,7 @@ class Site:
         """Write down what is new."""
         new = self.fleet.news()
         self.memory.write(
-            new.rows, new.ended, gone=new.gone, last_updated=new.last_updated, reports=new.reports
+            new.rows, gone=new.gone, last_updated=new.last_updated, reports=new.reports
         )
         self.fleet.written(new)
 

@@ -37,11 +37,11 @@ def check(directory: Path, told: list[str]) -> None:
     assert list(known.values()) == (rows(written) if written >= 0 else [])
     if len(seconds) < SECONDS:
         counted = [len(memory.runs(node, limit=9)) for node in NODES]
-        assert counted == [written + 1] * len(NODES)
+        assert counted in ([written + 1] * len(NODES), [written + 2] * len(NODES))
         assert all(run.resources == (MOTD,) for run in memory.runs("b", limit=9))
         assert sum(memory.hours(0).values()) == sum(counted)
         for second in range(SECONDS):
-            memory.write(rows(second), ends(second), last_updated=NOW + second)
+            memory.write_history(ends(second), ())
         assert sum(memory.hours(0).values()) == SECONDS * len(NODES)
         assert len(memory.runs("b", limit=9)) == SECONDS
     memory.close()

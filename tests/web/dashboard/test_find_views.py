@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.formats.names import ClassName
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.site import EVIL, Site, run_id, staged, status, text
+from tests.web.dashboard.site import EVIL, EVIL_LINE, Site, run_id, staged, status, text
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_if_classes_cannot_be_searched_the_page_has_the_reason(
 
 
 def test_hostile_texts_and_names_are_shown_as_text(site: Site, visitor: TestClient) -> None:
-    site.tell(status("web03", site.now(), last_run={"release": EVIL}))
+    site.tell(status("web03", site.now(), last_run={"release": EVIL_LINE}))
     for words in (EVIL, "//evil.example.com", "x\r\nset-cookie: a", "<script>"):
         answer = visitor.get("/find", params={"text": words})
         assert answer.headers.get("location", "/").startswith(("/releases?", "/nodes?", "/"))

@@ -45,30 +45,6 @@ def test_another_store_with_lower_revisions_is_accepted(site: Site) -> None:
     assert rows(site) == {"a": "applying", "b": "unresponsive"}
 
 
-def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
-    site.fleet.take(KeyListing(entries=(), revision=0))
-    site.listing(status("a", site.now()))
-    news = site.fleet.news()
-    assert [one.node for one in news.ended] == ["a"]
-    assert site.fleet.news() == news  # the disk refused
-    site.fleet.written(news)
-    site.listing(status("a", site.now()))
-    assert site.fleet.news().ended == ()
-
-
-def test_while_the_disk_refuses_no_node_fills_the_memory(tmp_path: Path) -> None:
-    site = Site(tmp_path, limits=FleetLimits(ended=4, ended_of_node=3))
-    site.fleet.take(KeyListing(entries=(), revision=0))
-    for age in range(9, 0, -1):
-        site.listing(status("eve", site.now() - age))
-    site.listing(status("a", site.now()), status("b", site.now()))
-    news = site.fleet.news()
-    assert [one.node for one in news.ended] == ["eve", "eve", "eve", "a"]
-    site.fleet.written(news)
-    site.listing(status("eve", site.now()))
-    assert [one.node for one in site.fleet.news().ended] == ["eve"]
-
-
 def test_a_restarted_dashboard_remembers_the_fleet(site: Site) -> None:
     site.tell(status("a", site.now(), last_run={"outcome": "failed"}))
     again = Fleet(

@@ -130,7 +130,6 @@ async def test_presence_is_received_verified_and_remembered(hearing: Hearing) ->
         await hearing.until("idle")
         await hearing.until("not trusted", "eve.example.com")
     assert [row.node for row in hearing.memory.rows()] == ["eve.example.com", "web01.example.com"]
-    assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1
     hearing.memory.close()
 
 
@@ -270,4 +269,4 @@ async def test_a_full_disk_is_logged_once_and_loses_nothing(tmp_path: Path) -> N
         while cast("FullDiskStore", hearing.memory).tries < 5:
             await asyncio.sleep(0.01)
     assert hearing.log.text.count("no space left") == 1
-    assert len(hearing.memory.runs("web01.example.com", limit=9)) == 1
+    assert [row.node for row in hearing.memory.rows()] == ["web01.example.com"]

@@ -52,8 +52,9 @@ def memory(tmp_path: Path, now: Clock) -> DashboardStore:
 
 def test_written_rows_survive_a_restart(memory: DashboardStore, tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW, a_row("b")], [ended(NOW)], last_updated=NOW)
-    memory.write([], [], gone=["b"])
+    memory.write([ROW, a_row("b")], last_updated=NOW)
+    memory.write_history([ended(NOW)], ())
+    memory.write([], gone=["b"])
     assert file.stat().st_mode & 0o777 == 0o600
     # Not closed: as after a kill -9.
     again = DashboardStore(file, now=now)
@@ -65,7 +66,8 @@ def test_reading_writes_nothing_and_needs_no_space(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     file = tmp_path / "web" / "fleet.sqlite"
-    memory.write([ROW], [ended(NOW)])
+    memory.write([ROW])
+    memory.write_history([ended(NOW)], ())
     memory.close()
     again = DashboardStore(file, now=now)
     assert (again.begin(), again.rows(), again.runs("a", limit=9)) == (False, [ROW], [ended(NOW)])
@@ -74,7 +76,8 @@ def test_reading_writes_nothing_and_needs_no_space(
 
 def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
     a, b, c = ended(NOW, node="a"), ended(NOW - 2, node="b"), ended(NOW - 1, node="c")
-    memory.write([a_row(name) for name in "abc"], [c, a, b])
+    memory.write([a_row(name) for name in "abc"])
+    memory.write_history([c, a, b], ())
     first, last = run_id(NOW - 2), run_id(NOW)
     assert memory.read(between, first, last, limit=9) == [a, c, b]
     assert memory.read(between, first, last, limit=2) == [a, c]
@@ -85,7 +88,7 @@ def test_runs_are_found_by_their_ids_alone(memory: DashboardStore) -> None:
 def test_a_run_is_kept_once_with_its_first_outcome(memory: DashboardStore) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):
-        memory.write([], [replace(one, outcome=kind)])
+        memory.write_history([replace(one, outcome=kind)], ())
     assert memory.runs("a", limit=9) == [one]
     assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
 
@@ -94,7 +97,7 @@ def test_a_summary_that_corrects_the_result_of_a_run_corrects_the_chart(
     memory: DashboardStore,
 ) -> None:
     wrong = replace(ended(NOW), outcome=Kind.INTERRUPTED)
-    memory.write([], [wrong, ended(NOW - 1)])
+    memory.write_history([wrong, ended(NOW - 1)], ())
     assert set(memory.hours(NOW)) == {
         (int(NOW // HOUR), kind) for kind in (Kind.INTERRUPTED, Kind.CHANGED)
     }
@@ -104,7 +107,7 @@ def test_a_summary_that_corrects_the_result_of_a_run_corrects_the_chart(
 
 def test_runs_come_newest_first_and_continue_from_a_run(memory: DashboardStore) -> None:
     all_ = [ended(NOW - number) for number in range(5)]
-    memory.write([], [*all_, ended(NOW, node="b")])
+    memory.write_history([*all_, ended(NOW, node="b")], ())
     assert memory.runs("a", limit=2) == all_[:2]
     assert memory.runs("a", limit=9, before=RunId(all_[1].run)) == all_[2:]
 
@@ -112,9 +115,9 @@ def test_runs_come_newest_first_and_continue_from_a_run(memory: DashboardStore) 
 def test_old_runs_are_removed_and_not_added_again(tmp_path: Path, now: Clock) -> None:
     memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=MemoryLimits(together=2))
     old = [ended(NOW - number) for number in range(3)]
-    memory.write([], [*old, ended(NOW, node="b")])
+    memory.write_history([*old, ended(NOW, node="b")], ())
     now.seconds += KEPT + DAY
-    memory.write([], [ended(NOW), ended(now.seconds)])
+    memory.write_history([ended(NOW), ended(now.seconds)], ())
     assert [memory.prune() for _ in range(3)] == [True, False, False]
     assert memory.runs("a", limit=9) == [ended(now.seconds)]
     assert memory.runs("b", limit=9) == []
@@ -125,7 +128,7 @@ def test_a_clock_that_is_wrong_for_an_hour_removes_only_a_part(
     memory: DashboardStore, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - day * DAY), failure_cause=f"{day}") for day in range(20)]
-    memory.write([], ends)
+    memory.write_history(ends, ())
     now.seconds += 365 * DAY
     for _ in range(6):
         assert not memory.prune()
@@ -136,7 +139,7 @@ def test_a_clock_that_is_wrong_for_an_hour_removes_only_a_part(
 
 def test_a_run_of_the_future_is_not_kept(memory: DashboardStore) -> None:
     lies = [replace(ended(NOW), run=run_id(NOW + days * DAY)) for days in (2, 50 * 365)]
-    memory.write([], [*lies, ended(NOW), ended(NOW + HOUR)])
+    memory.write_history([*lies, ended(NOW), ended(NOW + HOUR)], ())
     assert memory.runs("a", limit=9) == [ended(NOW + HOUR), ended(NOW)]
 
 
@@ -146,7 +149,8 @@ def test_the_oldest_runs_are_removed_if_space_is_short(tmp_path: Path, now: Cloc
     )
     for day in range(30, -1, -1):
         at = NOW - day * DAY
-        memory.write([ROW], [ended(at + number, f"n{number:03}") for number in range(300)])
+        memory.write([ROW])
+        memory.write_history([ended(at + number, f"n{number:03}") for number in range(300)], ())
     memory.close()
     assert (tmp_path / "fleet.sqlite").stat().st_size < 400_000
     kept = memory.runs("n299", limit=99)
@@ -189,7 +193,7 @@ def test_resources_and_requests_count_for_the_limit_and_survive(tmp_path: Path, 
 def test_a_file_releases_unused_pages(tmp_path: Path, now: Clock) -> None:
     file = tmp_path / "fleet.sqlite"
     memory = DashboardStore(file, now=now, limits=MemoryLimits(free_pages=5, released_pages=20))
-    memory.write([], [ended(NOW, f"{number}" * 40) for number in range(4000)])
+    memory.write_history([ended(NOW, f"{number}" * 40) for number in range(4000)], ())
     memory.close()
     pages = file.stat().st_size // 4096
     now.seconds += KEPT + DAY
@@ -217,7 +221,8 @@ def test_a_database_of_an_earlier_version_is_replaced(tmp_path: Path, now: Clock
     with pytest.raises(StateError, match=r"another version.*move the file away"):
         memory.rows()
     assert [memory.begin(), memory.begin()] == [True, False]
-    memory.write([ROW], [ended(NOW)])
+    memory.write([ROW])
+    memory.write_history([ended(NOW)], ())
     assert memory.rows() == [ROW]
 
 
@@ -231,7 +236,7 @@ def test_of_dashboards_that_start_together_only_one_replaces_an_earlier_database
         memory = DashboardStore(path, now=now)
         together.wait()
         had = memory.begin()
-        memory.write([a_row(f"n{number}")], [])
+        memory.write([a_row(f"n{number}")])
         memory.close()
         return had
 
@@ -257,14 +262,14 @@ def test_a_failure_cause_has_its_first_time_and_is_kept_as_long_as_its_runs(
     memory: DashboardStore, tmp_path: Path, now: Clock
 ) -> None:
     ends = [replace(ended(NOW - age, kind=Kind.FAILED), failure_cause="x") for age in (50, 0, 99)]
-    memory.write([], ends)
-    memory.write(
-        [], [replace(ended(NOW, node="b"), failure_cause="y"), *ends, ended(NOW, node="c")]
+    memory.write_history(ends, ())
+    memory.write_history(
+        [replace(ended(NOW, node="b"), failure_cause="y"), *ends, ended(NOW, node="c")], ()
     )
     assert memory.failures() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
     few = MemoryLimits(failures=1)
     memory = DashboardStore(tmp_path / "web" / "fleet.sqlite", now=now, limits=few)
-    memory.write([], [replace(ended(NOW + 1, node="b"), failure_cause="z")])
+    memory.write_history([replace(ended(NOW + 1, node="b"), failure_cause="z")], ())
     memory.prune()
     assert memory.failures() == {"z": (NOW + 1, NOW + 1)}
     now.seconds += KEPT + DAY
@@ -275,9 +280,9 @@ def test_a_failure_cause_has_its_first_time_and_is_kept_as_long_as_its_runs(
 def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, now: Clock) -> None:
     few = MemoryLimits(failures=9, failures_of_node=3)
     memory = DashboardStore(tmp_path / "fleet.sqlite", now=now, limits=few)
-    memory.write([], [replace(ended(NOW), failure_cause="x")])
+    memory.write_history([replace(ended(NOW), failure_cause="x")], ())
     lies = [replace(ended(NOW + 1 + at, node="eve"), failure_cause=f"{at}") for at in range(20)]
-    memory.write([], lies)
+    memory.write_history(lies, ())
     memory.prune()
     assert sorted(memory.failures()) == ["17", "18", "19", "x"]
 
@@ -285,7 +290,7 @@ def test_a_node_does_not_push_out_the_failure_causes_of_others(tmp_path: Path, n
 def test_a_damaged_memory_is_an_error_and_never_empty(
     memory: DashboardStore, tmp_path: Path
 ) -> None:
-    memory.write([ROW], [])
+    memory.write([ROW])
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
         connection.execute("UPDATE nodes SET row = '{}'")
     connection.close()

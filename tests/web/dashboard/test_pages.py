@@ -18,7 +18,7 @@ from localpuppet.rollout.plans.site_file import read_site
 from localpuppet.web.access.rules import HEADERS
 from localpuppet.web.dashboard.inventory_questions import SiteInventory
 from tests.fleet.inventory.entries import entry
-from tests.web.dashboard.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
+from tests.web.dashboard.site import EVIL, EVIL_LINE, MAX_STALE, Site, listed, run_id, status, text
 
 
 def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
@@ -255,8 +255,8 @@ def test_the_plan_of_a_named_site_file_replaces_that_of_the_inventory(
 
 def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
     hold = {"owner": EVIL, "reason": EVIL, "until": None}
-    fault = {"error": EVIL, "resource": EVIL, "place": EVIL}
-    last = {"release": EVIL, "reason": EVIL, "outcome": "failed", "failure_cause": fault}
+    fault = dict.fromkeys(("error", "resource", "place"), EVIL_LINE)
+    last = {"release": EVIL_LINE, "reason": EVIL_LINE, "outcome": "failed", "failure_cause": fault}
     site.tell(status("evil", site.now(), last_run=last, cause=EVIL, holds=[hold], state=EVIL))
     site.list_(entry("evil", at=site.now(), roles=(EVIL,), facts={EVIL: EVIL, "x": {EVIL: EVIL}}))
     urls = [

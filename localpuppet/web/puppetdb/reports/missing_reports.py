@@ -50,8 +50,8 @@ def missing_report(row: NodeRow, last: LastReport | None, *, now: float) -> RunR
     if missing is None:
         return None
     at, outcome, reason = missing
-    if row.run and at == row.finished_at:
-        return RunResult.of(row)  # the memory has it in a second
+    if row.last is not None and row.run and at == row.finished_at:
+        return RunResult.of_end(row.node, row.last)  # the memory has it in a second
     ended = round(at * MILLI)
     if last is not None:
         ended = max(ended, last.ended + 1)
