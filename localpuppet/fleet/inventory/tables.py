@@ -11,6 +11,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import EnvironmentName, NodeName
@@ -47,13 +48,13 @@ DERIVED: Mapping[str, tuple[str, ...]] = {
     name: tuple(path.split("."))
     for name, _, path in (pair.partition("=") for pair in _DERIVED.split())
 }
-# Prefix of the legacy name of an interface fact → its key in `networking.interfaces`.
-_OF_INTERFACE = {"ipaddress": "ip", "ipaddress6": "ip6", "macaddress": "mac"} | {
+# Key in `networking.interfaces` → prefix of the legacy name of that fact.
+_OF_INTERFACE = {"ip": "ipaddress", "ip6": "ipaddress6", "mac": "macaddress"} | {
     name: name for name in ("mtu", "netmask", "netmask6", "network", "network6")
 }
 # Characters of an interface name that are replaced in a legacy fact: `eth0.1` is `eth0_1`.
 _NOT_IN_LEGACY = re.compile(r"[^A-Za-z0-9_]")
-_LEGACY = re.compile(rf"interfaces\Z|(?:{'|'.join(_OF_INTERFACE)})_[A-Za-z0-9_]+\Z")
+_LEGACY = re.compile(rf"interfaces\Z|(?:{'|'.join(_OF_INTERFACE.values())})_[A-Za-z0-9_]+\Z")
 # With more interfaces, a node has no legacy facts for the others.
 MAX_INTERFACES = 1000
 # The end of the year 9999, the last one that a timestamp can have.
@@ -79,11 +80,13 @@ CREATE TABLE IF NOT EXISTS servers (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS servers_by_role ON servers (role);
 CREATE INDEX IF NOT EXISTS servers_by_node ON servers (node);
+CREATE TABLE IF NOT EXISTS legacy (names TEXT NOT NULL, node INTEGER PRIMARY KEY) STRICT;
 """
-_OF_NODE = {
+OF_NODE = {
     "facts": "name, node, value",
     "classes": "title, node",
     "servers": "role, node, since, facts",
+    "legacy": "names, node",
 }
 _COLUMNS = "certname, at, timestamp, environment, roles, release, exports, catalog, resources"
 
@@ -99,6 +102,7 @@ class EntryRows:
         facts: Names and values.
         classes: Titles.
         servers: Roles, times of the first export, and facts of the exported servers.
+        legacy: The names of its legacy facts; see `_legacy`.
     """
 
     certname: str
@@ -107,6 +111,7 @@ class EntryRows:
     facts: tuple[tuple[str, str], ...]
     classes: tuple[tuple[str], ...]
     servers: tuple[tuple[str, float, str], ...]
+    legacy: tuple[tuple[str], ...]
 
     @classmethod
     def of(cls, entry: InventoryEntry) -> "EntryRows":
@@ -133,6 +138,7 @@ class EntryRows:
                 (server.role, server.since, compact(server.facts(entry.node)))
                 for server in entry.servers
             ),
+            legacy=((_legacy(dict(entry.facts)),),),
         )
 
 
@@ -149,7 +155,7 @@ def write(
     names = (compact([entry.certname for entry in entries]),)
     named = f"FROM {schema}.nodes WHERE certname IN (SELECT value FROM json_each(?))"  # noqa: S608
     numbers = dict(connection.execute(f"SELECT certname, id {named}", names))
-    for table, columns in _OF_NODE.items():
+    for table, columns in OF_NODE.items():
         old = f"DELETE FROM {schema}.{table} WHERE node IN (SELECT id {named})"  # noqa: S608
         connection.execute(old, names)
         # In the order of the index: a third faster, and the values of a fact are close together.
@@ -167,7 +173,7 @@ def write(
 
 def remove(connection: sqlite3.Connection, node: str) -> None:
     """Delete the rows of a node."""
-    for table in _OF_NODE:
+    for table in OF_NODE:
         connection.execute(
             f"DELETE FROM {table} WHERE node = (SELECT id FROM nodes WHERE certname = ?)",  # noqa: S608
             (node,),
@@ -184,6 +190,7 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
         own: The rows that replace those of their node.
     """
     connection.create_function("interface_facts", 1, interface_facts, deterministic=True)
+    connection.create_function("legacy_names", 1, legacy_names, deterministic=True)
     connection.create_function("dig", 2, _dig, deterministic=True)
     if own is not None:
         connection.execute("ATTACH ':memory:' AS own")
@@ -197,7 +204,7 @@ def attach(connection: sqlite3.Connection, oldest: float, own: EntryRows | None 
         write(connection, [own], "own")
         row = connection.execute("SELECT id FROM nodes WHERE certname = ?", (name,)).fetchone()
         number = 0 if row is None else row[0]
-        for table, key in (("nodes", "id"), *((table, "node") for table in _OF_NODE)):
+        for table, key in (("nodes", "id"), *((table, "node") for table in OF_NODE)):
             connection.execute(
                 f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}"  # noqa: S608
                 f" WHERE {key} <> {number} UNION ALL SELECT * FROM own.{table}"
@@ -256,10 +263,8 @@ def fact_names_sql() -> str:
     live = "SELECT 1 FROM live JOIN facts f ON f.node = live.id"
     return (
         f"SELECT name FROM ({PUBLISHED_NAMES}) n WHERE EXISTS ({live} AND f.name = n.name)"  # noqa: S608
-        f" UNION SELECT name FROM ({derived_sql()}) d WHERE EXISTS"
-        f" ({live} AND f.name = d.origin AND json_type(f.value, d.path) <> 'null')"
-        " UNION SELECT d.key FROM live JOIN facts f ON f.node = live.id AND f.name = 'networking'"
-        " CROSS JOIN json_each(interface_facts(f.value)) d"
+        " UNION SELECT d.value FROM (SELECT DISTINCT names FROM live JOIN legacy l"
+        " ON l.node = live.id) CROSS JOIN json_each(legacy_names(names)) d"
     )
 
 
@@ -340,20 +345,54 @@ def dig(value: Json, path: tuple[str | int, ...]) -> Json:
 
 def interface_facts(networking: str | None) -> str:
     """Return the legacy facts of the network interfaces: a JSON object with JSON texts."""
-    fact = None if networking is None else loads_again(networking.encode())
-    interfaces = dig(fact, ("interfaces",))
-    listed = list(interfaces.items())[:MAX_INTERFACES] if isinstance(interfaces, dict) else []
-    named = [(_NOT_IN_LEGACY.sub("_", name), about) for name, about in listed]
+    named = _interfaces(None if networking is None else loads_again(networking.encode()))
     legacy = {
-        f"{kind}_{name}": compact(about[key])
-        for name, about in named
-        if isinstance(about, dict)
-        for kind, key in _OF_INTERFACE.items()
-        if about.get(key) is not None
+        f"{kind}_{name}": compact(value) for name, facts in named for kind, value in facts.items()
     }
     if named:
         legacy["interfaces"] = compact(",".join(name for name, _ in named))
     return compact(legacy)
+
+
+def _interfaces(networking: Json) -> list[tuple[str, dict[str, Json]]]:
+    """Return each interface with its legacy facts, without its name in theirs."""
+    interfaces = dig(networking, ("interfaces",))
+    listed = islice(interfaces.items(), MAX_INTERFACES) if isinstance(interfaces, dict) else ()
+    return [
+        (
+            _NOT_IN_LEGACY.sub("_", name),
+            {_OF_INTERFACE[key]: about[key] for key in _OF_INTERFACE if about.get(key) is not None}
+            if isinstance(about, dict)
+            else {},
+        )
+        for name, about in listed
+    ]
+
+
+def _legacy(facts: dict[str, Json]) -> str:
+    """Return which legacy facts there are; `legacy_names` reads it.
+
+    Interfaces are grouped by their facts, and derived facts are listed if they are missing: most
+    nodes are alike, so that these texts are short, and few are different.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, kinds in _interfaces(facts.get("networking")):
+        groups.setdefault(" ".join(kinds), []).append(name)
+    missing = [name for name, path in DERIVED.items() if dig(facts, path) is None]
+    return compact([missing, groups])
+
+
+def legacy_names(text: str) -> str:
+    """Return the names of legacy facts as a JSON list."""
+    missing, groups = loads_again(text.encode())
+    names = {
+        f"{kind}_{name}"
+        for kinds, named in groups.items()
+        for kind in kinds.split()
+        for name in named
+    }
+    names |= DERIVED.keys() - set(missing) | ({"interfaces"} if groups else set())
+    return compact([*names])
 
 
 def _trusted(name: str) -> Json:

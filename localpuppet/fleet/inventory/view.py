@@ -42,9 +42,12 @@ STANDING = (
     "SELECT asked.value, at, exports, reason FROM json_each(?) AS asked"
     " LEFT JOIN nodes ON certname = asked.value LEFT JOIN refused ON refused.node = asked.value"
 )
-_VERSION = 5
+_VERSION = 6
 # `restore` writes the rows.
-_FROM_BRIEFS = "DROP TABLE briefs; DROP TABLE index_terms; UPDATE state SET current = NULL;"
+_WITHOUT_ROWS = "UPDATE state SET current = NULL;" + "".join(  # noqa: S608
+    f"DROP TABLE IF EXISTS {table};"
+    for table in ("briefs", "index_terms", "nodes", *tables.OF_NODE)
+)
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
@@ -103,7 +106,11 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            Format(tables=tables.TABLES + _TABLES, version=_VERSION, conversions={4: _FROM_BRIEFS}),
+            Format(
+                tables=tables.TABLES + _TABLES,
+                version=_VERSION,
+                conversions=dict.fromkeys((4, 5), _WITHOUT_ROWS),
+            ),
             damaged="the agent rebuilds it from the bus",
         )
         self._now = now

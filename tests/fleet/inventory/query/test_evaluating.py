@@ -381,6 +381,26 @@ def test_a_fact_that_nobody_publishes_is_rejected_by_its_name(query: str, why: s
         rows(query)
 
 
+def test_the_names_of_facts_are_those_of_all_facts() -> None:
+    interfaces: list[Json] = [
+        {"eth0": {"ip": "10.0.0.1", "mac": None, "mtu": 1500}, "eth0.1": {"ip6": "::1"}, "lo": {}},
+        {"eth0": {"mac": ""}, "a b": 1, "c": None, "d": {"dhcp": "x", "network": []}},
+        [{"ip": "10.0.0.1"}],
+        {},
+    ]
+    facts: list[dict[str, Json]] = [
+        {"networking": {"interfaces": one, "ip": None, "hostname": "x"}} for one in interfaces
+    ]
+    facts += [{"networking": "text", "os": {"name": "Debian", "family": None}}, {"os": []}, {}]
+    fleet = [entry(f"n{number}.example.com", one) for number, one in enumerate(facts)]
+    for entries in (fleet, *([one] for one in fleet)):
+        evaluation = Evaluation(MemoryInventory(entries))
+        every = parse_client_query({"query": "facts[name] { group by name order by name }"})
+        named = parse_client_query({"query": "fact_names { order by name }"})
+        found = [json.loads(row)["name"] for row in evaluation.stream(every.select).rows]
+        assert [json.loads(row) for row in evaluation.stream(named.select).rows] == found
+
+
 def test_the_default_node_block_is_no_class() -> None:
     reader = MemoryInventory([entry("a.example.com", classes=("main", "default", "a::b"))])
     select = parse_client_query({"query": "resources[title] { type = 'Class' }"}).select
