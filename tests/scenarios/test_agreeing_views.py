@@ -1,11 +1,15 @@
 """One history of a fleet is the same in `nodes`, `history`, the dashboard and PuppetDB's API."""
 
 import json
+import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from localpuppet.base.formats.names import SignerName
+from localpuppet.fleet.trust.keys import TrustedKeys
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.waiting import wait_until
@@ -13,6 +17,8 @@ from tests.web.dashboard.test_command import Page
 from tests.web.puppetdb.clients.replay import exchange
 from tests.web.puppetdb.served import V4
 
+# The second one is rolled back.
+RELEASES = ("tags/r1", "tags/r2")
 CODE = """
 class site($mode) {
   case $mode {
@@ -30,6 +36,8 @@ RUNS = {
     "died": ["unchanged", "failed", "failed"],
     "gone": ["failed"],
     "held": ["unchanged"],
+    "anew": ["failed", "failed"],
+    "back": ["unchanged"],
 }
 OUTCOMES = {
     "good": "unchanged",
@@ -37,24 +45,46 @@ OUTCOMES = {
     "noop": "noop pending",
     "died": "failed",
     "held": "unchanged",
+    "anew": "changed",
+    "back": "unchanged",
 }
-STATES = {"good": "idle", "failed": "idle", "noop": "idle", "died": "unresponsive"}
-STATES["held"] = "on hold"
-STATUS = {"unchanged": "unchanged", "noop pending": "unchanged", "failed": "failed"}
+STATES = dict.fromkeys(OUTCOMES, "idle") | {"died": "unresponsive", "held": "on hold"}
+STATUS = {"noop pending": "unchanged"}
+# Facts of a last run that each list has.
+SHARED = ("run", "release", "failed_runs", "reason")
 
 
 def prepared(fleet: Fleet, name: str) -> Member:
     member = fleet.add_one(name, puppet=True)
-    member.node.write("modules/app/trunk/site/manifests/init.pp", CODE)
-    member.node.write("modules/app/trunk/manifest.yaml", "modulepath: []\n")
+    for release in RELEASES:
+        path = f"modules/app/{release}"
+        member.node.write(f"{path}/site/manifests/init.pp", CODE)
+        member.node.write(f"{path}/manifest.yaml", "modulepath: []\n")
     return member
 
 
-def apply(member: Member, mode: str) -> None:
+def apply(member: Member, mode: str, release: str = RELEASES[0]) -> None:
     classes = {"site": {"mode": "changed" if mode == "noop" else mode}}
-    member.node.write("input.yaml", json.dumps({"app": "app/trunk", "classes": classes}))
+    document = {"app": f"app/{release}", "classes": classes}
+    member.node.write("input.yaml", json.dumps(document))
     done = member.run("apply", *(["--noop"] if mode == "noop" else []))
     assert done.code == (1 if mode == "failed" else 0), done.out + done.err
+
+
+def reinstall(fleet: Fleet, member: Member) -> None:
+    """Let a node lose its state and its key; the others trust the new one."""
+    member.stop()
+    kept = (member.root / "var/cache/puppet.json").read_text()
+    shutil.rmtree(member.root / "var")
+    member.node.write("var/cache/puppet.json", kept, 0o600)
+    (member.root / "var/cache").chmod(0o700)
+    key = member.key.make(replace=False).public_key()
+    for other in fleet.members:
+        if other is not member:
+            (other.root / "trusted" / f"{member.name}.pem").unlink()
+            TrustedKeys(other.root / "trusted").pin(SignerName(member.name), key)
+    member.start()
+    fleet.present(member)
 
 
 @pytest.fixture
@@ -69,6 +99,11 @@ def viewer(fleet: Fleet) -> Iterator[Member]:
     for name, modes in RUNS.items():
         for mode in modes:
             apply(members[name], mode)
+    reinstall(fleet, members["anew"])
+    apply(members["anew"], "changed")
+    apply(members["back"], "failed", RELEASES[1])
+    assert members["back"].run("rollback").code == 0
+    assert members["back"].run("apply").code == 0
     assert members["held"].run("disable", "-m", "migration").code == 0
     for name in ("died", "gone"):
         members[name].stop()
@@ -81,7 +116,19 @@ def short(name: str) -> str:
     return name.partition(".")[0]
 
 
-def test_views_agree_about_each_node(viewer: Member) -> None:
+def histories(viewer: Member, name: str) -> list[dict[str, Any]]:
+    told = viewer.run("history", "--node", f"{name}.example.com", "--json")
+    listed: list[dict[str, Any]] = told.json["histories"][f"{name}.example.com"]
+    return listed
+
+
+def seconds(time: str | None) -> float | None:
+    return None if time is None else datetime.fromisoformat(time).timestamp()
+
+
+def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
+    members = {short(member.name): member for member in fleet.members}
+
     def nodes() -> dict[str, Any]:
         listed = viewer.run("nodes", "--json").json["nodes"]
         return {short(row["node"]): row for row in listed}
@@ -101,12 +148,26 @@ def test_views_agree_about_each_node(viewer: Member) -> None:
     wait_until(lambda: seen(shown()) == wanted, lambda: str(seen(shown())))
     for name, row in shown().items():
         mine = command[name]
+        last = mine["last_run"]
+        newest, *_ = histories(viewer, name)
+        assert {key: newest[key] for key in last} == last, name
         for key in ("release", "finished_at"):
             assert row[key] == mine[key], (name, key)
-        told = viewer.run("history", "--node", f"{name}.example.com", "--json").json
-        newest = told["histories"][f"{name}.example.com"][0]
-        assert row["run"] == newest["run"], name
-        assert row["release"] == newest["release"], name
+        for key in SHARED:
+            assert row[key] == last[key], (name, key)
+        cause = last["failure_cause"] or {"error": "", "resource": "", "place": ""}
+        assert {key: row[key] for key in cause} == cause, name
+        assert seconds(row["failing_since"]) == last["failing_since"], name
+        assert seconds(row["finished_at"]) == last["finished_at"], name
+        own = members[name].run("status", "--json").json["run"]
+        assert (own["id"], own["release"]) == (last["run"], last["release"]), name
+        assert (own["outcome"], own["noop"]) == (last["outcome"], last["noop"]), name
+        assert seconds(own["finished_at"]) == pytest.approx(last["finished_at"]), name
+    assert len(histories(viewer, "anew")) == 1
+    assert [command[name]["last_run"]["failed_runs"] for name in ("died", "anew")] == [2, 0]
+    assert command["back"]["release"] == command["back"]["rollback"]["release"] == "app/tags/r1"
+    (back,) = json.loads(page.get("/nodes.json?is=rolled+back"))["nodes"]
+    assert short(back["node"]) == "back"
 
     def ask(path: str) -> Any:
         status, rows = exchange(f"http://127.0.0.1:{page.api_port}", "GET", f"{V4}/{path}")
@@ -117,12 +178,15 @@ def test_views_agree_about_each_node(viewer: Member) -> None:
         rows = ask("nodes")
         return {short(row["certname"]): row["latest_report_status"] for row in rows}
 
-    expected = {name: STATUS[outcome] for name, outcome in OUTCOMES.items()}
+    expected = {name: STATUS.get(outcome, outcome) for name, outcome in OUTCOMES.items()}
     wait_until(lambda: statuses() == expected, lambda: str(statuses()))
     reports = ask('reports?query=["=","latest_report?",true]')
     assert {short(one["certname"]): one["status"] for one in reports} == expected
     for report in reports:
         name = short(report["certname"])
         assert report["end_time"][:19] == command[name]["finished_at"][:19], name
+        release, commit = command[name]["release"], report["code_id"]
+        assert report["configuration_version"] == commit or release, name
+        assert report["noop_pending"] is (OUTCOMES[name] == "noop pending"), name
     (failure,) = json.loads(page.get("/failures.json"))["failures"]
     assert sorted(map(short, failure["nodes"])) == ["died", "failed"]

@@ -218,7 +218,7 @@ async def _with_last_runs(
     rows = dict(listing.nodes)
     for name in offline[:MAX_LAST_RUNS]:
         try:
-            runs = await read_runs(kv, NodeName(name), fleet.verifier, now=now)
+            runs, _ = await read_runs(kv, NodeName(name), fleet.verifier, now=now)
         except (InvalidInputError, IntegrityError) as error:
             note(f"{name}: its history is not read: {error}")
             continue

@@ -33,11 +33,12 @@ async def put(kv: MemoryKeyValue, signer: Person, *records: RunSummary) -> None:
 
 async def test_the_runs_of_all_days_are_read_the_newest_first(tmp_path: Path) -> None:
     kv = MemoryKeyValue(MemoryStore())
-    assert await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW) == []
+    assert await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW) == ([], "")
     old, first, second = a_summary(NOW - 3 * DAY), a_summary(NOW - 60), a_summary(NOW)
     await put(kv, WEB, old)
     await put(kv, WEB, first, second)
-    assert await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW) == [second, first, old]
+    found = await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW)
+    assert found == ([second, first, old], "")
 
 
 async def test_what_another_node_signed_is_rejected(tmp_path: Path) -> None:
@@ -45,6 +46,19 @@ async def test_what_another_node_signed_is_rejected(tmp_path: Path) -> None:
     await put(kv, DB, a_summary(NOW))
     with pytest.raises(IntegrityError, match=DB.name):
         await read_runs(kv, NODE, verifier(tmp_path, WEB, DB), now=NOW)
+
+
+async def test_a_reinstalled_node_has_the_runs_since_its_new_key(tmp_path: Path) -> None:
+    kv, before = MemoryKeyValue(MemoryStore()), person(WEB.name)
+    last = a_summary(NOW - DAY)
+    await put(kv, before, a_summary(NOW - 2 * DAY))
+    await put(kv, WEB, last)
+    runs, problem = await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW)
+    assert runs == [last]
+    assert problem.startswith("days before are not read: ")
+    await put(kv, before, a_summary(NOW))
+    with pytest.raises(IntegrityError):  # unknown, and not how it was before
+        await read_runs(kv, NODE, verifier(tmp_path, WEB), now=NOW)
 
 
 def test_history_shows_the_runs_of_another_node(any_fleet: Fleet) -> None:

@@ -30,11 +30,11 @@ def show_histories(node: NodeWiring, nodes: Sequence[str], *, limit: int, as_jso
         listed = {name: [*map(to_record, of[:limit])] for name, of in runs.items()}
         render.emit_json({"schema": 1, "histories": listed, "problems": problems})
     for name in () if as_json else names:
+        if name in runs:
+            _show(name, runs[name], limit)
         if name in problems:
             problem = render.user_text(problems[name])
             render.say(f"{name}: {render.word('failed')}: {problem}", err=True)
-        else:
-            _show(name, runs[name], limit)
     return 1 if problems else 0
 
 
@@ -49,13 +49,15 @@ async def _read(
     async with shown(observer), fleet.connected() as kv:
         for name in names:
             try:
-                runs[name] = await read_runs(kv, name, fleet.verifier, now=now)
+                found, problem = await read_runs(kv, name, fleet.verifier, now=now)
             except (IntegrityError, InvalidInputError) as error:
-                problems[name] = str(error)
-            else:
-                if not runs[name]:
-                    del runs[name]
-                    problems[name] = "the bus has no run of it (see 'localpuppet nodes')"
+                found, problem = [], str(error)
+            if found:
+                runs[name] = found
+            elif not problem:
+                problem = "the bus has no run of it (see 'localpuppet nodes')"
+            if problem:
+                problems[name] = problem
     return runs, problems
 
 
