@@ -36,7 +36,7 @@ RUNS = {
     "died": ["unchanged", "failed", "failed"],
     "gone": ["failed"],
     "held": ["unchanged"],
-    "anew": ["failed", "failed"],
+    "rebuilt": ["failed", "failed"],
     "back": ["unchanged"],
 }
 OUTCOMES = {
@@ -45,7 +45,7 @@ OUTCOMES = {
     "noop": "noop pending",
     "died": "failed",
     "held": "unchanged",
-    "anew": "changed",
+    "rebuilt": "changed",
     "back": "unchanged",
 }
 STATES = dict.fromkeys(OUTCOMES, "idle") | {"died": "unresponsive", "held": "on hold"}
@@ -99,8 +99,8 @@ def viewer(fleet: Fleet) -> Iterator[Member]:
     for name, modes in RUNS.items():
         for mode in modes:
             apply(members[name], mode)
-    reinstall(fleet, members["anew"])
-    apply(members["anew"], "changed")
+    reinstall(fleet, members["rebuilt"])
+    apply(members["rebuilt"], "changed")
     apply(members["back"], "failed", RELEASES[1])
     assert members["back"].run("rollback").code == 0
     assert members["back"].run("apply").code == 0
@@ -163,8 +163,8 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
         assert (own["id"], own["release"]) == (last["run"], last["release"]), name
         assert (own["outcome"], own["noop"]) == (last["outcome"], last["noop"]), name
         assert seconds(own["finished_at"]) == pytest.approx(last["finished_at"]), name
-    assert len(histories(viewer, "anew")) == 1
-    assert [command[name]["last_run"]["failed_runs"] for name in ("died", "anew")] == [2, 0]
+    assert len(histories(viewer, "rebuilt")) == 1
+    assert [command[name]["last_run"]["failed_runs"] for name in ("died", "rebuilt")] == [2, 0]
     assert command["back"]["release"] == command["back"]["rollback"]["release"] == "app/tags/r1"
     (back,) = json.loads(page.get("/nodes.json?is=rolled+back"))["nodes"]
     assert short(back["node"]) == "back"
