@@ -147,7 +147,7 @@ def test_a_node_that_was_unresponsive_for_long_is_forgotten(site: Site) -> None:
 
 
 async def test_a_large_listing_is_processed_in_parts(tmp_path: Path) -> None:
-    site = Site(tmp_path, limits=FleetLimits(together=10))
+    site = Site(tmp_path, limits=FleetLimits(together=10, pause=0.0))
     site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
     assert len(rows(site)) == 10
     site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
@@ -167,7 +167,7 @@ async def test_a_large_listing_is_processed_in_parts(tmp_path: Path) -> None:
 
 
 async def test_waiting_entries_of_a_store_are_forgotten_with_it(tmp_path: Path) -> None:
-    site = Site(tmp_path, limits=FleetLimits(together=1))
+    site = Site(tmp_path, limits=FleetLimits(together=1, pause=0.0))
     site.listing(status("a", site.now()), status("old", site.now()))
     site.fleet.take(KeyListing(entries=(), revision=1))
     keeping = asyncio.create_task(site.fleet.keep_up())
