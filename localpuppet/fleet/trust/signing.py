@@ -13,12 +13,13 @@
 import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
     from joserfc.jwa import JWSAlgModel
     from joserfc.jwk import ECKey, OKPKey, RSAKey
-    from joserfc.jws import JWSRegistry
 
 # The limit of a store; base64 enlarges the payload by a third.
 MAX_TOKEN = MAX_VALUE
@@ -50,7 +50,7 @@ MAX_HEADER = 12 * 1024
 MAX_SIGNATURE = 2 * 1024
 MIN_RSA_BITS = 2048
 
-_TOKEN = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]*)")
+_TOKEN = re.compile(rb"(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*))\.([A-Za-z0-9_-]*)")
 _HEADER = ("alg", "kid", "typ", "x5c")
 
 
@@ -111,8 +111,6 @@ class MessageSigner:
 
     def sign(self, payload: bytes, kind: MessageKind) -> bytes:
         """Return a signed message; raise `InvalidInputError` if the payload is too large."""
-        from joserfc import jws
-
         if len(payload) > MAX_PAYLOAD:
             raise InvalidInputError(
                 f"a {kind} of {len(payload)} bytes: the limit is {MAX_PAYLOAD}", where="signature"
@@ -121,8 +119,8 @@ class MessageSigner:
         header: dict[str, object] = {"alg": algorithm, "kid": self.name, "typ": kind.value}
         if self._certificate is not None:
             header["x5c"] = [base64.b64encode(self._certificate).decode()]
-        registry = _registry(algorithm)
-        return jws.serialize_compact(header, payload, self._key.jwk, registry=registry).encode()
+        signed = b".".join(map(_encoded, (compact(header).encode(), payload)))
+        return signed + b"." + _encoded(_algorithm(algorithm).sign(signed, self._key.jwk))
 
 
 @dataclass(slots=True, eq=False)
@@ -154,10 +152,8 @@ class Verifier:
             NotInForceError: The signer's certificate or the CRL of its CA has expired.
             InvalidInputError: A local file is invalid (a pinned key, the CA).
         """
-        from joserfc import jws
-        from joserfc.errors import JoseError
-
-        header = _header(token)
+        signed, payload, signature = _parts(token)
+        header = _header(signed.partition(b".")[0])
         if header.get("typ") != kind.value:
             raise _refused(f"typ is {_show(header.get('typ'))} where {kind.value} is needed")
         name = _signer(header.get("kid"))
@@ -166,11 +162,9 @@ class Verifier:
         if not isinstance(algorithm, str) or algorithm not in key.algorithms:
             allowed = " or ".join(key.algorithms)
             raise _refused(f"alg is {_show(algorithm)}, {name}'s key is for {allowed}")
-        try:
-            message = jws.deserialize_compact(token, key.jwk, registry=_registry(algorithm))
-        except (JoseError, ValueError) as error:
-            raise _refused(f"the signature does not match {name}'s key") from error
-        return Signed(signer=name, payload=bytes(message.payload or b""))
+        if not _algorithm(algorithm).verify(signed, _decoded(signature, "signature"), key.jwk):
+            raise _refused(f"the signature does not match {name}'s key")
+        return Signed(signer=name, payload=_decoded(payload, "payload"))
 
     def _key(self, name: SignerName, header: Mapping[str, Json]) -> _Key:
         pinned = self._pinned(name)
@@ -227,35 +221,41 @@ def claimed_payload(token: bytes) -> bytes:
     Raises:
         IntegrityError: The bytes are not a message.
     """
-    raw = _parts(token)[1]
-    try:
-        return base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
-    except ValueError as error:
-        raise _refused("the payload is not base64url") from error
+    return _decoded(_parts(token)[1], "payload")
 
 
 def _parts(token: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the signed bytes of a message (header, dot, payload), the payload, the signature."""
     if len(token) > MAX_TOKEN:
         raise _refused(f"a message of {len(token)} bytes: the limit is {MAX_TOKEN}")
     parts = _TOKEN.fullmatch(token)
-    if parts is None or len(parts.group(1)) > MAX_HEADER:
+    if parts is None or len(parts.group(2)) > MAX_HEADER or len(parts.group(4)) > MAX_SIGNATURE:
         raise _refused("not a signed message: it must have three base64url parts")
-    return parts.group(1), parts.group(2), parts.group(3)
+    return parts.group(1), parts.group(3), parts.group(4)
 
 
-def _header(token: bytes) -> dict[str, Json]:
+def _header(raw: bytes) -> dict[str, Json]:
     """Return the header of a message, which is not verified yet."""
-    raw = _parts(token)[0]
     try:
-        data = base64.urlsafe_b64decode(raw + b"=" * (-len(raw) % 4))
-        header = parse_object(data, where="header", limit=MAX_HEADER)
-    except (ValueError, InvalidInputError) as error:
-        what = error.what if isinstance(error, InvalidInputError) else "is not base64url"
-        raise _refused(f"the header {what}") from error
+        header = parse_object(_decoded(raw, "header"), where="header", limit=MAX_HEADER)
+    except InvalidInputError as error:
+        raise _refused(f"the header {error.what}") from error
     for key in header:
         if key not in _HEADER:
             raise _refused(f"{_show(key)} in the header")
     return header
+
+
+def _encoded(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+
+def _decoded(text: bytes, part: str) -> bytes:
+    with suppress(ValueError):
+        data = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4))
+        if _encoded(data) == text:  # and not another spelling of the same bytes
+            return data
+    raise _refused(f"the {part} is not base64url")
 
 
 def _signer(kid: Json) -> SignerName:
@@ -334,26 +334,12 @@ def _private_pem(key: "PrivateKeyTypes") -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-@lru_cache(maxsize=8)
-def _registry(algorithm: str) -> "JWSRegistry":
-    """Return a registry of one algorithm.
+def _algorithm(name: str) -> "JWSAlgModel":
+    """Return an algorithm; the caller has compared it with the kind of key.
 
-    joserfc warns about EdDSA, as RFC 9864 names the curve in the algorithm. A pinned key is always
-    Ed25519, so the header cannot choose another curve.
+    RFC 9864 names the curve in the algorithm. A pinned key is always Ed25519, so the header cannot
+    choose another curve.
     """
-    from joserfc.errors import UnsupportedAlgorithmError
     from joserfc.jws import JWSRegistry
 
-    model = JWSRegistry.algorithms[algorithm]
-
-    class OneAlgorithm(JWSRegistry):
-        max_header_length = MAX_HEADER
-        max_payload_length = MAX_TOKEN
-        max_signature_length = MAX_SIGNATURE
-
-        def get_alg(self, name: str) -> "JWSAlgModel":
-            if name != model.name:
-                raise UnsupportedAlgorithmError(name)
-            return model
-
-    return OneAlgorithm(algorithms=[algorithm])
+    return JWSRegistry.algorithms[name]
