@@ -8,6 +8,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import (
     IntegrityError,
@@ -19,11 +20,14 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.fleet.inventory.claims import ClaimPolicy, refusal
 from localpuppet.fleet.inventory.entry import AHEAD, InventoryEntry
-from localpuppet.fleet.inventory.tables import EntryRows
 from localpuppet.fleet.inventory.tombstone import Tombstone
 from localpuppet.fleet.trust.policy import decide
 from localpuppet.fleet.trust.policy_file import read_policy, read_policy_file
 from localpuppet.fleet.trust.signing import MessageKind, Verifier
+
+if TYPE_CHECKING:
+    # Commands that read no rows do not load SQLite.
+    from localpuppet.fleet.inventory.tables import EntryRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class ReceivedEntry:
 
     node: str
     token: bytes
-    found: EntryRows | EntryRefusal
+    found: "EntryRows | EntryRefusal"
     revision: int = 0
 
 

@@ -11,7 +11,6 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from localpuppet.base.formats.json_text import compact
 from localpuppet.base.formats.names import EnvironmentName, NodeName
@@ -345,39 +344,37 @@ def dig(value: Json, path: tuple[str | int, ...]) -> Json:
 
 def interface_facts(networking: str | None) -> str:
     """Return the legacy facts of the network interfaces: a JSON object with JSON texts."""
-    named = _interfaces(None if networking is None else loads_again(networking.encode()))
+    interfaces = _interfaces(None if networking is None else loads_again(networking.encode()))
+    named = [(_NOT_IN_LEGACY.sub("_", name), about) for name, about in interfaces]
     legacy = {
-        f"{kind}_{name}": compact(value) for name, facts in named for kind, value in facts.items()
+        f"{kind}_{name}": compact(about[key])
+        for name, about in named
+        if isinstance(about, dict)
+        for key, kind in _OF_INTERFACE.items()
+        if about.get(key) is not None
     }
     if named:
         legacy["interfaces"] = compact(",".join(name for name, _ in named))
     return compact(legacy)
 
 
-def _interfaces(networking: Json) -> list[tuple[str, dict[str, Json]]]:
-    """Return each interface with its legacy facts, without its name in theirs."""
+def _interfaces(networking: Json) -> list[tuple[str, Json]]:
     interfaces = dig(networking, ("interfaces",))
-    listed = islice(interfaces.items(), MAX_INTERFACES) if isinstance(interfaces, dict) else ()
-    return [
-        (
-            _NOT_IN_LEGACY.sub("_", name),
-            {_OF_INTERFACE[key]: about[key] for key in _OF_INTERFACE if about.get(key) is not None}
-            if isinstance(about, dict)
-            else {},
-        )
-        for name, about in listed
-    ]
+    return list(interfaces.items())[:MAX_INTERFACES] if isinstance(interfaces, dict) else []
 
 
 def _legacy(facts: dict[str, Json]) -> str:
     """Return which legacy facts there are; `legacy_names` reads it.
 
-    Interfaces are grouped by their facts, and derived facts are listed if they are missing: most
+    Interfaces are grouped by their keys, and derived facts are listed if they are missing: most
     nodes are alike, so that these texts are short, and few are different.
     """
     groups: dict[str, list[str]] = {}
-    for name, kinds in _interfaces(facts.get("networking")):
-        groups.setdefault(" ".join(kinds), []).append(name)
+    for name, about in _interfaces(facts.get("networking")):
+        keys: list[str] = []
+        if isinstance(about, dict):
+            keys = [key for key in about if key in _OF_INTERFACE and about[key] is not None]
+        groups.setdefault(" ".join(keys), []).append(name)
     missing = [name for name, path in DERIVED.items() if dig(facts, path) is None]
     return compact([missing, groups])
 
@@ -386,9 +383,9 @@ def legacy_names(text: str) -> str:
     """Return the names of legacy facts as a JSON list."""
     missing, groups = loads_again(text.encode())
     names = {
-        f"{kind}_{name}"
-        for kinds, named in groups.items()
-        for kind in kinds.split()
+        f"{_OF_INTERFACE[key]}_{_NOT_IN_LEGACY.sub('_', name)}"
+        for keys, named in groups.items()
+        for key in keys.split()
         for name in named
     }
     names |= DERIVED.keys() - set(missing) | ({"interfaces"} if groups else set())
