@@ -12,6 +12,7 @@ from puppetdb_queries import catalog_of, exports_of
 from puppetdb_server import free_port
 
 from localpuppet.base.formats.names import NodeName, SignerName
+from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.sqlite.store import open_sqlite
 from localpuppet.fleet.catalogs.document import pack_catalog
@@ -24,7 +25,6 @@ from localpuppet.fleet.inventory.chunks import ChunkOutbox
 from localpuppet.fleet.inventory.entry import CatalogSummary, ExportsSummary, InventoryEntry
 from localpuppet.fleet.inventory.presence import announce
 from localpuppet.fleet.inventory.publishing import PublisherIdentity, publish
-from localpuppet.fleet.records import to_record
 from localpuppet.fleet.trust.keys import TrustedKeys
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from tests.doubles.identities import Person, person, verifier

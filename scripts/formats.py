@@ -150,12 +150,10 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _key_of(field_: ast.AnnAssign) -> str:
-    """Return the key that a field of a `JsonForm` has besides its name, or an empty text."""
-    for call in _calls(field_):
-        keys = [keyword.value for keyword in call.keywords if keyword.arg == "key"]
-        for value in (*keys, *(call.args if _called_name(call) == "parsed_caller" else ())):
-            if isinstance(value, ast.Constant):
-                return str(value.value)
+    """Return the `Key` in the type of a field, or an empty text."""
+    for call in _calls(field_.annotation):
+        if _called_name(call) == "Key" and isinstance(call.args[0], ast.Constant):
+            return str(call.args[0].value)
     return ""
 
 

@@ -4,5 +4,5 @@ They know nothing of Puppet. A function that reads or writes files raises `State
 fails.
 
 packages: `formats`, `machine`, `share`.
-modules: `bounded_dict`, `errors`, `http`.
+modules: `bounded_dict`, `errors`, `http`, `value`.
 """

@@ -38,6 +38,7 @@ from localpuppet import __version__
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
 from localpuppet.base.machine.anchors import tls_context
+from localpuppet.base.value import Value
 
 DIRECT = ""
 CHUNK = 256 * 1024
@@ -101,8 +102,7 @@ class Deadline:
                 socket.socket.shutdown(self._line, socket.SHUT_RDWR)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRoute:
+class HttpRoute(Value):
     """How servers are reached and verified.
 
     Attributes:
@@ -144,8 +144,7 @@ class HttpRequest:
     redirects: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
+class _Target(Value):
     """The parts of a URL that a connection needs; `address` is HOST:PORT."""
 
     secure: bool

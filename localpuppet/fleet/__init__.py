@@ -5,5 +5,4 @@ one that uses the bus raises `UnavailableError` if the bus does not answer in ti
 
 packages: `agent`, `bus`, `captures`, `catalogs`, `cli`, `exports`, `history`, `inventory`,
     `leases`, `requests`, `roles`, `settings`, `triggers`, `trust`, `wiring`.
-converts: `records`.
 """

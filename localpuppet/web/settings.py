@@ -9,16 +9,15 @@ puppetdb:
   names: [puppetboard]                   # certificates of identity.ca that may read over TLS
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.value import Value
 from localpuppet.node.settings.node import SettingsFile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiReaders:
+class ApiReaders(Value):
     """The readers of the PuppetDB API.
 
     Attributes:
@@ -30,8 +29,7 @@ class ApiReaders:
     names: frozenset[SignerName]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebSettings:
+class WebSettings(Value):
     """The people with access over TLS, and the dashboard's certificate.
 
     Attributes:

@@ -10,6 +10,7 @@ import pytest
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.records import from_stored_record
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
 from localpuppet.fleet.agent.reactions.state import ReactionState
 from localpuppet.fleet.exports.document import parse_resources
@@ -17,7 +18,6 @@ from localpuppet.fleet.exports.recording import read_collected
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.presence import form_problem
 from localpuppet.fleet.inventory.tombstone import Tombstone
-from localpuppet.fleet.records import from_stored_record
 from localpuppet.fleet.requests.reply import NodeReply
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.triggers.held_kicks import HeldKick, kicked_by

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
 
@@ -82,3 +83,6 @@ def checked_time(text: str) -> str:
     """
     parse_time(text)
     return text
+
+
+TimeText = Annotated[str, checked_time]  # the type of a field

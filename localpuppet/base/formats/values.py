@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
-from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError
 
@@ -37,30 +35,6 @@ def field_values(value: "DataclassInstance") -> dict[str, Any]:
         name: list(field_value) if type(field_value) is tuple else field_value
         for name, field_value in pairs
     }
-
-
-def check_field_types(value: "DataclassInstance") -> None:
-    """Check that each field of a dataclass has a value of its type; elements are not checked.
-
-    Raises:
-        TypeError: A field has another type; for Python, but not here, a boolean is an integer.
-    """
-    for name, kinds in _field_types(type(value)):
-        field_value = getattr(value, name)
-        if not isinstance(field_value, kinds) or (
-            isinstance(field_value, bool) and bool not in kinds
-        ):
-            raise TypeError(f"{name} has the wrong type")
-
-
-@cache
-def _field_types(form: "type[DataclassInstance]") -> tuple[tuple[str, tuple[type, ...]], ...]:
-    types: list[tuple[str, tuple[Any, ...]]] = []
-    for field in fields(form):
-        union = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
-        kinds = tuple(get_origin(member) or member for member in union)
-        types.append((field.name, (*kinds, int) if float in kinds else kinds))
-    return tuple(types)
 
 
 def wrong_type(value: Json, wanted: str, where: str) -> InvalidInputError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.files import add_durably, disk_errors, make_private, remove
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.value import Value
 
 # Seconds to wait for another process: it locks the file for one write at a time.
 PATIENCE = 10.0
@@ -42,8 +43,7 @@ class LaterFormatError(StateError):
     """A later version wrote the file, in a format that this version does not know."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Value):
     """The format of a file in one version of localpuppet.
 
     Attributes:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from localpuppet.base.errors import InvalidInputError
 
-_FLEET = ("cattrs", "cryptography", "inotify_simple", "joserfc", "lark", "re2")
+_FLEET = ("cryptography", "inotify_simple", "joserfc", "lark", "re2")
 # Extra → the modules of its libraries. A module belongs to the first extra that has it.
 EXTRAS = {
     "fleet": _FLEET,

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +27,7 @@ from localpuppet.base.machine.child import OwnGroup
 from localpuppet.base.machine.confinement import find_programs, limited, mortal
 from localpuppet.base.machine.output_pipe import OutputPipe
 from localpuppet.base.share.files import shared_file
+from localpuppet.base.value import Value
 
 USER = GROUP = "65534"  # of the user without rights
 # What Ruby and the shell need. Secrets are in other files of /etc.
@@ -59,8 +59,7 @@ _CURES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(Value):
     """The limits of a program.
 
     Attributes:
@@ -78,8 +77,7 @@ class Bounds:
     file: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramResult:
+class ProgramResult(Value):
     """The result of a program.
 
     Attributes:
@@ -225,8 +223,7 @@ def _listen(pid: int, out: OutputPipe, err: OutputPipe, deadline: float) -> bool
 _PROBE = Bounds(seconds=30, output=4096, errors=4096, memory=1024**3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeIsolation:
+class CodeIsolation(Value):
     """Isolates a program.
 
     Attributes:

@@ -1,11 +1,12 @@
 """Protocols of the machine that use cases depend on; adapters implement them, tests fake them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
+
+from localpuppet.base.value import Value
 
 
 class Clock(Protocol):
@@ -18,8 +19,7 @@ class Clock(Protocol):
         """Return seconds from a clock that never goes back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessId:
+class ProcessId(Value):
     """The identity of a process, distinct from a later process with the same number.
 
     Attributes:
@@ -47,8 +47,7 @@ class ProcessId:
 NOBODY = ProcessId(pid=0, boot_id="", started=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessEnd:
+class ProcessEnd(Value):
     """How a child ended: an exit code, or the signal that killed it."""
 
     code: int | None
@@ -78,8 +77,7 @@ class Child(Protocol):
         """Free the child's resources; what it left running on purpose continues."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(Value):
     """The result of a finished command."""
 
     ended: ProcessEnd
@@ -87,8 +85,7 @@ class Output:
     stderr: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningProcess:
+class RunningProcess(Value):
     """What the kernel says about a running process.
 
     Attributes:

@@ -14,7 +14,7 @@ import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.admission import SignedAdmission
 from localpuppet.fleet.triggers.admission import AdmittedTrigger, DroppedTrigger
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
@@ -60,8 +61,7 @@ class RequestedRunResult(StrEnum):
     IMPOSSIBLE = "impossible"  # it did not start, and would not if it were tried again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCompletion:
+class RunCompletion(Value):
     """The result of a run.
 
     Attributes:
@@ -79,8 +79,7 @@ class RunCompletion:
     details: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOrder:
+class RunOrder(Value):
     """What a run is for.
 
     Attributes:
@@ -98,8 +97,7 @@ class RunOrder:
     through: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunObstacles:
+class RunObstacles(Value):
     """What prevents a due run from starting.
 
     Attributes:

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.ports import Clock, ProcessId
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.request_service import HINT, Lend, RequestService
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, check_key
@@ -68,8 +69,7 @@ KICK_TTL = 180
 LOOKED_BACK = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class Sender(Value):
     """How this node sends triggers.
 
     Attributes:
@@ -388,8 +388,7 @@ class TriggerCalls:
         return {"ok": True, "uuid": sent.uuid, **report}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetCalls:
+class PuppetCalls(Value):
     """Answers calls.
 
     Attributes:

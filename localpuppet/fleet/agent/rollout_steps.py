@@ -14,12 +14,13 @@ from localpuppet.base.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
 from localpuppet.fleet.agent.jobs import Jobs
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.triggers.inbox import Inbox
 from localpuppet.fleet.triggers.outcome import succeeded
@@ -38,8 +39,7 @@ DONE: Mapping[str, Json] = {"state": "done"}
 FRESH = 120
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class Deployment(Value):
     """The deployment that a child process executes.
 
     Attributes:
@@ -217,7 +217,7 @@ class RolloutSteps:
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
-    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutStep) -> Mapping[str, Json]:
         """Take a step, or return its result: a step runs once.
 
         A step that relies on a noop run must follow soon after it. Otherwise the answer is

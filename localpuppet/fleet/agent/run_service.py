@@ -7,12 +7,12 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock, Log, ProcessId, ServiceStatus
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.fleet.agent.puppet_calls import PuppetCalls
 from localpuppet.fleet.agent.run_side import LocalRunSide
@@ -28,8 +28,7 @@ Task = Callable[[asyncio.Event], Coroutine[None, None, None]]
 LineAnswer = Callable[[bytes, int], Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunParts:
+class RunParts(Value):
     """The parts of the run side.
 
     Attributes:

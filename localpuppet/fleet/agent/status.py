@@ -9,14 +9,15 @@ from pathlib import Path
 from localpuppet import __version__
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath, RunId
+from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.history.summarising import last_end
 from localpuppet.fleet.inventory.presence import SCHEMA
 from localpuppet.fleet.inventory.run_end import RunEnd, newest
-from localpuppet.fleet.records import to_record
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.releases.ledger import Rollback
@@ -30,8 +31,7 @@ DURATIONS = 5  # of successful runs, which a rollout receives
 LOOKED_AT = 50  # runs that are searched for these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecords:
+class NodeRecords(Value):
     """The node's own records, which the agent's description includes.
 
     Attributes:

@@ -8,9 +8,9 @@ it gets is `None`, 0 (the key does not exist) or positive.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.deadline import in_time
 from localpuppet.fleet.bus.key_value import (
     MAX_LISTING,
@@ -24,8 +24,7 @@ from localpuppet.fleet.bus.key_value import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchOptions:
+class WatchOptions(Value):
     """The options of a watch; see `KeyValue.watch`."""
 
     after: int | None

@@ -1,10 +1,9 @@
 """The keys that a member of a bus may read and write; engines derive permissions from them."""
 
-from dataclasses import dataclass
+from localpuppet.base.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(Value):
     """A right to one key or prefix.
 
     Attributes:
@@ -21,8 +20,7 @@ class Grant:
         return self.key.endswith("/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Value):
     """A node or a person with their rights.
 
     Attributes:

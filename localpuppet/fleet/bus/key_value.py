@@ -17,10 +17,10 @@ Every adapter guarantees:
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
+from localpuppet.base.value import Value
 
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
@@ -54,8 +54,7 @@ class FullError(UnavailableError):
     """The server answers and can be read, but has no room for a value: nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyValueEntry:
+class KeyValueEntry(Value):
     """A key with its value.
 
     Attributes:
@@ -69,8 +68,7 @@ class KeyValueEntry:
     revision: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyListing:
+class KeyListing(Value):
     """All entries below a prefix at one moment; a watcher discards earlier knowledge.
 
     Attributes:
@@ -84,15 +82,13 @@ class KeyListing:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyWrite:
+class KeyWrite(Value):
     """A value was written."""
 
     entry: KeyValueEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRemoval:
+class KeyRemoval(Value):
     """A key was removed or has expired: not every store can distinguish the two."""
 
     key: str

@@ -7,11 +7,11 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName, SignerName, did_you_mean
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.grants import Grant, Member
 from localpuppet.fleet.bus.key_value import check_key
@@ -26,8 +26,7 @@ READS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RosterEntry:
+class RosterEntry(Value):
     """One entry of the roster.
 
     Attributes:
@@ -51,8 +50,7 @@ class RosterEntry:
     takeover: tuple[SignerName, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roster:
+class Roster(Value):
     """The members of a bus.
 
     Attributes:

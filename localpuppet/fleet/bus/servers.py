@@ -5,12 +5,12 @@ an engine is a field here, a line in the schema of the settings, and its use in 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.text import one_line, split_url, url_without_secrets
+from localpuppet.base.value import Value
 
 ENGINES = ("sqlite", "etcd", "nats")
 # Engine → the scheme with TLS, the one without, and the default port.
@@ -21,8 +21,7 @@ _PLAIN = ("user", "stream", "replicas", "api")
 _TOGETHER = (("certificate", "key"), ("key", "certificate"), ("user", "password_file"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Value):
     """A server by its URL.
 
     Attributes:
@@ -67,8 +66,7 @@ class Endpoint:
         return cls(url=url, host=parts.hostname, port=port, tls=parts.scheme == secure)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
+class Servers(Value):
     """How to reach an engine's servers.
 
     Attributes:

@@ -8,7 +8,7 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import make_private, write_json
+from localpuppet.base.value import Value
 from localpuppet.fleet.captures.answers import read_answers
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -34,8 +35,7 @@ SCHEMA = 1
 MAX_PACKED = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCapture:
+class StoredCapture(Value):
     """`captures/last.json`.
 
     Attributes:

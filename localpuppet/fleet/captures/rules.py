@@ -13,9 +13,10 @@ once.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.facts import FactSelection
 from localpuppet.node.enc.instance.facts import INSTANCE_ID, withheld
 from localpuppet.node.preview.capture import NodeCapture
@@ -26,8 +27,7 @@ from localpuppet.node.preview.withheld import WithheldKeys, matches, withhold, w
 _BY_NODE = ("query_facts", "query_resources")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRules:
+class CaptureRules(Value):
     """What a capture contains.
 
     Attributes:

@@ -7,18 +7,17 @@
 """
 
 import zlib
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, RunId
 from localpuppet.base.formats.packed import unpacked
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.catalog import MAX_BYTES, CanonicalCatalog
 
 MAX_PACKED = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogHeader:
+class CatalogHeader(Value):
     """The run of a catalog, and the digest of its packed form.
 
     Attributes:
@@ -44,8 +43,7 @@ class CatalogHeader:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCatalog:
+class NodeCatalog(Value):
     """A catalog of a node: verified, and checked once.
 
     Attributes:

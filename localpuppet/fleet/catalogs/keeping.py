@@ -15,6 +15,12 @@ from pathlib import Path
 from localpuppet.base.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.records import (
+    from_record,
+    from_stored_record,
+    to_record,
+    to_stored_record,
+)
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
@@ -24,7 +30,6 @@ from localpuppet.fleet.bus.layout import catalogs_of
 from localpuppet.fleet.catalogs.document import MAX_PACKED, CatalogHeader, NodeCatalog, pack_catalog
 from localpuppet.fleet.inventory.chunks import ChunkOutbox, ChunkWriter, fetch_chunks
 from localpuppet.fleet.inventory.entry import CatalogSummary, InventoryEntry
-from localpuppet.fleet.records import from_record, from_stored_record, to_record, to_stored_record
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.chunked import invalid_reply, reply_chunk, request_chunks
 from localpuppet.fleet.requests.client import RequestClient

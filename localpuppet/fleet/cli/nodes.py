@@ -1,7 +1,7 @@
 """`localpuppet nodes`: lists the nodes of the fleet, and their state."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Unavailab
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_duration, show_time
+from localpuppet.base.value import Value
 from localpuppet.fleet.cli.node_table import FAILED, concerns, has_concern, node_table
 from localpuppet.fleet.inventory.node_row import (
     LATE,
@@ -44,8 +45,7 @@ MAX_LAST_RUNS = 200
 _ORDERS = [f"{sign}{order}" for order in NODE_ORDERS for sign in ("", "-")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventoryListing:
+class InventoryListing(Value):
     """The nodes of the inventory.
 
     Attributes:
@@ -297,7 +297,7 @@ def wrong_clocks(published: Mapping[str, Mapping[str, Any]], now: float) -> Iter
 
 def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Return a node as JSON: what it published, and the dashboard's words for it."""
-    from localpuppet.fleet.records import to_record
+    from localpuppet.base.formats.records import to_record
 
     return {
         **to_record(published or {"schema": SCHEMA, "node": row.node, "holds": []}),

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.base.errors import UnavailableError
+from localpuppet.base.formats.records import to_record
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.bus.key_value import Change, KeyListing, KeyRemoval, KeyValue, KeyValueEntry
 from localpuppet.fleet.cli.node_table import cells
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.presence import SCHEMA, believe
 from localpuppet.fleet.inventory.presence_following import listen
-from localpuppet.fleet.records import to_record
 from localpuppet.node.cli import render
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, StateError
+from localpuppet.base.formats.records import from_record
 from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.inventory.run_end import RunEnd
-from localpuppet.fleet.records import from_record
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.render_resources import SECTIONS, sections
 from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent

@@ -19,6 +19,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.database import DamagedError
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import exports_of
 from localpuppet.fleet.exports.document import MAX_PACKED, unpack
@@ -47,8 +48,7 @@ def exports_writer(node: NodeName, outbox: ChunkOutbox) -> ChunkWriter:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetched:
+class _Fetched(Value):
     """The exports that an entry names, as fetched from the bus."""
 
     node: str

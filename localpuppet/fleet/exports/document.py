@@ -14,12 +14,13 @@ Example: `unpack(pack(resources).data) == tuple(sorted(resources, ...))`.
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.packed import unpacked
 from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.inventory.chunks import digest_of
 
@@ -33,8 +34,7 @@ SCHEMA = 1
 _WHERE = "exports"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedResources:
+class PackedResources(Value):
     """All exported resources of a node, packed for the bus.
 
     Attributes:

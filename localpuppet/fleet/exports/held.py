@@ -10,7 +10,6 @@
 
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
@@ -18,6 +17,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import DamagedError, Database, Format
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.resource import ExportedResource, Offer
 
 FILE = Path("exports", "held.sqlite")
@@ -47,8 +47,7 @@ INSERT OR IGNORE INTO state VALUES (1, 0);
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeExports:
+class NodeExports(Value):
     """All exports of a node, as rows of the database.
 
     Attributes:
@@ -76,8 +75,7 @@ class NodeExports:
         return sum(len(body) for *_, body in self.rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedExports:
+class RefusedExports(Value):
     """A node whose latest exports were rejected or could not be read; older ones remain stored.
 
     Attributes:

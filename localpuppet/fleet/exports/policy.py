@@ -14,11 +14,11 @@
 import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.choice import parse_choice
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.resource import OF_TYPES, named_type, parse_title
 from localpuppet.fleet.trust.policy_lines import ANY, Signers, columns, parse_lines, words
 
@@ -70,8 +70,7 @@ class CollectMode(StrEnum):
     AS_IS = "as-is"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectLine:
+class CollectLine(Value):
     """A line of the collect policy.
 
     Attributes:
@@ -87,8 +86,7 @@ class CollectLine:
     how: CollectMode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectPolicy:
+class CollectPolicy(Value):
     """The collect policy of a node: the lines of its file, in order."""
 
     lines: tuple[CollectLine, ...]

@@ -9,7 +9,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.document import SCHEMA, pack, parse_resources, read
 from localpuppet.fleet.exports.resource import ExportedResource
 from localpuppet.fleet.exports.search import CollectorResult, RejectedResource, TakenResource, show
@@ -35,8 +36,7 @@ COLLECT = "collect"
 MAX_ASKED = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectedResource:
+class CollectedResource(Value):
     """A resource that a collector took.
 
     Attributes:
@@ -52,8 +52,7 @@ class CollectedResource:
     dropped: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorRecord:
+class CollectorRecord(Value):
     """A collector of a run and its result.
 
     Attributes:

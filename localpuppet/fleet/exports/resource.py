@@ -14,13 +14,13 @@ import fnmatch
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.text import one_line, parse_line
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 
 MAX_RESOURCE = 256 * 1024
@@ -94,8 +94,7 @@ _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedResource:
+class ExportedResource(Value):
     """A resource that a node exports.
 
     Attributes:
@@ -175,8 +174,7 @@ class ExportedResource:
         return field_values(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class Offer(Value):
     """A resource and the node that exports it.
 
     Attributes:
@@ -268,8 +266,7 @@ def _check_binary(value: Mapping[str, Json]) -> None:
         raise InvalidInputError("is not a binary in base64") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedResource:
+class GuardedResource(Value):
     """A resource after a guarded line was applied.
 
     Attributes:

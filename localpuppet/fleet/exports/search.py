@@ -11,12 +11,13 @@ Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.policy import CollectMode, CollectPolicy, line_for
 from localpuppet.fleet.exports.resource import ExportedResource, Offer, guard
 
@@ -38,8 +39,7 @@ class Join(StrEnum):
     OR = "or"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Value):
     """A comparison of a field with a value.
 
     Attributes:
@@ -64,8 +64,7 @@ class Comparison:
         return actual is not None and _same(actual, self.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedConditions:
+class JoinedConditions(Value):
     """Two conditions joined by an operator.
 
     Attributes:
@@ -87,8 +86,7 @@ class JoinedConditions:
 Condition = Comparison | JoinedConditions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(Value):
     """The condition of a collector; `None` matches all resources."""
 
     condition: Condition | None
@@ -221,8 +219,7 @@ def _same(left: Json, right: Json) -> bool:
     return type(left) is type(right) and left == right
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakenResource:
+class TakenResource(Value):
     """A resource that a collector takes.
 
     Attributes:
@@ -238,8 +235,7 @@ class TakenResource:
     dropped: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedResource:
+class RejectedResource(Value):
     """A resource that a collector leaves out.
 
     Attributes:
@@ -253,8 +249,7 @@ class RejectedResource:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectorResult:
+class CollectorResult(Value):
     """The result of a collector.
 
     Attributes:

@@ -1,9 +1,9 @@
 """An audit record: a request that a node accepted or refused, or a command on the node itself."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.formats.text import shortened
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.run_end import MAX_TEXT, check_counts, check_texts
 
 # The caller of a command on the node itself is this and the user's name. No signer has such a name.
@@ -17,8 +17,7 @@ class AuditDecision(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
+class AuditRecord(Value):
     """A request to a node, and the node's decision.
 
     Attributes:

@@ -8,7 +8,6 @@
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -16,12 +15,13 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.packed import unpacked
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.layout import HISTORY
 from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.inventory.run_end import MAX_COUNT
-from localpuppet.fleet.records import from_record, to_record
 from localpuppet.fleet.trust.signing import MessageKind
 
 SCHEMA = 1
@@ -62,8 +62,7 @@ class HistoryKind(StrEnum):
     AUDIT = "audit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryForm(Generic[R]):
+class HistoryForm(Value, Generic[R]):
     """What distinguishes a kind of history.
 
     Attributes:
@@ -87,8 +86,7 @@ AUDIT = HistoryForm(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryDay(Generic[R]):
+class HistoryDay(Value, Generic[R]):
     """A day of a node's history.
 
     Attributes:

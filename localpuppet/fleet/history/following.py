@@ -20,6 +20,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, Localpupp
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import (
     Change,
     KeyListing,
@@ -92,8 +93,7 @@ class HistoryBoard(Protocol):
         """Store audit records."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryPauses:
+class HistoryPauses(Value):
     """The waiting times of a follower, in seconds.
 
     Attributes:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.records import to_record
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.run_end import MAX_COUNT, RunEnd, check_counts, check_texts
-from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult
 from localpuppet.node.runs.reason import Category
@@ -30,8 +31,7 @@ _ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceSummary:
+class ResourceSummary(Value):
     """A resource that failed, changed, would change or was skipped.
 
     Attributes:
@@ -59,7 +59,6 @@ class ResourceSummary:
             raise InvalidInputError("a resource that is unchanged has no summary")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCounts(Resources):
     """The numbers of resources by result.
 

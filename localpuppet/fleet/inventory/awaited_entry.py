@@ -5,20 +5,18 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, ClassVar
 
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, parsed, read_by
 from localpuppet.base.formats.names import NodeName, parse_sha256
+from localpuppet.base.formats.records import Message
 from localpuppet.base.formats.text import shown_names
+from localpuppet.base.value import Value
 
 # The limit per run: with the longest names they fit into a request.
 MAX_AWAITED = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AwaitedEntry(JsonForm):
+class AwaitedEntry(Message):
     """A reference to an entry that a run waits for.
 
     Attributes:
@@ -27,18 +25,13 @@ class AwaitedEntry(JsonForm):
         at: Its time by that node's clock, in seconds since 1970, UTC.
     """
 
-    node: NodeName = field(metadata=parsed(NodeName.parse))
-    digest: str = field(metadata=parsed(parse_sha256))
-    at: float = field(metadata=read_by(Fields.number))
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "AwaitedEntry":
-        """Read what `to_dict` wrote; see `read`."""
-        return cls.read(Fields(raw, where="awaited entry"))
+    WHERE: ClassVar = "awaited entry"
+    node: NodeName
+    digest: Annotated[str, parse_sha256]
+    at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewedNode:
+class ViewedNode(Value):
     """The entry of a node in a view.
 
     Attributes:

@@ -135,9 +135,9 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         token: The signed entry.
     """
     from localpuppet.base.errors import LocalpuppetError
+    from localpuppet.base.formats.records import from_record
     from localpuppet.base.formats.strict_json import parse_object
     from localpuppet.fleet.inventory.run_end import RunEnd
-    from localpuppet.fleet.records import from_record
     from localpuppet.fleet.trust.signing import MAX_PAYLOAD, MessageKind
 
     try:

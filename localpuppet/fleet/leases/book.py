@@ -6,12 +6,12 @@ known here.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.ports import ProcessId
+from localpuppet.base.value import Value
 
 _VERSION = 2
 _TABLES = """
@@ -22,8 +22,7 @@ CREATE TABLE IF NOT EXISTS leases (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockUser:
+class LockUser(Value):
     """The run or process that relies on a lock.
 
     Attributes:
@@ -47,8 +46,7 @@ class LockUser:
         return "an unknown process" if self.process is None else f"process {self.process.pid}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRecord:
+class LeaseRecord(Value):
     """A lease in the book.
 
     Attributes:

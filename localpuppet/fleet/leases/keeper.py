@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from localpuppet.base.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.leases.book import LeaseRecord, LeaseStorage, LockUser
 from localpuppet.fleet.leases.lease import HeldLease, Leases, Use
 
@@ -30,8 +31,7 @@ GIVE_UP_AT = 0.9
 LOOK_AGAIN = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
+class _Kept(Value):
     """A lease of this node.
 
     Attributes:

@@ -26,6 +26,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyListing, KeyRemoval, KeyValue
 from localpuppet.fleet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 
@@ -48,8 +49,7 @@ class Use(StrEnum):
     COMMAND = "command"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLease:
+class HeldLease(Value):
     """A lease that this process holds.
 
     Attributes:

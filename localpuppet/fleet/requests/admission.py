@@ -5,13 +5,13 @@
 - `receive` returns a request at most once, across restarts and processes.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName, SignerName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests import request as requests
 from localpuppet.fleet.requests.request import Request
 from localpuppet.fleet.trust import policy_file
@@ -24,8 +24,7 @@ from localpuppet.fleet.trust.signing import MessageKind, Verifier
 KEEP = 3600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRefusal:
+class RequestRefusal(Value):
     """A rejected request.
 
     Attributes:
@@ -42,8 +41,7 @@ class RequestRefusal:
     is_repeated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAdmission:
+class RequestAdmission(Value):
     """Checks the requests to this node.
 
     Attributes:

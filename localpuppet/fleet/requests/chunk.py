@@ -1,15 +1,14 @@
 """The arguments of `capture` and `catalog`: which part of the reply, which is too large for one."""
 
-from dataclasses import dataclass, field
+from typing import Annotated
 
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed
 from localpuppet.base.formats.names import parse_sha256
+from localpuppet.base.formats.records import ALWAYS, AllowedRange, Message
 
 MAX_CHUNKS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkArguments(JsonForm):
+class ChunkArguments(Message):
     """The arguments of `capture` and `catalog`.
 
     Attributes:
@@ -17,5 +16,5 @@ class ChunkArguments(JsonForm):
         digest: The digest of the data that the caller began with; empty for the first chunk.
     """
 
-    chunk: int = field(default=0, metadata=integer(minimum=0, maximum=MAX_CHUNKS - 1, always=True))
-    digest: str = field(default="", metadata=parsed(parse_sha256))
+    chunk: Annotated[int, AllowedRange(minimum=0, maximum=MAX_CHUNKS - 1), ALWAYS] = 0
+    digest: Annotated[str, parse_sha256] = ""

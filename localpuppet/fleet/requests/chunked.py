@@ -15,6 +15,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.chunks import cut, digest_of
 from localpuppet.fleet.requests.chunk import MAX_CHUNKS, ChunkArguments
 from localpuppet.fleet.requests.client import RequestClient
@@ -24,8 +25,7 @@ TRIES = 3
 REPLY_CHUNK = 192 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedReply:
+class ChunkedReply(Value):
     """Data of a node, or a part of it.
 
     Attributes:

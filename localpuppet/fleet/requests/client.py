@@ -13,6 +13,7 @@ from typing import Any
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.requests import exchange, messages
@@ -24,8 +25,7 @@ AT_ONCE = 200  # one watch receives the replies of all
 NO_ANSWER = "did not answer in time (check its agent: 'localpuppet nodes')"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAnswer:
+class NodeAnswer(Value):
     """The result of a request to one node.
 
     Attributes:

@@ -7,11 +7,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.client import NodeAnswer, RequestClient
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.repeating import until_over
@@ -23,8 +23,7 @@ MOST_KEPT = 20_000  # of all nodes; above this limit only the number is kept
 MAX_NAME = 300  # characters of a reference, or of a parameter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogComparison:
+class CatalogComparison(Value):
     """The answer of a node.
 
     Attributes:

@@ -1,21 +1,18 @@
 """The arguments of `compile`: the release with which a node compiles its catalog."""
 
-from dataclasses import dataclass, field
-
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.json_form import JsonForm, parsed
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.formats.records import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compile(JsonForm):
+class Compile(Message):
     """The arguments of `compile`.
 
     Attributes:
         release: The candidate, a tag.
     """
 
-    release: ReleasePath = field(metadata=parsed(ReleasePath.parse))
+    release: ReleasePath
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus.

@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.base.value import Value
 
 MAX_REASON = 300
 
@@ -24,8 +24,7 @@ class Stage(StrEnum):
     SUPERSEDED = "superseded"  # by another release, or by a person's rollback
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationReport:
+class ConfirmationReport(Value):
     """A published confirmation.
 
     Attributes:

@@ -7,18 +7,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.choice import parse_choice
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list, read_by
 from localpuppet.base.formats.names import ReleasePath, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, JsonForm, Message
 from localpuppet.base.formats.text import parse_line
-from localpuppet.base.formats.values import Json, at
+from localpuppet.base.formats.values import Json, at, wrong_type
 from localpuppet.fleet.inventory.facts import is_secret
-from localpuppet.fleet.requests.rollout import ROLLOUT, RolloutReference
+from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.fleet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.enc.interpolation import references
@@ -41,8 +41,7 @@ def _right(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusRequest(JsonForm):
+class StatusRequest(Message):
     """The arguments of `status`.
 
     Attributes:
@@ -51,10 +50,10 @@ class StatusRequest(JsonForm):
         rollout: The node returns the controller of this rollout.
     """
 
-    may: tuple[str, ...] = field(
-        default=(), metadata=parsed_list(_right, minimum=1, maximum=len(_RIGHTS))
-    )
-    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
+    may: Annotated[
+        tuple[Annotated[str, _right], ...], AllowedRange(minimum=1, maximum=len(_RIGHTS))
+    ] = ()
+    rollout: RolloutReference | None = None
 
 
 class DeployAction(StrEnum):
@@ -74,16 +73,14 @@ def _layer(text: str) -> str:
     return parse_line(text, what="layer")
 
 
-def _classes(raw: Fields, key: str) -> Classes:
-    classes = raw.mapping(key)
-    for name, body in classes.items():
+def _classes(raw: dict[str, Json]) -> Classes:
+    for name, body in raw.items():
         if not isinstance(body, dict):
-            raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
-    return EncData.from_dict({"classes": classes}, where="request.args").classes
+            raise wrong_type(body, "a mapping", name)
+    return EncData.from_dict({"classes": raw}).classes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deploy(JsonForm):
+class Deploy(Message):
     """The arguments of `deploy`.
 
     Attributes:
@@ -97,16 +94,16 @@ class Deploy(JsonForm):
         nonce: For `CONFIRM`: the node's nonce; otherwise empty.
     """
 
-    release: ReleasePath = field(metadata=parsed(ReleasePath.parse))
-    action: DeployAction = field(metadata=parsed(_action))
-    serial: int = field(metadata=integer(minimum=1, maximum=MAX_SERIAL))
-    layers: tuple[str, ...] = field(
-        default=(), metadata=parsed_list(_layer, minimum=1, maximum=MAX_LAYERS)
-    )
-    classes: Classes = field(default_factory=dict, metadata=read_by(_classes))
-    allow_older: bool = field(default=False, metadata=read_by(Fields.boolean))
-    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
-    nonce: str = field(default="", metadata=parsed(parse_uuid))
+    release: ReleasePath
+    action: Annotated[DeployAction, _action]
+    serial: Annotated[int, AllowedRange(minimum=1, maximum=MAX_SERIAL)]
+    layers: Annotated[
+        tuple[Annotated[str, _layer], ...], AllowedRange(minimum=1, maximum=MAX_LAYERS)
+    ] = ()
+    classes: Annotated[Classes, JsonForm(_classes)] = field(default_factory=dict)
+    allow_older: bool = False
+    rollout: RolloutReference | None = None
+    nonce: Annotated[str, parse_uuid] = ""
 
     def __post_init__(self) -> None:
         """Check the arguments before they are on the bus.

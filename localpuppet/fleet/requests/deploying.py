@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.deploy import MAX_SERIAL, Deploy, StatusRequest
 from localpuppet.fleet.requests.repeating import REPLY, until_over
@@ -81,8 +82,7 @@ async def deploy_to(
     return {str(node): answer for node, answer in zip(nodes, answers, strict=True)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentReport:
+class AssignmentReport(Value):
     """A node's assignment by its status.
 
     Attributes:

@@ -6,7 +6,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Protocol
@@ -16,6 +16,7 @@ from localpuppet.base.formats.names import RunId
 from localpuppet.base.formats.times import show_duration, show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
+from localpuppet.base.value import Value
 from localpuppet.fleet.history.auditing import Auditor
 from localpuppet.fleet.requests.admission import RequestAdmission, RequestRefusal
 from localpuppet.fleet.requests.chunk import ChunkArguments
@@ -31,7 +32,7 @@ from localpuppet.fleet.requests.request import (
     RunOnce,
     requesting_rollout,
 )
-from localpuppet.fleet.requests.rollout import RolloutReference
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep
 from localpuppet.fleet.trust.signing import MessageSigner
 from localpuppet.node.runs.hold import Hold, Holds
 
@@ -40,8 +41,7 @@ from localpuppet.node.runs.hold import Hold, Holds
 _UNRECORDED = ("status", "last_run_summary")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actions:
+class Actions(Value):
     """The actions of a node, besides its holds.
 
     Attributes:
@@ -96,12 +96,11 @@ class RolloutActions(Protocol):
     def check_hold(self, owner: str) -> None:
         """Raise `OnHoldError` if another owner holds the node."""
 
-    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutStep) -> Mapping[str, Json]:
         """Take a step, or return its result; raises if the step is rejected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestHandler:
+class RequestHandler(Value):
     """Executes requests.
 
     Attributes:
@@ -309,6 +308,6 @@ def _subject(args: Arguments) -> str:
     elif isinstance(args, RunOnce):
         parts = [*(["noop"] if args.noop else []), *map("tag {}".format, args.tags)]
     if (rollout := requesting_rollout(args)) is not None:
-        step = f" step {rollout.step}" if rollout.step else ""
+        step = f" step {rollout.step}" if isinstance(rollout, RolloutStep) else ""
         parts.insert(0, f"rollout {rollout.id}{step}")
     return ", ".join(parts)

@@ -1,15 +1,18 @@
 """The lifetime of signed requests and replies, and their claims of callers."""
 
 from operator import attrgetter
+from typing import Annotated
 
-from localpuppet.base.formats.json_form import FieldForm, parsed
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.records import text_form
 
 # The receiver's limits in seconds: the lifetime of a message, and the difference of clocks.
 MAX_LIFETIME = 300
 # Seconds that a person waits for replies.
 PATIENCE = 20.0
 MAX_AHEAD = 30
+# A signer as a caller id.
+Caller = Annotated[SignerName, text_form(SignerName.parse_caller, write=attrgetter("caller"))]
 
 
 def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
@@ -29,8 +32,3 @@ def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     if now >= exp:
         return f"expired {now - exp} s ago (check both clocks)"
     return ""
-
-
-def parsed_caller(key: str) -> FieldForm:
-    """Return the metadata of a claim that is a caller id."""
-    return parsed(SignerName.parse_caller, write=attrgetter("caller"), key=key)

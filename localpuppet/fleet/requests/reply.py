@@ -1,21 +1,20 @@
 """The reply of a node to one request: its claims, and whether it answers the request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from functools import partial
-from typing import Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import SignerName, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, Key, Message
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.values import Json
-from localpuppet.fleet.requests.lifetime import lifetime_problem
+from localpuppet.fleet.requests.lifetime import Caller, lifetime_problem
 
 # The largest reply is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
 SCHEMA = 1
-_CLAIMS = ("schema", "iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
 
 
 class ReplySubject(Protocol):
@@ -34,8 +33,7 @@ class ReplySubject(Protocol):
         """Return the id, a UUID."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReply:
+class NodeReply(Message):
     """A node's reply.
 
     Attributes:
@@ -49,55 +47,22 @@ class NodeReply:
         error: The error as one line; `None` after success.
     """
 
-    node: SignerName
-    caller: SignerName
-    iat: int
-    exp: int
-    in_reply_to: str
+    SCHEMA: ClassVar = SCHEMA
+    WHERE: ClassVar = "reply"
+    LIMIT: ClassVar = MAX_REPLY
+    node: Annotated[Caller, Key("iss")]
+    caller: Annotated[Caller, Key("aud")]
+    iat: Annotated[int, AllowedRange(minimum=0)]
+    exp: Annotated[int, AllowedRange(minimum=0)]
+    in_reply_to: Annotated[str, parse_uuid]
     ok: bool
-    result: Mapping[str, Json]
-    error: str | None
+    result: Mapping[str, Json] = field(default_factory=dict)
+    error: Annotated[str | None, partial(parse_line, what="error")] = None
 
-    @classmethod
-    def parse(cls, payload: bytes) -> "NodeReply":
-        """Read the reply in verified bytes.
-
-        Raises:
-            InvalidInputError: A claim is missing, unknown or of the wrong type, or `ok` and `error`
-                contradict each other.
-        """
-        fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
-        fields.schema(SCHEMA)
-        fields.only(_CLAIMS)
-        ok = fields.boolean("ok")
-        if ok == ("error" in fields) or ok != ("result" in fields):
-            raise InvalidInputError("has either ok and a result, or an error", where="reply")
-        return cls(
-            node=fields.parsed("iss", SignerName.parse_caller),
-            caller=fields.parsed("aud", SignerName.parse_caller),
-            iat=fields.integer("iat", minimum=0),
-            exp=fields.integer("exp", minimum=0),
-            in_reply_to=fields.parsed("in_reply_to", parse_uuid),
-            ok=ok,
-            result=fields.mapping("result") if ok else {},
-            error=None if ok else fields.parsed("error", partial(parse_line, what="error")),
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the claims."""
-        outcome: dict[str, Json] = (
-            {"result": dict(self.result)} if self.ok else {"error": self.error}
-        )
-        return {
-            "schema": SCHEMA,
-            "iss": self.node.caller,
-            "aud": self.caller.caller,
-            "iat": self.iat,
-            "exp": self.exp,
-            "in_reply_to": self.in_reply_to,
-            "ok": self.ok,
-            **outcome,
-        }
+    def __post_init__(self) -> None:
+        """Check that `ok` is right."""
+        if self.ok != (self.error is None) or (self.result and not self.ok):
+            raise InvalidInputError("has either ok and a result, or an error")
 
 
 def refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject, now: int) -> str:

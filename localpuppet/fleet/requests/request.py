@@ -5,28 +5,20 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list, read_by
 from localpuppet.base.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
+from localpuppet.base.formats.records import ALWAYS, AllowedRange, Key, Message, Selected
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.fleet.inventory.awaited_entry import MAX_AWAITED, AwaitedEntry
 from localpuppet.fleet.requests.chunk import ChunkArguments
 from localpuppet.fleet.requests.compile import Compile
 from localpuppet.fleet.requests.deploy import Deploy, StatusRequest
-from localpuppet.fleet.requests.lifetime import lifetime_problem, parsed_caller
-from localpuppet.fleet.requests.rollout import (
-    MAX_HOLD,
-    MAX_STEP,
-    ROLLOUT,
-    ROLLOUT_STEP,
-    RolloutReference,
-)
+from localpuppet.fleet.requests.lifetime import Caller, lifetime_problem
+from localpuppet.fleet.requests.rollout import MAX_HOLD, MAX_STEP, RolloutReference, RolloutStep
 from localpuppet.fleet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 from localpuppet.node.puppet.changes import parse_salt
 
@@ -43,21 +35,12 @@ def _action(text: str) -> str:
     return text
 
 
-def _arguments(raw: Fields, key: str) -> "Arguments":
-    return _ARGUMENTS.get(raw.text("action"), NoArguments).read(raw.inner(key))
-
-
-def _awaited(raw: Fields, key: str) -> tuple[AwaitedEntry, ...]:
-    return tuple(map(AwaitedEntry.read, raw.inner_list(key, maximum=MAX_AWAITED)))
-
-
 def _length(text: str) -> str:
     parse_duration(text, what="length")
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disable(JsonForm):
+class Disable(Message):
     """The arguments of `disable`: put the node on hold.
 
     Attributes:
@@ -67,9 +50,9 @@ class Disable(JsonForm):
             most `MAX_HOLD` seconds.
     """
 
-    message: str = field(metadata=parsed(partial(parse_line, what="message")))
-    length: str | None = field(default=None, metadata=parsed(_length, key="for"))
-    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
+    message: Annotated[str, partial(parse_line, what="message")]
+    length: Annotated[str | None, _length, Key("for")] = None
+    rollout: RolloutReference | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -80,23 +63,21 @@ class Disable(JsonForm):
         """Check that a rollout's hold has a length."""
         if self.rollout is not None and not 0 < (self.seconds or 0) <= MAX_HOLD:
             raise InvalidInputError(
-                f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="request.args.for"
+                f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="for"
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Enable(JsonForm):
+class Enable(Message):
     """The arguments of `enable`: end the caller's own hold.
 
     Attributes:
         rollout: End this rollout's hold instead.
     """
 
-    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT)
+    rollout: RolloutReference | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOnce(JsonForm):
+class RunOnce(Message):
     """The arguments of `runonce`: run Puppet now.
 
     Attributes:
@@ -111,38 +92,33 @@ class RunOnce(JsonForm):
             node starts only soon after it. 0 for none.
     """
 
-    noop: bool = field(default=False, metadata=read_by(Fields.boolean, always=True))
-    tags: tuple[str, ...] = field(
-        default=(), metadata=parsed_list(parse_tag, minimum=1, maximum=MAX_TAGS)
-    )
-    rollout: RolloutReference | None = field(default=None, metadata=ROLLOUT_STEP)
-    awaited_entries: tuple[AwaitedEntry, ...] = field(default=(), metadata=read_by(_awaited))
-    changes_salt: str = field(default="", metadata=parsed(parse_salt))
-    noop_step: int = field(default=0, metadata=integer(minimum=1, maximum=MAX_STEP))
+    noop: Annotated[bool, ALWAYS] = False
+    tags: Annotated[
+        tuple[Annotated[str, parse_tag], ...], AllowedRange(minimum=1, maximum=MAX_TAGS)
+    ] = ()
+    rollout: RolloutStep | None = None
+    awaited_entries: Annotated[tuple[AwaitedEntry, ...], AllowedRange(maximum=MAX_AWAITED)] = ()
+    changes_salt: Annotated[str, parse_salt] = ""
+    noop_step: Annotated[int, AllowedRange(minimum=1, maximum=MAX_STEP)] = 0
 
     def __post_init__(self) -> None:
         """Check that only a rollout asks for a comparison of changes."""
         if self.noop_step and self.rollout is None:
-            raise InvalidInputError("is allowed in a rollout only", where="request.args.noop_step")
+            raise InvalidInputError("is allowed in a rollout only", where="noop_step")
         if self.awaited_entries and self.rollout is None:
-            raise InvalidInputError(
-                "is allowed in a rollout only", where="request.args.awaited_entries"
-            )
+            raise InvalidInputError("is allowed in a rollout only", where="awaited_entries")
         if self.changes_salt and (self.rollout is None or not self.noop):
-            raise InvalidInputError(
-                "is allowed with noop in a rollout only", where="request.args.changes_salt"
-            )
+            raise InvalidInputError("is allowed with noop in a rollout only", where="changes_salt")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunArguments(JsonForm):
+class RunArguments(Message):
     """The arguments of `report` and `log`.
 
     Attributes:
         run: The id of the run; `None` for the newest.
     """
 
-    run: RunId | None = field(default=None, metadata=parsed(RunId.parse))
+    run: RunId | None = None
 
     @classmethod
     def named(cls, run: str | None) -> "RunArguments":
@@ -154,8 +130,7 @@ class RunArguments(JsonForm):
         return cls(run=None if run is None else RunId.parse(run))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoArguments(JsonForm):
+class NoArguments(Message):
     """The arguments of an action without arguments."""
 
 
@@ -189,8 +164,7 @@ def requesting_rollout(args: Arguments) -> RolloutReference | None:
     return args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request(JsonForm):
+class Request(Message):
     """A request to one node.
 
     Attributes:
@@ -204,27 +178,20 @@ class Request(JsonForm):
     """
 
     SCHEMA: ClassVar = SCHEMA
-    caller: SignerName = field(metadata=parsed_caller("iss"))
-    node: NodeName = field(metadata=parsed(NodeName.parse, key="aud"))
-    iat: int = field(metadata=integer(minimum=0))
-    exp: int = field(metadata=integer(minimum=0))
-    jti: str = field(metadata=parsed(parse_uuid))
-    action: str = field(metadata=parsed(_action))
-    args: Arguments = field(metadata=read_by(_arguments))
+    WHERE: ClassVar = "request"
+    LIMIT: ClassVar = MAX_REQUEST
+    caller: Annotated[Caller, Key("iss")]
+    node: Annotated[NodeName, Key("aud")]
+    iat: Annotated[int, AllowedRange(minimum=0)]
+    exp: Annotated[int, AllowedRange(minimum=0)]
+    jti: Annotated[str, parse_uuid]
+    action: Annotated[str, _action]
+    args: Annotated[Arguments, Selected("action", _ARGUMENTS, NoArguments)]
 
     @property
     def receiver(self) -> SignerName:
         """Return the receiver as the signer of the reply."""
         return SignerName(self.node)
-
-    @classmethod
-    def parse(cls, payload: bytes) -> "Request":
-        """Read the request in verified bytes.
-
-        Raises:
-            InvalidInputError: A claim is missing, unknown, or of the wrong type.
-        """
-        return cls.read(Fields.parse(payload, where="request", limit=MAX_REQUEST))
 
 
 def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:

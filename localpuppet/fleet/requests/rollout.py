@@ -4,11 +4,10 @@
 """
 
 import uuid
-from dataclasses import dataclass, field
+from typing import Annotated
 
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed, read_by
 from localpuppet.base.formats.names import RolloutId, SignerName
+from localpuppet.base.formats.records import AllowedRange, Message
 from localpuppet.node.runs.hold import rollout_owner
 
 MAX_STEP = 1_000_000_000  # each noop run before a run is a separate step, in each epoch
@@ -23,23 +22,20 @@ def _caller(text: str) -> str:
     return SignerName.parse_caller(text).caller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutReference(JsonForm):
-    """The rollout of a request.
+class RolloutReference(Message):
+    """The rollout of a request that is not a run.
 
     Attributes:
         id: The rollout.
         epoch: How often the rollout was begun or resumed, from 1: a node rejects requests of an
             epoch before the newest one that it knows.
-        step: The number of the run's step, from 1; 0 if the request is not a run.
         caller: The caller id of the rollout's owner, if the request comes from another caller that
             took the rollout over; otherwise empty.
     """
 
-    id: RolloutId = field(metadata=parsed(RolloutId.parse))
-    epoch: int = field(metadata=integer(minimum=1, maximum=MAX_EPOCH))
-    step: int = field(default=0, metadata=integer(minimum=1, maximum=MAX_STEP))
-    caller: str = field(default="", metadata=parsed(_caller))
+    id: RolloutId
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
+    caller: Annotated[str, _caller] = ""
 
     def owner(self, caller: str) -> str:
         """Return the owner of the rollout's holds.
@@ -54,20 +50,14 @@ class RolloutReference(JsonForm):
         return "" if self.caller in ("", caller) else caller
 
 
-def _rollout(raw: Fields, key: str) -> RolloutReference:
-    """Read the rollout of a request that is not a run."""
-    inner = raw.inner(key)
-    inner.only(("id", "epoch", "caller"))
-    return RolloutReference.read(inner)
+class RolloutStep(RolloutReference):
+    """The rollout of a request that is a run.
 
+    Attributes:
+        step: The number of the run's step, from 1.
+    """
 
-def _rollout_step(raw: Fields, key: str) -> RolloutReference:
-    inner = raw.inner(key)
-    inner.value("step")  # a run is a step
-    return RolloutReference.read(inner)
-
-
-ROLLOUT, ROLLOUT_STEP = read_by(_rollout), read_by(_rollout_step)
+    step: Annotated[int, AllowedRange(minimum=1, maximum=MAX_STEP)]
 
 
 def step_uuid(owner: str, step: int) -> str:

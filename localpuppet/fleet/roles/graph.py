@@ -6,13 +6,13 @@ functions are deterministic, take linear time and use no recursion.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from localpuppet.base.value import Value
 
 JUNCTION = -1  # place of a vertex without one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class Graph(Value):
     """A directed graph.
 
     Attributes:

@@ -14,7 +14,6 @@
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
@@ -23,6 +22,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.exports.recording import COLLECT, collector_text
 from localpuppet.fleet.exports.search import as_query
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -52,8 +52,7 @@ class LinkReason(StrEnum):
 ANSWERS = frozenset((LinkReason.QUERY, LinkReason.COLLECT))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLink:
+class NodeLink(Value):
     """Nodes that make other nodes run.
 
     Attributes:
@@ -82,8 +81,7 @@ class NodeLink:
         return not self.starts or not self.ends or (self.starts == self.ends and len(self.ends) < 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class Links(Value):
     """All links of an inventory, and its nodes.
 
     Attributes:
@@ -101,8 +99,7 @@ class Links:
     unanswered: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EntryTexts:
+class _EntryTexts(Value):
     """The kicks and questions in the entries, each different text once."""
 
     nodes: dict[NodeName, tuple[str, ...]]
@@ -213,8 +210,7 @@ def _call(text: str) -> tuple[str, list[Json]]:
 _Steps = dict[str, dict[str, frozenset[LinkReason]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cycle:
+class Cycle(Value):
     """Roles that make each other run.
 
     Attributes:

@@ -4,10 +4,10 @@ Example: `relations(links).cycles[0].shown == "haproxy -> web -> haproxy"`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.roles.links import Cycle, LinkReason, Links, NodeLink, cycles_of
 
 # Prefix of a kick that matches no node, used in place of a role's name.
@@ -15,8 +15,7 @@ NOBODY = "no node: "
 MAX_TEXTS = 5  # kicks and questions of an edge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class Role(Value):
     """Nodes with the same roles.
 
     Attributes:
@@ -28,8 +27,7 @@ class Role:
     nodes: tuple[NodeName, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoleEdge:
+class RoleEdge(Value):
     """A role that makes another one run.
 
     Attributes:
@@ -45,8 +43,7 @@ class RoleEdge:
     texts: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relations:
+class Relations(Value):
     """The roles that make other roles run.
 
     Attributes:

@@ -7,7 +7,6 @@ This module has the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.extras import require_extra
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
 from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.bus.servers import Servers
@@ -28,8 +28,7 @@ CONFIRM = "90s"
 NETWORK_USER = "localpuppet"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BusSettings:
+class BusSettings(Value):
     """The bus of a site.
 
     Attributes:
@@ -88,8 +87,7 @@ class BusSettings:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwoSides:
+class TwoSides(Value):
     """The sockets and directories that connect the two sides of a split agent.
 
     Attributes:
@@ -113,8 +111,7 @@ class TwoSides:
         return self.directory / "bus.sock"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+class AgentSettings(Value):
     """The agent of this node.
 
     Attributes:
@@ -189,8 +186,7 @@ def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
     return words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSettings:
+class FleetSettings(Value):
     """The settings that make a node part of a fleet.
 
     Attributes:

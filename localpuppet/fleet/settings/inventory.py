@@ -11,12 +11,12 @@ inventory:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.value import Value
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that publish select facts.
@@ -27,8 +27,7 @@ MAX_STALE = "15m"
 POLICY = "policies/inventory.policy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InventorySettings:
+class InventorySettings(Value):
     """What a node publishes of itself, and what it accepts from other nodes.
 
     Attributes:

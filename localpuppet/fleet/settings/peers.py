@@ -6,12 +6,12 @@ This module has the keys `identity`, `trusted`, `policy`, `inventory`, `exports`
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.value import Value
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile
 
@@ -24,8 +24,7 @@ SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 MAX_SOCKET = 107
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdentitySettings:
+class IdentitySettings(Value):
     """The name and key with which this node signs, and the CA whose certificates it trusts.
 
     Attributes:
@@ -44,8 +43,7 @@ class IdentitySettings:
     crl: Path | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureSettings:
+class CaptureSettings(Value):
     """What a capture of this node contains.
 
     Attributes:
@@ -64,8 +62,7 @@ class CaptureSettings:
         return WithheldKeys((*DEFAULT_PATTERNS, *self.withhold), self.show)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerSettings:
+class PeerSettings(Value):
     """How a node deals with other nodes.
 
     Attributes:

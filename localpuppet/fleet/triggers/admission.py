@@ -9,19 +9,18 @@ the table.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.trigger import MAX_HOPS, MAX_TTL, Trigger
 
 MAX_SKEW = 30  # seconds that a sender's clock may be ahead
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsignedMessage:
+class UnsignedMessage(Value):
     """A message without a valid signature.
 
     Attributes:
@@ -31,8 +30,7 @@ class UnsignedMessage:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmittedTrigger:
+class AdmittedTrigger(Value):
     """A trigger that leads to a run.
 
     Attributes:
@@ -45,8 +43,7 @@ class AdmittedTrigger:
     remember_until: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedTrigger:
+class DroppedTrigger(Value):
     """A trigger that leads to no run.
 
     Attributes:
@@ -62,8 +59,7 @@ class DroppedTrigger:
     signed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(Value):
     """The admission rules of one node.
 
     Attributes:

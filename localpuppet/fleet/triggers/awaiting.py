@@ -2,12 +2,12 @@
 
 import asyncio
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import key_value, layout
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.triggers.outcome import TriggerOutcome
@@ -31,8 +31,7 @@ End = dict[str, Any]
 Ends = dict[str, End | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedTrigger:
+class ExpectedTrigger(Value):
     """A trigger whose outcomes are awaited.
 
     Attributes:

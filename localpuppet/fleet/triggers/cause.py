@@ -6,13 +6,13 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import parse_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.triggers.change import AnswerChange
 from localpuppet.fleet.triggers.trigger import Trigger
@@ -33,8 +33,7 @@ class CauseKind(StrEnum):
 _ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCause:
+class RunCause(Value):
     """One reason to run.
 
     Attributes:
@@ -88,7 +87,7 @@ class RunCause:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        from localpuppet.fleet.records import to_record
+        from localpuppet.base.formats.records import to_record
 
         return to_record(self)
 
@@ -99,7 +98,7 @@ class RunCause:
         Raises:
             StateError: This version did not write the value.
         """
-        from localpuppet.fleet.records import from_record
+        from localpuppet.base.formats.records import from_record
 
         with damage_errors("cause"):
             cause = from_record(cls, raw)

@@ -17,15 +17,14 @@ not settled), with the same paths.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.admission import show_path
 from localpuppet.fleet.triggers.trigger import MAX_HOPS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+class Loop(Value):
     """No trigger is sent because the chain ends here; this is not a failure.
 
     Attributes:

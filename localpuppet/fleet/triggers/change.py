@@ -6,10 +6,10 @@ Example:
     `AnswerChange(query='servers_with_role("web")', how=ChangeKind.CHANGED, facts=("ipaddress",))`.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.formats.text import one_line, shortened
+from localpuppet.base.value import Value
 
 MAX_FACTS = 16
 MAX_QUERY = 200
@@ -24,8 +24,7 @@ class ChangeKind(StrEnum):
     ELSEWHERE = "elsewhere"  # the node is not in the answer; its published data changed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerChange:
+class AnswerChange(Value):
     """The change of one answer by one node.
 
     Attributes:

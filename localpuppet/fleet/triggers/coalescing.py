@@ -19,10 +19,10 @@ recorded end leads to another run: when in doubt, run again.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import CauseKind, RunCause
 from localpuppet.fleet.trust.quota import Quota
 
@@ -37,8 +37,7 @@ Path = tuple[NodeName, ...]
 Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedCause:
+class DroppedCause(Value):
     """A cause that leads to no run: log it once, then forget it.
 
     Attributes:
@@ -198,8 +197,7 @@ class Batch:
         return f"{len(self._owed)} causes: {', '.join(parts)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoalescerStep:
+class CoalescerStep(Value):
     """The next actions.
 
     Attributes:

@@ -10,7 +10,7 @@
 - A kick that is sent again, after a send with an unknown result, has the same id: it counts once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import field_values
 from localpuppet.base.machine.files import disk_errors, make_private, remove, write_json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.trigger import MAX_TAGS
 from localpuppet.node.runs.records import Records, RunDirectory
 from localpuppet.node.runs.run import RunState
@@ -37,8 +38,7 @@ MAX_RECEIVERS = 10_000
 MAX_LIFE = 86400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldKick:
+class HeldKick(Value):
     """The kick of one run.
 
     Attributes:

@@ -11,7 +11,6 @@ The file is `agent/inbox.sqlite` in the state directory.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import LocalpuppetError
@@ -19,6 +18,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.database import Database, Format
 from localpuppet.base.machine.id_table import ALWAYS, TABLES, IdTable
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers import step_table
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import MOST, TriggerOutcome
@@ -39,8 +39,7 @@ CREATE TABLE IF NOT EXISTS outcomes (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRequest:
+class StepRequest(Value):
     """The answer to a request for a step.
 
     Attributes:

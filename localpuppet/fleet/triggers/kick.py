@@ -7,18 +7,17 @@ Example: `Kick(roles=("haproxy",)).texts == ('role="haproxy"',)`.
 """
 
 import re
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import MAX_ROLES, parse_role
 from localpuppet.fleet.inventory.query.functions import FunctionCall
 
 _QUOTED, _ESCAPED = re.compile(r'(["\\])'), r"\\\1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kick:
+class Kick(Value):
     """The receivers of a kick.
 
     Attributes:

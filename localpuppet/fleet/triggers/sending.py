@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValue
 from localpuppet.fleet.bus.layout import triggers_for
 from localpuppet.fleet.triggers.chain import Loop, next_path
@@ -24,8 +24,7 @@ AT_ONCE = 64  # concurrent writes
 TOGETHER = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(Value):
     """A trigger to send.
 
     Attributes:
@@ -43,8 +42,7 @@ class Outgoing:
     keyttl: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
+class SendResult(Value):
     """The result of a call.
 
     Attributes:

@@ -7,12 +7,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.base.errors import BusyError
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.fleet.trust.quota import Quota
@@ -38,8 +38,7 @@ class StepState(StrEnum):
     OVER = "over"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Value):
     """A step, as the node knows it.
 
     Attributes:
@@ -59,8 +58,7 @@ class Step:
         return field_values(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutCaller:
+class RolloutCaller(Value):
     """The controller of a rollout.
 
     Attributes:

@@ -5,9 +5,9 @@ of the nodes that ran before it. It waits for these for `PATIENCE` seconds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.cause import RunCause
 from localpuppet.fleet.triggers.coalescing import DroppedCause
 from localpuppet.node.runs.hold import HoldStatus
@@ -16,8 +16,7 @@ from localpuppet.node.runs.hold import HoldStatus
 PATIENCE = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepAction:
+class StepAction(Value):
     """The next actions.
 
     Attributes:

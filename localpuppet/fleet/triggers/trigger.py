@@ -5,14 +5,11 @@ canonical form: `Trigger.parse(trigger.to_payload()) == trigger`. The fields `ho
 have the names of puppet-trigger. `triggers.admission` decides whether a trigger is accepted.
 """
 
-import json
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed, parsed_list
 from localpuppet.base.formats.names import NodeName, parse_tag, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, Message
 
 MAX_PAYLOAD = 64 * 1024
 MAX_HOSTS = 1000
@@ -20,12 +17,10 @@ MAX_TAGS = 100
 MAX_TTL = 3600
 MAX_HOPS = 8
 
-_WHERE = "trigger"
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger(JsonForm):
+class Trigger(Message):
     """A trigger as sent: its types are valid, and nothing else is verified.
 
     Attributes:
@@ -40,34 +35,29 @@ class Trigger(JsonForm):
     """
 
     SCHEMA: ClassVar = SCHEMA
-    hostname: NodeName = field(metadata=parsed(NodeName.parse))
-    tags: tuple[str, ...] = field(metadata=parsed_list(parse_tag, maximum=MAX_TAGS))
-    hosts: tuple[NodeName, ...] = field(metadata=parsed_list(NodeName.parse, maximum=MAX_HOSTS))
-    timestamp: int = field(metadata=integer())
-    uuid: str = field(metadata=parsed(parse_uuid))
-    ttl: int = field(metadata=integer())
-    hops: int = field(metadata=integer())
+    WHERE: ClassVar = "trigger"
+    LIMIT: ClassVar = MAX_PAYLOAD
+    hostname: NodeName
+    tags: Annotated[tuple[Annotated[str, parse_tag], ...], AllowedRange(maximum=MAX_TAGS)]
+    hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=MAX_HOSTS)]
+    timestamp: int
+    uuid: Annotated[str, parse_uuid]
+    ttl: int
+    hops: int
     # Longer paths are rejected by their hops; this bounds the work for a bad message.
-    path: tuple[NodeName, ...] = field(
-        metadata=parsed_list(NodeName.parse, maximum=2 * (MAX_HOPS + 1))
-    )
-
-    @classmethod
-    def parse(cls, payload: bytes) -> "Trigger":
-        """Return the trigger in a message.
-
-        Args:
-            payload: JSON, at most 64 KiB; `strict_json` says what is rejected.
-        """
-        return cls.read(Fields.parse(payload, where=_WHERE, limit=MAX_PAYLOAD))
+    path: Annotated[tuple[NodeName, ...], AllowedRange(maximum=2 * (MAX_HOPS + 1))]
 
     def to_payload(self) -> bytes:
-        """Return the bytes to sign and send: ASCII JSON without white space."""
-        payload = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
+        """Return the bytes to sign and send.
+
+        Raises:
+            InvalidInputError: They are too large.
+        """
+        payload = super().to_payload()
         if len(payload) > MAX_PAYLOAD:
             raise InvalidInputError(
                 f"is too large: {len(payload)} bytes, the limit is {MAX_PAYLOAD}",
-                where=_WHERE,
+                where=self.WHERE,
                 hint=f"name fewer of the {len(self.hosts)} hosts at a time",
             )
         return payload

@@ -16,10 +16,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath, SignerName, did_you_mean
+from localpuppet.base.value import Value
 from localpuppet.fleet.trust.policy_lines import ANY, columns, parse_lines, words
 
 # The actions that `*` includes: new actions of an upgrade grant no rights.
@@ -59,8 +59,7 @@ _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
 _COLUMNS = "allow|deny, callers, actions, facts, classes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyDecision:
+class PolicyDecision(Value):
     """Whether a caller may perform an action.
 
     Attributes:
@@ -72,8 +71,7 @@ class PolicyDecision:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Value):
     """A rule of the policy file.
 
     Attributes:
@@ -104,8 +102,7 @@ class Rule:
         return action in self.actions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Value):
     """A policy file.
 
     Attributes:

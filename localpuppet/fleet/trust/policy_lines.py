@@ -5,11 +5,11 @@ A line that cannot be parsed rejects the whole file, and the message names the l
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.value import Value
 
 MAX_POLICY = 256 * 1024
 ANY = "*"
@@ -47,8 +47,7 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
                 yield parse(stripped, number)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signers:
+class Signers(Value):
     """The signers that a line matches.
 
     Attributes:

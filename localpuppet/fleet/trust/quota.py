@@ -4,11 +4,10 @@ Example: of 1,000 places, with a reserve of 200 for owners with fewer than 20, o
 1,000; ten others still get 20 places each.
 """
 
-from dataclasses import dataclass
+from localpuppet.base.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
+class Quota(Value):
     """A limit for all owners, with a reserve for owners with few places.
 
     Attributes:

@@ -24,6 +24,7 @@ from localpuppet.base.formats.names import SignerName
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import MAX_VALUE
 from localpuppet.fleet.trust.authority import Authority
 from localpuppet.fleet.trust.keys import TrustedKeys, public_pem
@@ -69,8 +70,7 @@ class MessageKind(StrEnum):
     AUDIT_HISTORY = "lp-audit-history"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class Signed(Value):
     """The content of a verified message.
 
     Attributes:
@@ -82,8 +82,7 @@ class Signed:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Key:
+class _Key(Value):
     """A joserfc key and the algorithms for its kind; the first one signs."""
 
     jwk: "OKPKey | RSAKey | ECKey"

@@ -4,12 +4,12 @@ Nothing is applied, and the input and its assignment stay. Results and errors ho
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.flock import Flock
+from localpuppet.base.value import Value
 from localpuppet.node.candidates.brief import brief_changes
 from localpuppet.node.candidates.node_catalogs import CompilationError, NodeCatalogs
 from localpuppet.node.enc.classify import node_document
@@ -24,8 +24,7 @@ from localpuppet.node.releases.reading import InterfaceReader
 _WHY = "on the node 'localpuppet release diff BEFORE AFTER --catalog INPUT' says why"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Value):
     """Compares releases on this node.
 
     Attributes:

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import joined, without_middle
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.preview.ports import CompileEngine, CompileRequest
 from localpuppet.node.puppet.catalog import CanonicalCatalog
@@ -26,8 +26,7 @@ class CompilationError(InvalidInputError):
     """Puppet cannot compile the catalog; the message quotes Puppet and may hold values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCatalogs:
+class NodeCatalogs(Value):
     """Compiles catalogs of nodes.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 from localpuppet.base.formats.names import RunId, parse_tags
 from localpuppet.base.formats.text import parse_line
 from localpuppet.base.formats.times import parse_duration
+from localpuppet.base.value import Value
 from localpuppet.node.cli import render, render_run
 from localpuppet.node.cli.command import Command, command, flag, option, options
 from localpuppet.node.runs.run import Status
@@ -144,8 +144,7 @@ def apply_command(
     return tell(status, shown)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunDisplay:
+class RunDisplay(Value):
     """How `apply` shows a run.
 
     Attributes:

@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 from typing import cast
 
@@ -19,6 +19,7 @@ from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import Classes, EncData, Input
 
 SCHEMA = 1
@@ -26,8 +27,7 @@ SCHEMA = 1
 identity = attrgetter("release", "serial", "by", "rollout")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Value):
     """A release that a signed request gave to a node.
 
     Attributes:

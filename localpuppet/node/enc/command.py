@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from localpuppet.base.errors import EncError, InvalidInputError, StateError
@@ -12,11 +11,11 @@ from localpuppet.base.formats.text import last_words
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import MAX_DOCUMENT
 from localpuppet.base.machine.ports import Processes
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncCommand:
+class EncCommand(Value):
     """The site's ENC: a program that returns a node's ENC data.
 
     Attributes:

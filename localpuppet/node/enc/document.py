@@ -7,7 +7,6 @@ grammars and reserved names, and decides the order of layers.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from localpuppet.base.errors import InvalidInputError
@@ -20,6 +19,7 @@ from localpuppet.base.formats.names import (
     did_you_mean,
 )
 from localpuppet.base.formats.values import Json, at
+from localpuppet.base.value import Value
 from localpuppet.node.enc.interpolation import ParameterResolver, interpolate
 
 # JSON leaves these as they are; Ruby's YAML reader refuses them or takes them for line breaks.
@@ -28,8 +28,7 @@ DEFAULT_ENVIRONMENT = "production"
 Classes = Mapping[str, Mapping[str, Json]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncData:
+class EncData(Value):
     """Classes with their parameters, top-scope parameters, an environment: one layer of them.
 
     A class parameter of `None` removes the value of a lower layer, so that Puppet's default
@@ -107,8 +106,7 @@ def _class_items(raw: Json, where: str) -> Iterable[tuple[str, Mapping[str, Json
             yield name, cast("dict[str, Json]", body or {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class Input(Value):
     """`input.yaml`: the release that a node runs, the layers that it names, its ENC data."""
 
     app: ReleasePath
@@ -132,8 +130,7 @@ class Input:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseEnc:
+class ReleaseEnc(Value):
     """`enc.yaml` of a release: ENC data for every node that runs it, and layers to choose from."""
 
     data: EncData
@@ -179,8 +176,7 @@ class ReleaseEnc:
 NO_RELEASE_ENC = ReleaseEnc(data=EncData(classes={}, parameters={}), layers={})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDocument:
+class NodeDocument(Value):
     """The complete output of an external node classifier."""
 
     classes: Classes

@@ -6,7 +6,7 @@ An input with `app: foo/assigned` is combined with the assignment in force.
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.machine.files import MAX_DOCUMENT, read_user_file
+from localpuppet.base.value import Value
 from localpuppet.node.enc.assignment import Assignment
 from localpuppet.node.enc.document import Input
 
@@ -29,8 +30,7 @@ class Fetch(Protocol):
         """Return the body, at most `limit` bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedInput:
+class LoadedInput(Value):
     """An input with its source.
 
     Attributes:
@@ -60,8 +60,7 @@ class LoadedInput:
         return error.at(self.name) if error.where == "app" else error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputReader:
+class InputReader(Value):
     """Reads inputs.
 
     Attributes:

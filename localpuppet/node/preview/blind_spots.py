@@ -6,8 +6,8 @@ modules/x/lib/facter/role.rb                 ->  all nodes
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from localpuppet.base.value import Value
 from localpuppet.node.preview.release_index import DIRECTORY, ReleaseIndex
 from localpuppet.node.preview.result import BlindSpot
 
@@ -18,8 +18,7 @@ _PROVIDER = re.compile(r"(?:.*/)?lib/puppet/provider/([a-z]\w*)(?:\.rb|/.+)")
 _HELPER = re.compile(r"((?:.*/)?)lib/(?:puppet_x|puppet/(?:util|property|parameter)|augeas)/.+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlindChange:
+class BlindChange(Value):
     """A changed file whose effect no catalog shows.
 
     Attributes:

@@ -14,7 +14,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.sqlite import sqlite3
+from localpuppet.base.value import Value
 from localpuppet.node.preview.cache_file import (
     MALFORMED,
     CacheFile,
@@ -50,8 +50,7 @@ _AT_A_TIME = 256
 _KEY_LISTS = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOutcome:
+class CompileOutcome(Value):
     """What a compile made: a catalog, by its digest in the cache, or a failure.
 
     Attributes:
@@ -65,8 +64,7 @@ class CompileOutcome:
     is_unread: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEntry:
+class CacheEntry(Value):
     """A stored result of a node.
 
     Attributes:
@@ -94,8 +92,7 @@ class CacheEntry:
     scope: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCompile:
+class NodeCompile(Value):
     """A compile of a node, to store.
 
     Attributes:

@@ -11,7 +11,7 @@ Example: `NodeCapture.parse(capture.to_bytes(), node=capture.node, where="web1")
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
@@ -21,6 +21,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, field_values, wrong_type
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import EncData
 from localpuppet.node.preview.ports import CapturedQuery
 from localpuppet.node.preview.withheld import with_stand_ins
@@ -38,8 +39,7 @@ _KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCapture:
+class NodeCapture(Value):
     """What a node's catalog depends on besides the release.
 
     Attributes:
@@ -151,8 +151,7 @@ class NodeCapture:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedNode:
+class CapturedNode(Value):
     """A node of a preview.
 
     Attributes:

@@ -11,12 +11,13 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.catalog import CanonicalCatalog, CatalogEdge, CatalogResource
 
 DIGEST_BYTES = 20
@@ -24,8 +25,7 @@ DIGEST_BYTES = 20
 _SERVED = re.compile("puppet:(?://)?/modules/([^?]*)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogHead:
+class CatalogHead(Value):
     """What a catalog has as a whole.
 
     Attributes:

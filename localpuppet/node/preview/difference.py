@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.value import Value
 from localpuppet.node.preview.patterns import ResourcePattern
 from localpuppet.node.puppet.catalog import (
     MARK_KEY,
@@ -45,8 +46,7 @@ _RELATIONS = frozenset(("before", "require", "notify", "subscribe"))
 _EXPORTED = "(exported)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterChange:
+class ParameterChange(Value):
     """A parameter whose value differs.
 
     Attributes:
@@ -80,8 +80,7 @@ class ParameterChange:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceChange:
+class ResourceChange(Value):
     """A resource that differs.
 
     Attributes:
@@ -119,8 +118,7 @@ class RelationshipChange:
     target: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogDifference:
+class CatalogDifference(Value):
     """The difference between two catalogs.
 
     Attributes:

@@ -12,7 +12,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ from localpuppet.base.machine.files import remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.isolation import CodeIsolation
 from localpuppet.base.share.files import shared_file
+from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.fact_names import legacy_facts
 from localpuppet.node.preview.compiler_process import CompilerDeathError, CompilerProcess
 from localpuppet.node.preview.layout import LAYOUT, release_roots
@@ -61,8 +62,7 @@ _STARTS, _PATIENCE = "another process starts to compile", 60.0
 _NO_HIERA = Path("/nonexistent/hiera.yaml")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetCompileEngine:
+class PuppetCompileEngine(Value):
     """Compiles catalogs with Puppet.
 
     Attributes:

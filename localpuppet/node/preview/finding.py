@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import ReleaseEnc, classify
 from localpuppet.node.preview.cache import CacheEntry, CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
@@ -38,8 +39,7 @@ BATCH = 32
 BATCH_BYTES = 64 * 1024**2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewSide:
+class PreviewSide(Value):
     """A release that a preview compiles.
 
     Attributes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import field_values
+from localpuppet.base.value import Value
 from localpuppet.node.preview.difference import (
     ADDED,
     REMOVED,
@@ -30,8 +31,7 @@ from localpuppet.node.preview.result import (
 MAX_BYTES = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFailureGroup:
+class NodeFailureGroup(Value):
     """Nodes that fail with the same error.
 
     Attributes:

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import disk_errors, input_errors, write_durably
 from localpuppet.base.machine.open_tree import OpenTree
+from localpuppet.base.value import Value
 from localpuppet.node.preview.capture import MAX_BYTES, MAX_VALUES, CapturedNode, NodeCapture
 from localpuppet.node.preview.release_index import TreeStates
 
@@ -38,8 +39,7 @@ _MAX_SHOWN = 200
 _JSON, _YAML, _FACTS = ".json", (".yaml", ".yml"), ".facts"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFile:
+class NodeFile(Value):
     """A file of a node.
 
     Attributes:

@@ -8,11 +8,11 @@
 """
 
 import re
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 
 MAX_PATTERN = 1024
 _ACTIONS = ("added", "removed", "changed")
@@ -23,8 +23,7 @@ _PATTERN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourcePattern:
+class ResourcePattern(Value):
     """A pattern for resources, or for parameters of them.
 
     Attributes:
@@ -70,8 +69,7 @@ class ResourcePattern:
         return self.parameter is None and self.fits(type_name, title)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForbiddenChange:
+class ForbiddenChange(Value):
     """A change that `--fail-on` forbids.
 
     Attributes:

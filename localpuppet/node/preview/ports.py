@@ -12,10 +12,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.catalog import CanonicalCatalog
 from localpuppet.node.releases.release import Release
 
@@ -29,8 +30,7 @@ ALL = "*"
 FactPath = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedQuery:
+class CapturedQuery(Value):
     """An answer of the agent to the catalog of a node's last good run.
 
     Attributes:
@@ -46,8 +46,7 @@ class CapturedQuery:
     answer: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileRequest:
+class CompileRequest(Value):
     """A catalog to compile.
 
     Attributes:
@@ -69,8 +68,7 @@ class CompileRequest:
     queries: tuple[CapturedQuery, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileFailure:
+class CompileFailure(Value):
     """Why a catalog did not compile.
 
     Attributes:
@@ -93,8 +91,7 @@ class CompileFailure:
         return (self.plain_message, self.file) == (other.plain_message, other.file)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawReads:
+class RawReads(Value):
     """What a compile read, without the contents; all lists are sorted and unique.
 
     Attributes:
@@ -124,8 +121,7 @@ class RawReads:
     impure: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileResult:
+class CompileResult(Value):
     """The result of one request: a catalog or a failure, and what the compile read.
 
     A failure without reads (`impure` says why) is one of the machine, such as a time limit. `size`

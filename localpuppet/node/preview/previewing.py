@@ -8,13 +8,13 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from zlib import crc32
 
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.values import field_values, mapping_of
 from localpuppet.base.machine.ports import Clock, Progress
+from localpuppet.base.value import Value
 from localpuppet.node.preview.blind_spots import blind_changes, blind_spots
 from localpuppet.node.preview.cache import CompileOutcome, NodeCompile, PreviewCache
 from localpuppet.node.preview.cache_file import DamagedEntryError
@@ -48,8 +48,7 @@ _ROLE = "role::"
 _MAX_NAME = 40  # characters of a revision in the progress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewOptions:
+class PreviewOptions(Value):
     """What a user asked for.
 
     Attributes:
@@ -65,8 +64,7 @@ class PreviewOptions:
     shard: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewPorts:
+class PreviewPorts(Value):
     """What a preview works with.
 
     Attributes:

@@ -12,9 +12,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.node.preview.data_keys import MODULE, missing_digests
 from localpuppet.node.preview.ports import (
     ALL,
@@ -32,8 +33,7 @@ _SOME_FILE = "file"
 _NO_WORD = re.compile(r"\W", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadPart:
+class ReadPart(Value):
     """What was read of one directory, or looked up in one data file.
 
     Attributes:
@@ -76,8 +76,7 @@ class ReadPart:
         return values is not None and _values_digest(values, self.keys or ()) == self.values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReads:
+class NodeReads(Value):
     """What the compile read of the node itself; its classes and environment always count.
 
     Attributes:
@@ -111,8 +110,7 @@ class NodeReads:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSet:
+class ReadSet(Value):
     """What one compile read.
 
     Attributes:

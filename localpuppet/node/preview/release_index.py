@@ -13,13 +13,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.machine.files import input_errors
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
+from localpuppet.base.value import Value
 from localpuppet.node.preview.data_keys import MAX_BYTES, key_digests
 from localpuppet.node.preview.ports import SITE_PREFIX
 from localpuppet.node.releases.limits import LIMITS, MAX_DEPTH
@@ -45,8 +45,7 @@ class TreeStates:
         """Remember the states of a tree."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexRoot:
+class IndexRoot(Value):
     """A directory or file of a release.
 
     Attributes:

@@ -4,10 +4,11 @@ A node is in exactly one of these sets: unaffected, changed (in one group), fail
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from localpuppet.base.formats.values import field_values
+from localpuppet.base.value import Value
 from localpuppet.node.preview.difference import CatalogDifference
 
 SCHEMA = 1
@@ -23,8 +24,7 @@ FailureKind = Literal["new", "both", "same", "fixed", "unreadable"]
 OK, FAILED, DIFFERENT, CANNOT_TELL = 0, 1, 4, 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewRevision:
+class PreviewRevision(Value):
     """A revision that a preview compiled.
 
     Attributes:
@@ -36,8 +36,7 @@ class PreviewRevision:
     commit: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeGroup:
+class ChangeGroup(Value):
     """Nodes whose catalogs differ in the same way.
 
     Attributes:
@@ -52,8 +51,7 @@ class ChangeGroup:
     roles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFailure:
+class NodeFailure(Value):
     """A node whose catalog does not compile.
 
     Attributes:
@@ -71,8 +69,7 @@ class NodeFailure:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlindSpot:
+class BlindSpot(Value):
     """A change whose effect compiling cannot show.
 
     Attributes:
@@ -86,8 +83,7 @@ class BlindSpot:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionWarning:
+class RevisionWarning(Value):
     """A part of a revision that no catalog depends on, and its author may think so.
 
     Attributes:
@@ -99,8 +95,7 @@ class RevisionWarning:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImpureNode:
+class ImpureNode(Value):
     """A node whose catalog depends on more than its capture and the release.
 
     Attributes:
@@ -112,8 +107,7 @@ class ImpureNode:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForbiddenDifference:
+class ForbiddenDifference(Value):
     """A difference that `--fail-on` forbids.
 
     Attributes:
@@ -127,8 +121,7 @@ class ForbiddenDifference:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewStatistics:
+class PreviewStatistics(Value):
     """What a preview did.
 
     Attributes:
@@ -142,8 +135,7 @@ class PreviewStatistics:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewResult:
+class PreviewResult(Value):
     """The result of a preview.
 
     Attributes:

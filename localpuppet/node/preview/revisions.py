@@ -14,7 +14,6 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError, errors_at
@@ -22,6 +21,7 @@ from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.machine.files import CHUNK, disk_errors, make_private, remove_tree
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.open_tree import OpenTree, open_entry
+from localpuppet.base.value import Value
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.catalog_items import digest
 from localpuppet.node.preview.release_index import States, TreeStates, tree_metadata, tree_states
@@ -41,8 +41,7 @@ _REMOTE = "origin"
 _METADATA = " metadata"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionRange:
+class RevisionRange(Value):
     """Two revisions, as a user writes them.
 
     Attributes:
@@ -73,8 +72,7 @@ class RevisionRange:
         return cls(base=base, head=head or ("HEAD" if from_fork else ""), from_fork=from_fork)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionTree:
+class RevisionTree(Value):
     """The files of a revision in the cache.
 
     Attributes:
@@ -88,8 +86,7 @@ class RevisionTree:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkouts:
+class Checkouts(Value):
     """The checkouts of a repository in a cache.
 
     Attributes:

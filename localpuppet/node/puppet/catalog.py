@@ -31,6 +31,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.command import in_release
 
 SCHEMA = 1
@@ -55,8 +56,7 @@ _MARK = re.compile("[0-9a-f]{32}")
 Reference = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogResource:
+class CatalogResource(Value):
     """A resource of a catalog.
 
     Attributes:
@@ -102,8 +102,7 @@ class CatalogEdge:
     relationship: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalCatalog:
+class CanonicalCatalog(Value):
     """A catalog in its canonical form.
 
     Attributes:

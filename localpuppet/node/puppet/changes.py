@@ -20,6 +20,7 @@ from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 
 # Of one node. Beyond either of these it tells how many there are, and none of them.
 MAX_CHANGES = 1000
@@ -52,8 +53,7 @@ class PropertyChange:
         return f"{self.type}[{self.title}] {self.property or 'refresh'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedChanges:
+class PredictedChanges(Value):
     """The changes that a node's noop run foresees.
 
     Attributes:

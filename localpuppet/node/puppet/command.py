@@ -7,11 +7,12 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 
 # Options that would make the record untrue, or replace the ENC or the modulepath.
 OURS = frozenset(
@@ -84,8 +85,7 @@ _PLACE = re.compile(rf"\(file: [^()\s]*{_STORED_TREE}")
 _TREE = re.compile(rf".*{_STORED_TREE}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compilation:
+class Compilation(Value):
     """The sources of a catalog, for a run, `lookup` and `release diff`.
 
     Attributes:
@@ -139,8 +139,7 @@ class Compilation:
         return options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyCommand:
+class ApplyCommand(Value):
     """One `puppet apply`, in the operator's terms.
 
     Attributes:

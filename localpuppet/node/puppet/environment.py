@@ -4,8 +4,9 @@ docs/contribute/benchmarks/runs.md has the effect of each part. Nothing is execu
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from localpuppet.base.value import Value
 
 _GC = {
     "RUBY_GC_HEAP_INIT_SLOTS": "600000",
@@ -15,8 +16,7 @@ _GC = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FacterConf:
+class FacterConf(Value):
     """A configuration of Facter that replaces the machine's.
 
     Attributes:
@@ -28,8 +28,7 @@ class FacterConf:
     cache: Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeanStart:
+class LeanStart(Value):
     """How Ruby starts for Puppet.
 
     Attributes:

@@ -14,10 +14,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from localpuppet.base.formats.text import joined
+from localpuppet.base.value import Value
 
 _TEXT = """
     a about absent absolute accept accepts access account acquire action actual add added
@@ -114,8 +115,7 @@ _REFERENCE = re.compile(
 _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureCause:
+class FailureCause(Value):
     """A failure cause.
 
     Attributes:

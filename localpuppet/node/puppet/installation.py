@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from localpuppet.base.formats.strict_json import loads
+from localpuppet.base.value import Value
 
 # What a probe asks Puppet for.
 ASKED = (
@@ -39,8 +40,7 @@ LEAN_FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Installation(Value):
     """An installed Puppet.
 
     Attributes:

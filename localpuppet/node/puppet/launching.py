@@ -6,20 +6,20 @@ warm.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.machine.ports import Child, Processes
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.environment import FacterConf, LeanStart, environment
 from localpuppet.node.puppet.installation import Installation
 
 CWD = Path("/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(Value):
     """Limits of a fork server, which bound leaks.
 
     Attributes:
@@ -51,8 +51,7 @@ class PuppetForkServer(Protocol):
         """Return the resident memory of the server in bytes; `None` if it is not running."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetLaunch:
+class PuppetLaunch(Value):
     """The arguments for starting a run's Puppet.
 
     Attributes:
@@ -75,8 +74,7 @@ class PuppetLaunch:
     environment: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedPuppet:
+class LaunchedPuppet(Value):
     """A started Puppet.
 
     Attributes:

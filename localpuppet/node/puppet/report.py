@@ -1,7 +1,6 @@
 """Reads Puppet's own report of a run."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from localpuppet.base.errors import StateError
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import joined
 from localpuppet.base.formats.times import parse_time
+from localpuppet.base.value import Value
 
 if TYPE_CHECKING:
     from localpuppet.node.puppet.fault import FailureCause
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 MAX_REASON = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(Value):
     """Counts of resources by result, from Puppet's report."""
 
     total: int = 0
@@ -29,8 +28,7 @@ class Resources:
     out_of_sync: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetReport:
+class PuppetReport(Value):
     """The parts of Puppet's report that localpuppet uses.
 
     Attributes:

@@ -1,10 +1,11 @@
 """What a run did to each resource, from Puppet's own report."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.command import in_release
 
 NOTICEABLE = 0.001
@@ -20,8 +21,7 @@ class ResourceResult(StrEnum):
     UNCHANGED = "unchanged"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceEvent:
+class ResourceEvent(Value):
     """An event of a property.
 
     Attributes:
@@ -37,8 +37,7 @@ class ResourceEvent:
     time: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportedResource:
+class ReportedResource(Value):
     """A resource of the catalog, with its result.
 
     Attributes:

@@ -6,9 +6,9 @@ answer is `None` and Puppet decides.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>(?:::)?[A-Z]\w*(?:::[A-Z]\w*)*)|(?P<word>default|true|false)\b"
@@ -21,8 +21,7 @@ MAX_TEXT = 64 * 1024  # characters of a type's text; the longest in use have som
 MAX_WORK = 2_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetType:
+class PuppetType(Value):
     """A type: its name, and the arguments in its brackets.
 
     Attributes:

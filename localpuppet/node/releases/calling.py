@@ -4,7 +4,7 @@ import json
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError
@@ -12,6 +12,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.base.machine.ports import Output, Processes
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument, to_yaml
 from localpuppet.node.enc.instance.handover import hand_over
 from localpuppet.node.puppet.command import Compilation, variables
@@ -22,8 +23,7 @@ from localpuppet.node.releases.release import Release
 MAX_OUTPUT = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactOverrides:
+class FactOverrides(Value):
     """Facts of another machine, or facts that override some of this machine's.
 
     Attributes:
@@ -51,8 +51,7 @@ class FactOverrides:
         return f"--- !ruby/object:Puppet::Node::Facts\nname: {self.name}\nvalues: {values}\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetCaller:
+class PuppetCaller(Value):
     """Calls Puppet, with this node's facts or given ones.
 
     Attributes:

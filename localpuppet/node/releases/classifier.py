@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import NodeName, ReleasePath
+from localpuppet.base.value import Value
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import InputReader, LoadedInput
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from localpuppet.node.enc.command import EncCommand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classification:
+class Classification(Value):
     """The result of classifying an input.
 
     Attributes:

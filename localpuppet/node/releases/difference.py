@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from difflib import unified_diff
 from typing import Any
 
 from localpuppet.base.formats.values import field_values
+from localpuppet.base.value import Value
 
 # What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
 MAX_TEXT = 256 * 1024
@@ -14,8 +15,7 @@ MAX_TEXT_LINES = 5_000
 MAX_TEXTS = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameDifference:
+class NameDifference(Value):
     """Two collections of named things, compared.
 
     Attributes:
@@ -42,8 +42,7 @@ class NameDifference:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogChanges:
+class CatalogChanges(Value):
     """The differences between two catalogs, without values.
 
     Attributes:

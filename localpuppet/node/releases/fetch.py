@@ -14,13 +14,14 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import make_private, remove_tree
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.git.tags import TagObject
 from localpuppet.node.releases.limits import Budget
@@ -45,8 +46,7 @@ Untagged = CommitPin | ForgePin
 _Come = dict[str, tuple[Untagged, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedTag:
+class WantedTag(Value):
     """A tag whose tree the store needs.
 
     Attributes:
@@ -351,8 +351,7 @@ def _name_nodes(nodes: Sequence[str]) -> str:
     return f"{min(nodes)}{more}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleFetcher:
+class ModuleFetcher(Value):
     """Brings commits and archives.
 
     Attributes:
@@ -506,8 +505,7 @@ def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[st
     return accept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supply:
+class Supply(Value):
     """Provides code from sources and the Forge, and stores it.
 
     Attributes:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import remove, remove_tree
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.kept_archives import old_archives
 from localpuppet.node.releases.git.kept_mirrors import old_mirrors
 from localpuppet.node.releases.interfaces import Interfaces
@@ -24,8 +25,7 @@ from localpuppet.node.releases.staged import StagedRelease
 from localpuppet.node.releases.staging import ReleaseStaging
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
+class Removal(Value):
     """The paths that gc removes.
 
     Attributes:

@@ -5,7 +5,7 @@ certainly fail in Puppet are rejected.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
@@ -13,6 +13,7 @@ from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json, at, type_names
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import Classes, NodeDocument
 from localpuppet.node.puppet.metaparameters import METAPARAMETERS
 from localpuppet.node.puppet.types import fits, read
@@ -20,8 +21,7 @@ from localpuppet.node.puppet.types import fits, read
 SCHEMA = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLocation:
+class SourceLocation(Value):
     """A location in Puppet code.
 
     Attributes:
@@ -36,8 +36,7 @@ class SourceLocation:
     line: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Value):
     """A parameter of a class.
 
     Attributes:
@@ -51,8 +50,7 @@ class Parameter:
     default: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassInterface:
+class ClassInterface(Value):
     """A class."""
 
     name: str
@@ -60,16 +58,14 @@ class ClassInterface:
     parameters: Mapping[str, Parameter]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Value):
     """An error of Puppet's parser."""
 
     place: SourceLocation
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InterfaceNeed:
+class InterfaceNeed(Value):
     """A name that the code uses and that neither the release nor Puppet defines.
 
     Attributes:
@@ -85,8 +81,7 @@ class InterfaceNeed:
     place: SourceLocation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interface:
+class Interface(Value):
     """The interface of the directories of a modulepath.
 
     Attributes:

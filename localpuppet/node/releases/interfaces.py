@@ -17,6 +17,7 @@ from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.files import make_private, remove, remove_half_written, write_json
 from localpuppet.base.machine.ports import Processes
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.releases.interface import Interface, check
 from localpuppet.node.releases.release import Release
@@ -36,8 +37,7 @@ Elsewhere = Callable[[], tuple[Path, Sequence[Path]]]
 _NO_DATA = {"---", "version: 5", "hierarchy: []"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedData:
+class RefusedData(Value):
     """A file of Hiera data, or the value of a key in it, that Puppet refuses.
 
     Attributes:

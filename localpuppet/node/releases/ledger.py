@@ -6,24 +6,22 @@ decide to roll back; the rollback ends when the input changes.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.schema_number import damage_errors, without_schema
-from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import check_field_types
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.times import TimeText, parse_time
 from localpuppet.base.machine.files import make_private, remove, write_json
+from localpuppet.base.value import Value
 from localpuppet.node.releases.tag_memory import TagMemory
 
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppliedElsewhere:
+class AppliedElsewhere(Value):
     """The release that other nodes report for a reinstalled node without a ledger.
 
     Attributes:
@@ -36,8 +34,7 @@ class AppliedElsewhere:
     tagged_at: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
+class Rollback(JsonRecord):
     """A decision to run an earlier release with its earlier node document.
 
     Attributes:
@@ -52,12 +49,13 @@ class Rollback:
             input named the release itself.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     release: ReleasePath
     run: RunId
     node_document: Mapping[str, Any]
     input_sha256: str
     user: str
-    since: str
+    since: TimeText
     input_release: str
     serial: int
 
@@ -194,18 +192,7 @@ class Ledger:
 
     def rollback(self) -> Rollback | None:
         """Return the rollback in force, or `None`."""
-        try:
-            raw = read_json(self._rollback)
-        except FileNotFoundError:
-            return None
-        fields = without_schema(raw, SCHEMA, where=str(self._rollback))
-        with damage_errors(str(self._rollback)):
-            fields["release"] = ReleasePath.parse(fields["release"], where="release")
-            fields["run"] = RunId.parse(fields["run"])
-            rollback = Rollback(**fields)
-            check_field_types(rollback)
-            parse_time(rollback.since)
-            return rollback
+        return read_record(self._rollback, Rollback.from_dict)
 
     def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
         """Return the rollback in force for the current input; a changed input ends it.
@@ -228,7 +215,7 @@ class Ledger:
     def roll_back(self, rollback: Rollback) -> None:
         """Put a rollback in force."""
         make_private(self._state)
-        write_json(self._rollback, {"schema": SCHEMA, **asdict(rollback)})
+        write_json(self._rollback, rollback.to_dict())
 
     def end_rollback(self) -> None:
         """End the rollback in force."""

@@ -3,9 +3,8 @@
 A caller that counts before it writes never exceeds the limits.
 """
 
-from dataclasses import dataclass
-
 from localpuppet.base.errors import IntegrityError, InvalidInputError
+from localpuppet.base.value import Value
 
 # A module of Puppet's is some ten directories deep. Code that walks a tree may rely on these.
 MAX_DEPTH = 100
@@ -15,8 +14,7 @@ MAX_NAME = 255
 MAX_PINNED = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Value):
     """Limits of all trees of one release together.
 
     Attributes:

@@ -5,12 +5,13 @@ tree's bytes decide; a tag, branch or version is only a name.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.values import Json, at
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.git.names import (
     GitUrl,
@@ -33,8 +34,7 @@ _FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
+class Pin(Value):
     """A tag that is locked.
 
     Attributes:
@@ -78,8 +78,7 @@ class Pin:
         return self.commit[:12]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitPin:
+class CommitPin(Value):
     """A commit that is locked.
 
     Attributes:
@@ -105,8 +104,7 @@ class CommitPin:
         return self.commit[:12]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgePin:
+class ForgePin(Value):
     """A locked version of a Forge module; all mirrors of a forge have the same bytes.
 
     Attributes:
@@ -171,8 +169,7 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPi
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
+class Lock(Value):
     """Every pin of a release.
 
     Attributes:

@@ -1,19 +1,18 @@
 """Looks up a Hiera key as a run of this node would, with `puppet lookup`."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import last_words
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.puppet.command import error_lines, with_names
 from localpuppet.node.releases.calling import FactOverrides, PuppetCaller
 from localpuppet.node.releases.release import Release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupResult:
+class LookupResult(Value):
     """The result of a lookup.
 
     Attributes:
@@ -27,8 +26,7 @@ class LookupResult:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupRequest:
+class LookupRequest(Value):
     """A key, and how it is looked up.
 
     Attributes:

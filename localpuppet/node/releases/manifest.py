@@ -7,12 +7,12 @@ where the site forbids it.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.values import Json, at
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.git.names import (
     GitUrl,
@@ -38,8 +38,7 @@ MAX_INNER = 200
 _PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitModule:
+class GitModule(Value):
     """A repository at a tag, a commit or a branch.
 
     Attributes:
@@ -58,8 +57,7 @@ class GitModule:
         return {"git": self.url, self.kind: self.ref}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgeModule:
+class ForgeModule(Value):
     """A module of the Forge.
 
     Attributes:
@@ -117,8 +115,7 @@ def parse_module(name: str, raw: Mapping[str, str], *, where: str, allow_file: b
     return GitModule(url=url, kind=kind, ref=ref)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Value):
     """The dependencies of a release, besides its own modules.
 
     Attributes:

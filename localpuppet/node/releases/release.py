@@ -4,7 +4,7 @@ All files of a release are inside `modules/` or the store.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
@@ -12,6 +12,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import refuse_foreign
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.node.releases.layout.composing import layout
 from localpuppet.node.releases.layout.links import HIERA, ModuleLinks, release_links
@@ -25,8 +26,7 @@ from localpuppet.node.releases.verification_cache import VerificationCache
 ENC = "enc.yaml"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(Value):
     """A release that can be applied.
 
     Attributes:
@@ -158,8 +158,7 @@ def resolve(
         raise _placed(error, manifest_file) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseLocation:
+class ReleaseLocation(Value):
     """The location of a release's parts.
 
     Attributes:

@@ -8,7 +8,6 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
@@ -16,6 +15,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.machine.ownership import ForeignFileError, refuse_foreign_directory
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import Tag
 from localpuppet.node.releases.lock import VERSION, AnyPin, CommitPin, ForgePin, Lock, Pin
 from localpuppet.node.releases.manifest import (
@@ -181,8 +181,7 @@ def to_text(lock: Lock) -> str:
     return "\n".join(lines) + "\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseFiles:
+class ReleaseFiles(Value):
     """Reads manifests and locks.
 
     Attributes:

@@ -1,7 +1,6 @@
 """A source: a named git repository whose tags are releases, and who may sign them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +8,7 @@ from localpuppet.base.errors import IntegrityError, InvalidInputError, errors_at
 from localpuppet.base.formats.names import ReleasePath, did_you_mean
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import parse_duration, show_duration
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.node.releases.git.names import TRAILER, GitUrl, Tag
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 MAX_AHEAD = 86400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseSource:
+class ReleaseSource(Value):
     """A source as `localpuppet.yaml` declares it.
 
     Attributes:

@@ -2,19 +2,19 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.value import Value
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRelease:
+class StagedRelease(Value):
     """The record of a staged release: its trees by digest.
 
     Attributes:

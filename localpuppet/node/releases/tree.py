@@ -8,16 +8,15 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from localpuppet.base.errors import IntegrityError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import size_problem
 
 _BAD_NAME = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeEntry:
+class TreeEntry(Value):
     """A file or symlink of a tree.
 
     Attributes:

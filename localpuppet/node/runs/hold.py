@@ -4,21 +4,22 @@ A hold is a reason, an owner and a deadline; while it is in force, the node does
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from localpuppet.base.errors import InvalidInputError, OnHoldError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import RolloutId, SignerName
-from localpuppet.base.formats.schema_number import damage_errors, without_schema
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.schema_number import without_schema
 from localpuppet.base.formats.text import one_line, parse_line
-from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import check_field_types
+from localpuppet.base.formats.times import TimeText, checked_time, parse_time
 from localpuppet.base.machine.files import make_private, make_public, remove, write_json
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 
 _ROLLOUT = "/rollout/"
 # How far this node's clock may be behind the one of the process that made a hold.
@@ -30,8 +31,11 @@ SCHEMA = 1
 _ENDING = "'localpuppet enable' ends your own hold, 'localpuppet enable --all-owners' every one"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+def _time_or_nothing(text: str) -> str:
+    return text and checked_time(text)
+
+
+class Hold(JsonRecord):
     """One reason why a node does not run.
 
     Attributes:
@@ -43,25 +47,9 @@ class Hold:
     """
 
     owner: str
-    reason: str
-    since: str
-    until: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Hold":
-        """Return the hold."""
-        with damage_errors():
-            hold = cls(**raw)
-            check_field_types(hold)
-            parse_line(hold.reason, what="reason")
-            for text in (hold.since or None, hold.until):
-                if text is not None:
-                    parse_time(text)
-        return hold
+    reason: Annotated[str, partial(parse_line, what="reason")]
+    since: Annotated[str, _time_or_nothing]
+    until: TimeText | None
 
     @property
     def of_rollout(self) -> bool:
@@ -92,8 +80,7 @@ class Hold:
         return f"{self.reason} (held by {self.owner}{since}{deadline})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldStatus:
+class HoldStatus(Value):
     """The holds in force on a node, summarised.
 
     Attributes:

@@ -8,17 +8,16 @@
 import json
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import chain
 
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.log_lines import Diffs
 
 PIECE = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogExcerpt:
+class LogExcerpt(Value):
     """The end of a log.
 
     Attributes:
@@ -32,8 +31,7 @@ class LogExcerpt:
     left_out: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _Piece(Value):
     """Some lines, as bytes or cut already; as JSON they take at least `least` bytes."""
 
     lines: bytes | list[str]

@@ -1,16 +1,16 @@
 """The options of one run, besides its input, and the request that its record keeps."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.runs.run import SCHEMA
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Value):
     """How Puppet is run once.
 
     Attributes:
@@ -53,8 +53,7 @@ class RunOptions:
         return " ".join(filter(None, [tags, extra if "tags" in extra else "", *own]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Value):
     """`request.json`: the request for a run.
 
     Attributes:

@@ -8,7 +8,7 @@ once, the node document computed once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from localpuppet.base.formats.names import ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.node.enc.assigned import AssignedRelease
 from localpuppet.node.enc.assignment import Assignment, check_newer, identity
 from localpuppet.node.enc.classify import node_document
@@ -36,8 +37,7 @@ from localpuppet.node.runs.rollback_service import RollbackService
 _NO_RELEASE = ReleasePath("a-work-tree/trunk")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentService:
+class AssignmentService(Value):
     """Stages, applies and takes back assignments of this node.
 
     Attributes:
@@ -205,8 +205,7 @@ class AssignmentService:
                     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedRun:
+class PreparedRun(Value):
     """A run that is ready for the supervisor.
 
     Attributes:
@@ -278,8 +277,7 @@ class PreparedRun:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeInput:
+class NodeInput(Value):
     """The sources of a node's input.
 
     Attributes:
@@ -311,8 +309,7 @@ class NodeInput:
         return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPreparation:
+class RunPreparation(Value):
     """Prepares runs of a node.
 
     Attributes:
@@ -422,8 +419,7 @@ class RunPreparation:
         return rolled_back, replace(options, document=document)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPreparation:
+class TrialPreparation(Value):
     """Prepares runs of work trees.
 
     Attributes:

@@ -8,11 +8,11 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import field, replace
 
-from localpuppet.base.errors import InvalidInputError, StateError
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.values import Json
 from localpuppet.node.runs.listed import read_listed, write_listed
 from localpuppet.node.runs.records import RunDirectory
 
@@ -20,8 +20,7 @@ MAX_QUERIES = 256
 MAX_PARTS = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedQuery:
+class RecordedQuery(JsonRecord):
     """A query and its answer.
 
     Attributes:
@@ -53,26 +52,6 @@ class RecordedQuery:
     def call(self) -> tuple[str, tuple[Json, ...]]:
         """Return the key by which a repeated query is recognised."""
         return self.function, self.arguments
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "RecordedQuery":
-        """Return the query."""
-        try:
-            return cls(
-                **{
-                    **{key: raw[key] for key in ("function", "text", "at", "digest", "reason")},
-                    **{key: raw[key] for key in ("revision", "age")},
-                    "arguments": tuple(raw["arguments"]),
-                    "names": tuple(raw["names"]),
-                    "parts": {name: dict(labels) for name, labels in raw["parts"].items()},
-                }
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"is damaged: a query without {error}") from error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return field_values(self)
 
 
 def read_queries(run: RunDirectory) -> list[RecordedQuery]:

@@ -11,16 +11,17 @@ import re
 from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.json_file import json_files, read_json
 from localpuppet.base.formats.names import ReleasePath, RunId
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
-from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.schema_number import check_schema
+from localpuppet.base.formats.times import TimeText, show_time
 from localpuppet.base.formats.values import mapping_of
 from localpuppet.base.machine.files import (
     disk_errors,
@@ -435,8 +436,7 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoodRun:
+class GoodRun(JsonRecord):
     """A good, whole run of an immutable release.
 
     Attributes:
@@ -446,29 +446,11 @@ class GoodRun:
         node_document: The node document of that run.
     """
 
+    SCHEMA: ClassVar = GOOD_RUN_SCHEMA
     release: ReleasePath
     run: RunId
-    finished_at: str
+    finished_at: TimeText
     node_document: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": GOOD_RUN_SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "GoodRun":
-        """Return the good run."""
-        with damage_errors():
-            check_schema(raw, GOOD_RUN_SCHEMA)
-            if not isinstance(raw["node_document"], dict):
-                raise ValueError("node_document")
-            parse_time(raw["finished_at"])
-            return cls(
-                release=ReleasePath.parse(raw["release"], where="release"),
-                run=RunId.parse(raw["run"]),
-                finished_at=raw["finished_at"],
-                node_document=raw["node_document"],
-            )
 
 
 class GoodRuns:

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from localpuppet.base.errors import (
     BusyError,
@@ -22,9 +22,9 @@ from localpuppet.base.errors import (
     UnavailableError,
 )
 from localpuppet.base.formats.names import RunId
-from localpuppet.base.formats.schema_number import damage_errors, without_schema
-from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import check_field_types
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.times import TimeText
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.report import Resources
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
     return RunId(f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{random}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(JsonRecord):
     """`status.json`: the status of a run.
 
     Attributes:
@@ -113,6 +112,7 @@ class Status:
         failure_cause: The failure cause, as `node.puppet.fault.FailureCause` has it, or `None`.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     id: RunId
     state: RunState
     outcome: Outcome | None = None
@@ -120,8 +120,8 @@ class Status:
     release: str
     noop: bool = False
     partial: bool = False
-    started_at: str
-    finished_at: str | None = None
+    started_at: TimeText
+    finished_at: TimeText | None = None
     seconds: float | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -154,28 +154,10 @@ class Status:
         """Whether the run left the node as its release describes it."""
         return self.whole and self.succeeded
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
-
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
+    def from_dict(cls, raw: object) -> "Status":
         """Return the status."""
-        fields = without_schema(raw, SCHEMA)
-        with damage_errors():
-            fields["id"] = RunId.parse(fields["id"])
-            fields["state"] = RunState(fields["state"])
-            if fields["outcome"] is not None:
-                fields["outcome"] = Outcome(fields["outcome"])
-            if fields["resources"] is not None:
-                fields["resources"] = Resources(**fields["resources"])
-            status = cls(**fields)
-            check_field_types(status)
-            if status.resources is not None:
-                check_field_types(status.resources)
-            for text in (status.started_at, status.finished_at):
-                if text is not None:
-                    parse_time(text)
+        status = super().from_dict(raw)
         if (status.state is RunState.FINISHED) != (status.outcome is not None):
             raise StateError("is damaged: state and outcome contradict each other")
         return status
@@ -185,8 +167,7 @@ class Status:
         return replace(self, state=RunState.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureStreak:
+class FailureStreak(Value):
     """Failed runs without a successful one between them.
 
     Attributes:
@@ -263,8 +244,7 @@ def refusal(error: Exception) -> RefusalKind:
     return RefusalKind.MACHINE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(JsonRecord):
     """An apply that was refused; a repeated refusal raises `times`.
 
     Attributes:
@@ -280,8 +260,9 @@ class Attempt:
         noop: Whether noop was requested.
     """
 
-    at: str
-    since: str
+    SCHEMA: ClassVar = ATTEMPT_SCHEMA
+    at: TimeText
+    since: TimeText
     times: int
     refusal: RefusalKind
     reason: str
@@ -290,21 +271,6 @@ class Attempt:
     user: str
     cause: str
     noop: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": ATTEMPT_SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Attempt":
-        """Return the attempt."""
-        fields = without_schema(raw, ATTEMPT_SCHEMA)
-        with damage_errors():
-            attempt = cls(**{**fields, "refusal": RefusalKind(fields["refusal"])})
-            check_field_types(attempt)
-            parse_time(attempt.at)
-            parse_time(attempt.since)
-        return attempt
 
     def repeats(self, other: "Attempt") -> bool:
         """Return whether all fields but the times and the count equal those of another attempt."""

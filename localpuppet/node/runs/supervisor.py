@@ -4,7 +4,7 @@ At most one run is on a node. The record is opened before Puppet starts and clos
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from localpuppet.base.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.files import make_private
 from localpuppet.base.machine.ports import Child, Clock, ProcessEnd, Processes, ProcessId
+from localpuppet.base.value import Value
 from localpuppet.node.enc import classify
 from localpuppet.node.enc.command import EncCommand
 from localpuppet.node.enc.document import EncData, NodeDocument
@@ -151,8 +152,7 @@ def _take(child: Child, log: RunLog, observer: Observer) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Value):
     """This node, as its settings describe it.
 
     Attributes:

@@ -3,25 +3,24 @@
 Separate from `run` because readers of the status of runs do not need it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from localpuppet.base.formats.times import show_time
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import PuppetReport
 from localpuppet.node.runs.run import NOTHING_APPLIED, Outcome, RunState, Status, show_resources
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunVerdict:
+class RunVerdict(Value):
     """The result of a run, with the reason in one line."""
 
     outcome: Outcome
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetEnd:
+class PuppetEnd(Value):
     """What is known after Puppet's end.
 
     Attributes:

@@ -6,7 +6,6 @@ Contradictory settings are rejected, never adjusted.
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from localpuppet.base.formats.documents import Documents
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.share.files import shared_file
+from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.places import CloudInitFiles, Service
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[s
     return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsFile:
+class SettingsFile(Value):
     """`localpuppet.yaml` of a root; each layer reads a section of it.
 
     Attributes:
@@ -76,8 +75,7 @@ class SettingsFile:
     documents: Documents
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgeSettings:
+class ForgeSettings(Value):
     """The source of Forge modules.
 
     Attributes:
@@ -116,8 +114,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceSettings:
+class InstanceSettings(Value):
     """The sources of facts from the cloud.
 
     Attributes:
@@ -149,8 +146,7 @@ def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Value):
     """The settings of one node; docs/reference/settings.md lists the keys of `localpuppet.yaml`."""
 
     root: Path

@@ -5,12 +5,13 @@ Each part is built at first use, because `status` needs only a few.
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localpuppet.base.formats.documents import Documents
+from localpuppet.base.value import Value
 from localpuppet.node.runs.observer import SilentObserver
 from localpuppet.node.settings import node as node_settings
 from localpuppet.node.settings.node import SettingsFile, read_settings
@@ -31,8 +32,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SectionReader = Callable[[SettingsFile], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePorts:
+class NodePorts(Value):
     """The additions of layers above to a node.
 
     Attributes:

@@ -1,10 +1,11 @@
 """Ports to which layers above connect; a node alone has these no-op defaults."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 
 if TYPE_CHECKING:
     from localpuppet.base.formats.names import NodeName, ReleasePath
@@ -85,8 +86,7 @@ class Neighbours:
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandAddition:
+class CommandAddition(Value):
     """What a layer above adds to the output of a command.
 
     Attributes:

@@ -5,7 +5,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from localpuppet.base.machine.files import add_durably, disk_errors, make_privat
 from localpuppet.base.machine.flock import Flock
 from localpuppet.base.machine.processes import own_umask, unwound_by_signals
 from localpuppet.base.share.files import shared_file
+from localpuppet.base.value import Value
 from localpuppet.node.preview.cache_file import refuse_foreign_cache
 from localpuppet.node.preview.capture import CapturedNode
 from localpuppet.node.preview.finding import PreviewSide
@@ -104,8 +105,7 @@ def _environment(node: NodeWiring, *, asks: bool) -> dict[str, str]:
     return {**env, "RUBYOPT": f"{env.get('RUBYOPT', '')} -r{main}".lstrip()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewOrder:
+class PreviewOrder(Value):
     """What a preview compares.
 
     Attributes:

@@ -1,15 +1,14 @@
 """A number of nodes as people write it: `3`, or `25%` of a total."""
 
 import re
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 
 _AMOUNT = re.compile(r"([0-9]{1,6})(%?)\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class Amount(Value):
     """A number of nodes, absolute or as a percentage."""
 
     number: int

@@ -11,7 +11,7 @@
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, cast
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
@@ -21,6 +21,7 @@ from localpuppet.base.formats.schema_number import check_schema
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import checked_time
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.rollout.execution.events import (
     Event,
@@ -41,8 +42,7 @@ _WHERE = "rollout checkpoint"
 _COUNTED = frozenset(ProgressState)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(Value):
     """The end of a rollout in short; the results of single nodes are in its journal.
 
     Attributes:
@@ -132,8 +132,7 @@ class Summary:
         return set(self.counts) == {ProgressState.DONE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutCheckpoint:
+class RolloutCheckpoint(Value):
     """A rollout checkpoint.
 
     Attributes:

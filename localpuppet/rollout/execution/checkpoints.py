@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from localpuppet.base.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import RolloutId, SignerName
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import Change, FullError, KeyValue, KeyValueEntry, RefusedError
 from localpuppet.fleet.trust.signing import MessageKind, MessageSigner, Verifier
@@ -31,8 +32,7 @@ LOOK = 10.0  # seconds between two looks whether the bus has room
 AGAIN = 5.0  # seconds until the next write to an unreachable bus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedCheckpoint:
+class PublishedCheckpoint(Value):
     """A checkpoint on the bus."""
 
     head: RolloutCheckpoint

@@ -18,16 +18,15 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from localpuppet.base.value import Value
 from localpuppet.rollout.execution.changes.approval import MAX_ALL
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, RolloutPaused
 from localpuppet.rollout.execution.options import OnFailure, PauseAfter
 from localpuppet.rollout.execution.state import RolloutState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextAction:
+class NextAction(Value):
     """What the rollout does now.
 
     Attributes:

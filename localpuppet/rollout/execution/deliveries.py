@@ -256,12 +256,10 @@ class Deliveries:
         return await deployed(self._client, node, args, patience=self._began.options.timeout)
 
 
-def claim_of(
-    began: RolloutBegan, client: RequestClient, *, epoch: int, step: int = 0
-) -> RolloutReference:
+def claim_of(began: RolloutBegan, client: RequestClient, *, epoch: int) -> RolloutReference:
     """Return the rollout's identity for requests, also if another caller began the rollout."""
     caller = "" if began.caller == client.caller else began.caller
-    return RolloutReference(id=began.id, epoch=epoch, step=step, caller=caller)
+    return RolloutReference(id=began.id, epoch=epoch, caller=caller)
 
 
 def _denied(answer: NodeAnswer) -> str:

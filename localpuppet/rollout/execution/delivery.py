@@ -1,15 +1,15 @@
 """The release that a rollout delivers, with its layers and class parameters."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.deploy import Deploy, DeployAction
 from localpuppet.fleet.requests.rollout import RolloutReference
 from localpuppet.node.enc.document import Classes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(Value):
     """What each node takes before it runs.
 
     Attributes:

@@ -4,15 +4,16 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.formats.records import from_record, register_form, to_record
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
-from localpuppet.fleet.records import from_record, register_form, to_record
 from localpuppet.node.enc.document import Classes, EncData
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.amount import Amount
@@ -60,8 +61,7 @@ class NodeRun(NamedTuple):
     node: NodeName
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportDependency:
+class ExportDependency(Value):
     """Nodes that consume what other nodes produce.
 
     Attributes:
@@ -73,8 +73,7 @@ class ExportDependency:
     consumers: tuple[NodeName, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutBegan:
+class RolloutBegan(Value):
     """The rollout begins: the first event of each journal.
 
     Attributes:
@@ -107,8 +106,7 @@ class RolloutBegan:
     approval: Approval | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutResumed:
+class RolloutResumed(Value):
     """The rollout continues in a new epoch.
 
     Attributes:
@@ -125,8 +123,7 @@ class RolloutResumed:
         return f"{self.caller} on {self.machine}" if self.caller else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRunsReported:
+class LastRunsReported(Value):
     """What nodes report of their runs before they take part.
 
     Attributes:
@@ -138,29 +135,25 @@ class LastRunsReported:
     releases: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodesSkipped:
+class NodesSkipped(Value):
     """Node → why it is not ready; the rollout leaves these nodes out."""
 
     reasons: Mapping[NodeName, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagingEnded:
+class StagingEnded(Value):
     """The release is on all nodes that will take it."""
 
     serials: Mapping[NodeName, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunsStarted:
+class NodeRunsStarted(Value):
     """The controller is about to ask these nodes to run."""
 
     node_runs: tuple[NodeRun, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunUnanswered:
+class NodeRunUnanswered(Value):
     """A node does not answer in a rollback, or answers again; it is asked until the timeout.
 
     Attributes:
@@ -171,8 +164,7 @@ class NodeRunUnanswered:
     problem: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunEnded:
+class NodeRunEnded(Value):
     """A node run ended, or its node became unresponsive.
 
     Attributes:
@@ -192,8 +184,7 @@ class NodeRunEnded:
     predicted_changes: PredictedChanges | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesPredicted:
+class ChangesPredicted(Value):
     """A node reported what its run would change; the controller compared that with the approval.
 
     Attributes:
@@ -204,8 +195,7 @@ class ChangesPredicted:
     difference: UnapprovedChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesApproved:
+class ChangesApproved(Value):
     """An operator approved a difference: the node compares again, and runs if nothing else differs.
 
     Attributes:
@@ -217,15 +207,13 @@ class ChangesApproved:
     approved_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunsWithdrawn:
+class NodeRunsWithdrawn(Value):
     """The rollout ends before these started node runs take place."""
 
     node_runs: tuple[NodeRun, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChecksEnded:
+class ChecksEnded(Value):
     """The checks that follow a node run have ended.
 
     Attributes:
@@ -236,8 +224,7 @@ class ChecksEnded:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutPaused:
+class RolloutPaused(Value):
     """No further nodes start until an operator continues or stops the rollout.
 
     Attributes:
@@ -255,8 +242,7 @@ class RolloutPaused:
     requested_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutContinued:
+class RolloutContinued(Value):
     """An operator continued a paused rollout, and so accepted the failures until then."""
 
     caller: str
@@ -268,16 +254,14 @@ class RolloutContinued:
         return f"{self.caller} on {self.machine}" if self.machine else self.caller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutStopped:
+class RolloutStopped(Value):
     """No further nodes start: an operator or failures stopped the rollout."""
 
     ending: RolloutEnding
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutTakenOver:
+class RolloutTakenOver(Value):
     """A node reports that another controller has the rollout: this journal ends here.
 
     Attributes:
@@ -297,8 +281,7 @@ class RolloutTakenOver:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutEnded:
+class RolloutEnded(Value):
     """The rollout is over; it holds no other nodes than those in these two fields.
 
     Attributes:

@@ -21,7 +21,7 @@ from localpuppet.fleet.inventory.presence import OTHER_AGENT, believe
 from localpuppet.fleet.requests.client import AT_ONCE, NodeAnswer, RequestClient
 from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Arguments, Disable, Enable, RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.fleet.triggers.step_table import StepState
 from localpuppet.fleet.trust.policy import TAKEOVER
@@ -145,8 +145,12 @@ class FleetNodes:
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
-    def _claim(self, epoch: int, step: int = 0) -> RolloutReference:
-        return claim_of(self._began, self._client, epoch=epoch, step=step)
+    def _claim(self, epoch: int) -> RolloutReference:
+        return claim_of(self._began, self._client, epoch=epoch)
+
+    def _claim_step(self, epoch: int, step: int) -> RolloutStep:
+        claim = self._claim(epoch)
+        return RolloutStep(id=claim.id, epoch=epoch, step=step, caller=claim.caller)
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         """Release nodes; see `RolloutNodes`."""
@@ -196,7 +200,7 @@ class FleetNodes:
         args = RunOnce(
             noop=options.noop,
             tags=options.tags,
-            rollout=self._claim(epoch, turn.step),
+            rollout=self._claim_step(epoch, turn.step),
             awaited_entries=after if turn.node in self._await else (),
             changes_salt=self._began.salt if options.noop and turn.node in self._tell else "",
             noop_step=looked,
@@ -214,7 +218,7 @@ class FleetNodes:
         args = RunOnce(
             noop=True,
             tags=self._began.options.tags,
-            rollout=self._claim(epoch, step),
+            rollout=self._claim_step(epoch, step),
             awaited_entries=after if turn.node in self._await else (),
             changes_salt=self._began.salt,
         )
@@ -350,10 +354,10 @@ def _end(turn: NodeRun, step: Json) -> NodeRunEnded | None:
 def _entry(node: NodeName, fields: Json) -> AwaitedEntry | None:
     """Return the inventory entry that a node reports; `None` if missing or malformed."""
     try:
-        entry = AwaitedEntry.from_dict(fields) if isinstance(fields, dict) else None
+        entry = AwaitedEntry.read(fields)
     except InvalidInputError:
         return None
-    return entry if entry is not None and entry.node == node else None
+    return entry if entry.node == node else None
 
 
 def _can(answer: NodeAnswer, what: str) -> bool:

@@ -4,10 +4,10 @@ Implementation: `fleet.FleetNodes`.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.node.puppet.changes import PredictedChanges
 from localpuppet.rollout.execution.events import LastRunsReported, NodeRun, NodeRunEnded
@@ -16,8 +16,7 @@ Problems = Mapping[NodeName, str]
 HOLD = 600.0  # seconds until a hold expires that is not renewed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunAnswer:
+class NodeRunAnswer(Value):
     """The answer of a node that was asked to run.
 
     Attributes:
@@ -33,8 +32,7 @@ class NodeRunAnswer:
     look_again: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunReport:
+class NodeRunReport(Value):
     """A report that a node sent without a request.
 
     Attributes:
@@ -46,8 +44,7 @@ class NodeRunReport:
     end: NodeRunEnded | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagingResult:
+class StagingResult(Value):
     """The result of staging a release on nodes.
 
     Attributes:

@@ -1,11 +1,11 @@
 """The options of a rollout."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.times import show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.rollout import MAX_HOLD
 from localpuppet.rollout.execution.amount import Amount
 from localpuppet.rollout.execution.delivery import Delivery
@@ -31,8 +31,7 @@ class PauseAfter(StrEnum):
     GROUPS = "groups"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutOptions:
+class RolloutOptions(Value):
     """The options of a rollout.
 
     Attributes:

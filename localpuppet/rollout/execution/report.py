@@ -1,13 +1,13 @@
 """The report of a rollout: its state, its node runs with their times, and the decisions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import parse_time, show_time
-from localpuppet.fleet.records import to_record
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import PropertyChange
 from localpuppet.rollout.execution.approving import approval_of
 from localpuppet.rollout.execution.events import (
@@ -49,8 +49,7 @@ def show_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutReport:
+class RolloutReport(Value):
     """The report of a rollout.
 
     Attributes:

@@ -14,7 +14,6 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from localpuppet.base.errors import (
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName
 from localpuppet.base.formats.times import parse_time
 from localpuppet.base.formats.values import Json, mapping_of
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Arguments, requesting_rollout
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 BLIND = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumedRollout:
+class ResumedRollout(Value):
     """A rollout that this process resumes.
 
     Attributes:
@@ -263,8 +262,7 @@ async def _newest_there(heads: RolloutCheckpoints) -> RolloutId | None:
     return None if newest is None else newest.head.rollout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverCheck:
+class TakeoverCheck(Value):
     """Investigates refusals of nodes.
 
     Attributes:

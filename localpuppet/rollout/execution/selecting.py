@@ -1,12 +1,13 @@
 """Build the first event's parts from a plan, or from nodes without an order."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shown_names
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.rollout.execution.events import ExportDependency, NodeRun
 from localpuppet.rollout.plans.check import Check
 from localpuppet.rollout.plans.plan import Plan
@@ -20,8 +21,7 @@ Consumers = Mapping[NodeName, tuple[NodeName, ...]]
 Checks = tuple[Check, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutSelection:
+class RolloutSelection(Value):
     """The nodes that a rollout selects, their order and their checks.
 
     Attributes:

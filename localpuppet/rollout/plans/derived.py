@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.component import NodeComponent as Declared
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, strong_components
@@ -47,8 +48,7 @@ _WORDS = {
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivedPlan:
+class DerivedPlan(Value):
     """The site of an inventory.
 
     Attributes:
@@ -92,8 +92,7 @@ class DerivedPlan:
         return tuple(sorted(names))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Classes:
+class _Classes(Value):
     """Classes of nodes with the same relations and capabilities.
 
     Attributes:

@@ -7,12 +7,13 @@
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from unicodedata import east_asian_width
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line, shortened
+from localpuppet.base.value import Value
 
 # `dot` needs 1 s for random edges up to these limits, and minutes for twice as many.
 MAX_BOXES = 60
@@ -28,8 +29,7 @@ FONT, LINE, HEAD, FOOT = 12, 16, 24, 8  # pixels
 _NARROW, _WIDE = frozenset("iljtfrI.,:;'|![](){}/- "), frozenset("mwMW@%")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class Box(Value):
     """A box.
 
     Attributes:
@@ -68,8 +68,7 @@ class Box:
         return width + 24, HEAD + LINE * len(rows) + FOOT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiagramEdge:
+class DiagramEdge(Value):
     """An edge.
 
     Attributes:
@@ -87,8 +86,7 @@ class DiagramEdge:
     kinds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagram:
+class Diagram(Value):
     """A diagram; see `make_diagram`.
 
     Attributes:
@@ -111,8 +109,7 @@ class Diagram:
         return len(self.edges) <= MAX_LABELLED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrow:
+class Arrow(Value):
     """Edges from each of some vertices to each of some others.
 
     Attributes:

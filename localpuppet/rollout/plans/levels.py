@@ -15,8 +15,8 @@ back to the same place is free; or two places, if two have that level.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from localpuppet.base.value import Value
 from localpuppet.fleet.roles.graph import (
     JUNCTION,
     Graph,
@@ -43,8 +43,7 @@ class LoopError(Exception):
         self.members = members
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelSchedule:
+class LevelSchedule(Value):
     """The schedule.
 
     Attributes:

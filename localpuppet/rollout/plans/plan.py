@@ -12,12 +12,12 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import NodeName, did_you_mean
+from localpuppet.base.value import Value
 from localpuppet.fleet.roles.graph import JUNCTION, Graph, loop_through
 from localpuppet.rollout.plans.check import to_json
 from localpuppet.rollout.plans.levels import LevelSchedule, LoopError, turns
@@ -26,8 +26,7 @@ from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
 SHOWN = 12  # steps of a circle in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSelection:
+class PlanSelection(Value):
     """The part of a site that a plan covers.
 
     Attributes:
@@ -39,8 +38,7 @@ class PlanSelection:
     nodes: tuple[NodeName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Value):
     """One run of a node.
 
     Attributes:
@@ -81,8 +79,7 @@ class Run:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRun:
+class ChainRun(Value):
     """A run in the longest chain.
 
     Attributes:
@@ -99,8 +96,7 @@ class ChainRun:
         return {"group": self.group, "node": self.node, "capability": self.capability}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Value):
     """Ordered groups of runs.
 
     Attributes:

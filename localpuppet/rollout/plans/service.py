@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.names import EnvironmentName, NodeName
+from localpuppet.base.value import Value
 from localpuppet.node.enc.input import Fetch
 
 PUPPET = "_x-puppet._tcp"
@@ -22,8 +23,7 @@ DEFAULT = "puppet:8140"
 MOST = 8  # servers to try
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Value):
     """An SRV record.
 
     Attributes:

@@ -18,13 +18,13 @@ same form; the site file adds `checks`:
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import EnvironmentName, NodeName, did_you_mean
 from localpuppet.base.formats.text import one_line, parse_line, shown_key
 from localpuppet.base.formats.values import Json, at, wrong_type
+from localpuppet.base.value import Value
 from localpuppet.rollout.plans.check import Check, parse_check
 
 MAX_COMPONENTS = 250_000
@@ -40,8 +40,7 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?\Z")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteComponent:
+class SiteComponent(Value):
     """A part of an application on one node.
 
     Attributes:
@@ -66,8 +65,7 @@ class SiteComponent:
         return f"{self.name} of {self.application} on {self.node}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentSite:
+class EnvironmentSite(Value):
     """The applications of an environment.
 
     Attributes:

@@ -5,11 +5,11 @@
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.value import Value
 
 METHODS = ("GET", "HEAD")
 # Methods of an interface whose queries may be in the body of a request.
@@ -40,8 +40,7 @@ Ends = tuple[tuple[str, int], tuple[str, int]]
 HTTPS = 443
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRefusal:
+class AccessRefusal(Value):
     """The reason why a request is rejected.
 
     Attributes:
@@ -55,8 +54,7 @@ class AccessRefusal:
     hint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class Visitor(Value):
     """The client of a request.
 
     Attributes:

@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.web.access.connections import MOST
 from localpuppet.web.access.rules import CERTIFICATE, Ends
 from localpuppet.web.access.tls import Handshake, Tls
@@ -152,8 +153,7 @@ def _listening(place: ListenAddress) -> socket.socket:
     return listening
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Value):
     """Limits of connections.
 
     Attributes:

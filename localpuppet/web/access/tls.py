@@ -7,11 +7,11 @@
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from localpuppet.base.errors import LocalpuppetError
 from localpuppet.base.machine.ports import LineKind, Log
+from localpuppet.base.value import Value
 from localpuppet.web.access.connections import ConnectionTable
 
 # Seconds in which a handshake is over, and in which the other side says goodbye.
@@ -31,8 +31,7 @@ NO_CERTIFICATE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class Tls(Value):
     """The TLS settings of connections.
 
     Attributes:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.strict_json import loads_again
 from localpuppet.base.machine.database import Database, EarlierFormatError, Format
 from localpuppet.base.machine.flock import Flock
@@ -26,7 +27,6 @@ from localpuppet.fleet.history.audit_record import AuditRecord
 from localpuppet.fleet.history.day import DAY, day_of
 from localpuppet.fleet.inventory.node_row import NodeRow
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.fleet.records import from_record, to_record
 from localpuppet.web.dashboard.reported_rollouts import NodeRolloutReport, ReportedRollout
 from localpuppet.web.dashboard.run_results import HOUR, KEPT, RunResult
 from localpuppet.web.dashboard.tables import audit_table, reported_table, run_queries, run_table

@@ -4,10 +4,10 @@ The dashboard has a link on loopback, and the API a list of local users. Elsewhe
 certificates over TLS.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 from localpuppet.fleet.wiring.fleet import FleetWiring, peers
 from localpuppet.node.settings.node import FILE
 from localpuppet.web.access.loopback import ENTER, LoopbackDoor
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 NAME_FILE = "web/host-name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertificateList:
+class CertificateList(Value):
     """A list of names in certificates that may connect over TLS.
 
     Attributes:
@@ -63,8 +62,7 @@ API_NAMES = CertificateList(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiAccess:
+class ApiAccess(Value):
     """The access to the API.
 
     Attributes:
@@ -80,8 +78,7 @@ class ApiAccess:
     tls: "Tls | None" = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DashboardAccess:
+class DashboardAccess(Value):
     """The access to a dashboard.
 
     Attributes:

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import LocalpuppetError
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.presence import believe
 from localpuppet.fleet.wiring.fleet import FleetWiring
 from localpuppet.fleet.wiring.inventory import InventoryWiring
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSources:
+class FleetSources(Value):
     """What the dashboard and the API read, from one connection to the bus.
 
     Attributes:

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.machine.heap import share_heap
+from localpuppet.base.value import Value
 from localpuppet.fleet.wiring.fleet import FleetWiring
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.base.machine.ports import Log
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebOptions:
+class WebOptions(Value):
     """What a process serves, and where.
 
     Attributes:
@@ -33,8 +32,7 @@ class WebOptions:
     site: "Path | None" = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebAddresses:
+class WebAddresses(Value):
     """The addresses of the services.
 
     Attributes:

@@ -14,7 +14,7 @@ from localpuppet.fleet.agent.agent import RequestedRunResult, RunCompletion
 from localpuppet.fleet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.fleet.inventory.awaited_entry import AwaitedEntry
 from localpuppet.fleet.requests.request import RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from localpuppet.fleet.triggers.steps import PATIENCE
 from localpuppet.node.runs.hold import Hold, Holds, HoldStatus
 from tests.doubles.identities import person
@@ -69,7 +69,7 @@ class Site:
         by: str = ALICE,
         looked: int = 0,
     ) -> Any:
-        rollout = RolloutReference(id=ID, epoch=epoch, step=step, caller=ALICE)
+        rollout = RolloutStep(id=ID, epoch=epoch, step=step, caller=ALICE)
         return self.steps.run(
             by,
             RunOnce(noop=noop, awaited_entries=after, noop_step=looked, rollout=rollout),

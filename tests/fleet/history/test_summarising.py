@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from localpuppet.base.formats.records import to_record
 from localpuppet.base.formats.times import parse_time, show_time
 from localpuppet.fleet.history.run_summary import RunSummary
 from localpuppet.fleet.history.summarising import (
@@ -15,7 +16,6 @@ from localpuppet.fleet.history.summarising import (
     summarise_run,
 )
 from localpuppet.fleet.inventory.run_end import RunEnd
-from localpuppet.fleet.records import to_record
 from localpuppet.node.puppet.fault import FailureCause
 from localpuppet.node.puppet.report import Resources
 from localpuppet.node.puppet.resources import ResourceResult

@@ -15,7 +15,7 @@ ONE = AwaitedEntry(node=DB, digest="a" * 64, at=100.0)
 
 
 def test_an_awaited_entry_is_encoded_and_parsed() -> None:
-    assert AwaitedEntry.from_dict(ONE.to_dict()) == ONE
+    assert AwaitedEntry.read(ONE.to_dict()) == ONE
     said = entry(DB, at=100.0)
     assert awaited(said) == AwaitedEntry(node=DB, digest=said.digest, at=100.0)
     assert awaited(None) is None
@@ -26,7 +26,7 @@ def test_an_awaited_entry_is_encoded_and_parsed() -> None:
 )
 def test_an_invalid_awaited_entry_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="awaited entry"):
-        AwaitedEntry.from_dict(ONE.to_dict() | changes)
+        AwaitedEntry.read(ONE.to_dict() | changes)
 
 
 @pytest.mark.parametrize(

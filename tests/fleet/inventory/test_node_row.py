@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.inventory.node_row import (
     MAX_HOLDS,
@@ -17,7 +18,6 @@ from localpuppet.fleet.inventory.node_row import (
 )
 from localpuppet.fleet.inventory.presence import OTHER_AGENT
 from localpuppet.fleet.inventory.run_end import Kind
-from localpuppet.fleet.records import from_record, to_record
 from tests.fleet.history.records import an_end
 from tests.web.dashboard.site import believed, run_id, status
 

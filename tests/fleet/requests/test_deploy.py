@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, SignerName
 from localpuppet.fleet.requests.deploy import MAX_VALUES, Deploy, DeployAction, StatusRequest
 from localpuppet.fleet.requests.request import Request, refusal
@@ -30,7 +29,7 @@ GOOD = {"release": "foo/tags/r2", "action": "stage", "serial": 1}
 
 
 def read(raw: dict[str, Any]) -> Deploy:
-    return Deploy.read(Fields(raw, where="request.args"))
+    return Deploy.read(raw, where="request.args")
 
 
 def test_a_deployment_request_is_encoded_and_parsed() -> None:
@@ -63,7 +62,7 @@ def test_a_deployment_request_is_encoded_and_parsed() -> None:
         ({"serial": True}, "serial: must be an integer"),
         ({"layers": []}, "layers: has 0 elements"),
         ({"layers": ["a\nb"]}, r"layers\[0\]"),
-        ({"classes": {"foo": 1}}, "classes.foo: is not a mapping"),
+        ({"classes": {"foo": 1}}, "classes: foo: must be a mapping"),
         ({"classes": {"::foo": {}}}, "'::foo' is an invalid class name"),
         ({"classes": {"foo": {"db_password": "x"}}}, "classes.foo.db_password: has the name of a"),
         ({"classes": {"foo": {"users": [{"API-Token": "x"}]}}}, r"users\[0\].API-Token: has the"),
@@ -126,7 +125,7 @@ def test_each_part_requires_its_right_and_a_star_grants_none() -> None:
 
 def test_a_caller_can_ask_which_releases_may_be_deployed() -> None:
     def may(*rights: str) -> StatusRequest:
-        return StatusRequest.read(Fields({"may": list(rights)}, where="request.args"))
+        return StatusRequest.read({"may": list(rights)}, where="request.args")
 
     assert may("deploy:foo/tags/r2", "values", "older").may[0] == "deploy:foo/tags/r2"
     for wrong in ("deploy", "deploy:", "deploy:/etc", "trigger"):

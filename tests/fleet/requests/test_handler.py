@@ -25,7 +25,7 @@ from localpuppet.fleet.requests.request import (
     RunArguments,
     RunOnce,
 )
-from localpuppet.fleet.requests.rollout import RolloutReference
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep
 from localpuppet.fleet.trust.seen import SeenIds
 from localpuppet.node.runs.hold import Holds
 from tests.doubles.certificates import write
@@ -64,7 +64,7 @@ class Rollouts:
         if self.held:
             raise OnHoldError(self.held)
 
-    def run(self, caller: str, args: RunOnce, rollout: RolloutReference) -> dict[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: RolloutStep) -> dict[str, Json]:
         self.asked.append(("run", rollout.owner(caller), rollout.step))
         return {"accepted": True, "step": {"run": self.over}}
 
@@ -280,7 +280,7 @@ async def test_a_rollout_has_a_separate_hold_whose_owner_the_node_sets(site: Sit
     asked = Disable(message="r", length="10m", rollout=rollout)
     assert await site.ask("disable", asked) == "on hold: work"
     assert site.rollout.asked == [("hear", owner, 2)] * 4
-    step = RolloutReference(id=rollout.id, epoch=2, step=7)
+    step = RolloutStep(id=rollout.id, epoch=2, step=7)
     assert await site.ask("runonce", RunOnce(rollout=step)) == {
         "accepted": True,
         "step": {"run": None},
@@ -338,7 +338,7 @@ async def test_a_caller_can_query_the_controller_of_a_rollout(site: Site) -> Non
 
 async def test_the_reply_for_an_ended_step_has_its_changes_on_request(site: Site) -> None:
     """If the node cannot report the changes, the reply says why: the request was for the step."""
-    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    rollout = RolloutStep(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
     assert "changes" not in await site.ask("runonce", args)
     site.rollout.over = "20261120T140000.000000Z-00aa"
@@ -352,7 +352,7 @@ async def test_the_reply_for_an_ended_step_has_its_changes_on_request(site: Site
 async def test_a_node_with_its_own_run_command_reports_no_changes(tmp_path: Path) -> None:
     site = Site(tmp_path, ours=False)
     site.rollout.over = "20261120T140000.000000Z-00aa"
-    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    rollout = RolloutStep(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
     args = RunOnce(noop=True, rollout=rollout, changes_salt="5a" * 16)
     told = await site.ask("runonce", args)
     assert told["changes"] == {"problem": "a command of the site's own runs here"}
@@ -368,7 +368,7 @@ async def test_actions_are_audited_and_reads_are_not(site: Site) -> None:
     args = Deploy(
         release=ReleasePath("foo/tags/r2"), action=DeployAction.APPLY, serial=2, classes=values
     )
-    rollout = RolloutReference(id=RolloutId("20261122T110000Z-0a1b"), epoch=2, step=3)
+    rollout = RolloutStep(id=RolloutId("20261122T110000Z-0a1b"), epoch=2, step=3)
     await site.ask("disable", Disable(message="disk is full", length="7200"))
     await site.ask("runonce", RunOnce(noop=True, tags=("web",)), who="bob")
     await site.ask("deploy", args)

@@ -59,7 +59,7 @@ def test_a_request_is_encoded_and_parsed() -> None:
     one = {"node": name, "digest": "d" * 64, "at": 1795000000.123456}
     step = parse(args={"noop": False, "rollout": rollout, "awaited_entries": [one] * MAX_AWAITED})
     assert isinstance(step.args, RunOnce)
-    assert step.args.awaited_entries == (AwaitedEntry.from_dict(one),) * MAX_AWAITED
+    assert step.args.awaited_entries == (AwaitedEntry.read(one),) * MAX_AWAITED
     assert Request.parse(json.dumps(step.to_dict()).encode()) == step, "there is room for all"
     disable = parse(action="disable", args={"message": "db migration", "for": "2h"})
     assert disable.args == Disable(message="db migration", length="2h")

@@ -9,7 +9,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import RolloutId
 from localpuppet.fleet.requests.deploy import StatusRequest
 from localpuppet.fleet.requests.request import Disable, Enable, Request, RunOnce
-from localpuppet.fleet.requests.rollout import RolloutReference, step_uuid
+from localpuppet.fleet.requests.rollout import RolloutReference, RolloutStep, step_uuid
 from tests.fleet.requests.test_request import claims, parse
 
 ID = "20261122T110000Z-0a1b"
@@ -28,7 +28,7 @@ HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
         ("enable", Enable()),
         (
             "runonce",
-            RunOnce(noop=True, rollout=RolloutReference(id=RolloutId(ID), epoch=3, step=9)),
+            RunOnce(noop=True, rollout=RolloutStep(id=RolloutId(ID), epoch=3, step=9)),
         ),
         (
             "enable",

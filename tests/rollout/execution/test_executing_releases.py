@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.fleet.records import from_record, to_record
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.rollout.execution.delivery import Delivery
 from localpuppet.rollout.execution.events import (
     NodeRun,

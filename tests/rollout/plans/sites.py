@@ -1,11 +1,14 @@
 """Sites for tests: drawn by Hypothesis, and a naive model of what a plan must keep."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
 from localpuppet.rollout.plans.plan import Plan
 from localpuppet.rollout.plans.site import EnvironmentSite, SiteComponent
+
+T = TypeVar("T")
 
 # Of each component: node, produces, consumes; all as small numbers.
 Drawn = list[tuple[int, list[int], list[int]]]
@@ -50,7 +53,7 @@ def edges(components: Iterable[SiteComponent]) -> list[tuple[SiteComponent, Site
     ]
 
 
-def reachable(pairs: Iterable[tuple[object, object]]) -> set[tuple[object, object]]:
+def reachable(pairs: Iterable[tuple[T, T]]) -> set[tuple[T, T]]:
     """Return the transitive closure."""
     found = set(pairs)
     while more := {(a, d) for a, b in found for c, d in found if b == c} - found:
@@ -62,9 +65,9 @@ def circles(components: Iterable[SiteComponent]) -> list[tuple[SiteComponent, Si
     """Return pairs on different nodes that wait for each other."""
     closure = reachable(edges(components))
     return [
-        (before, after)  # type: ignore[misc]
+        (before, after)
         for before, after in closure
-        if (after, before) in closure and before.node != after.node  # type: ignore[attr-defined]
+        if (after, before) in closure and before.node != after.node
     ]
 
 

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName, ReleasePath, RolloutId, RunId
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.base.formats.values import Json
 from localpuppet.fleet.bus.key_value import (
     KeyListing,
@@ -28,7 +29,6 @@ from localpuppet.fleet.bus.layout import PRESENCE
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.reading import InventoryAnswer, InventoryReader, must_ask
 from localpuppet.fleet.inventory.run_end import RunEnd
-from localpuppet.fleet.records import from_record, to_record
 from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin

@@ -13,8 +13,9 @@
   person has to look.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from localpuppet.base.value import Value
 
 # The number of rollback attempts, and the seconds after the first failure; each later pause is
 # twice as long.
@@ -50,8 +51,7 @@ class ConfirmationDecision(StrEnum):
     CUT_OFF = "cut off"  # roll back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationState:
+class ConfirmationState(Value):
     """The facts for a decision.
 
     Attributes:

@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from localpuppet.base.formats.json_file import read_record
+from localpuppet.base.formats.records import from_stored_record, to_stored_record
 from localpuppet.base.machine.files import make_private, write_json
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
-from localpuppet.fleet.records import from_stored_record, to_stored_record
 
 SCHEMA = 1
 

@@ -11,18 +11,18 @@
   the monotonic clock of the new boot counts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localpuppet.base.formats.times import checked_time, parse_time, show_duration
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.fleet.requests.confirmation import Stage
 from localpuppet.node.enc.assignment import Assignment, identity
 
 OPEN = (Stage.PENDING, Stage.ROLLING_BACK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Instant:
+class Instant(Value):
     """A moment by both clocks.
 
     Attributes:
@@ -44,8 +44,7 @@ class Instant:
         checked_time(self.at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(Value):
     """The confirmation of a deployed release after its first run.
 
     Attributes:

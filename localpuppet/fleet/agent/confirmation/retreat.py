@@ -13,6 +13,7 @@ from uuid import UUID, uuid5
 
 from localpuppet.base.formats.times import parse_time, show_duration, show_time
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent, RequestedRunResult, RunCompletion, WorkRunner
 from localpuppet.fleet.agent.confirmation.decision import TRIES, pause_after
 from localpuppet.fleet.agent.confirmation.pending import Confirmation
@@ -33,8 +34,7 @@ BUSY_AGAIN = 2.0  # seconds until the next attempt if the store is locked
 HOLD = 600.0  # seconds until a hold expires without renewal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetreatOrder:
+class RetreatOrder(Value):
     """The rollback that a child process puts in force.
 
     Attributes:

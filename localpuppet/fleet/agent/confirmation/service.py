@@ -17,6 +17,7 @@ from localpuppet.base.formats.times import show_time
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import run_until, wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.agent import Agent
 from localpuppet.fleet.agent.confirmation.bus_probe import BusProbe
 from localpuppet.fleet.agent.confirmation.decision import (
@@ -44,8 +45,7 @@ _UNSERVED = "the bus does not answer any node, so this node is not cut off"
 DONE: Mapping[str, Json] = {"state": "confirmed"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmationContext:
+class ConfirmationContext(Value):
     """The parts of this node that a confirmation uses.
 
     Attributes:

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest
 from localpuppet.fleet.agent.reactions.state import (
     HOURLY,
@@ -40,8 +41,7 @@ MAX_CHANGES = 8
 Path = tuple[NodeName, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedPeer:
+class ChangedPeer(Value):
     """A node that changed an answer.
 
     Attributes:
@@ -57,8 +57,7 @@ class ChangedPeer:
     change: AnswerChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAnswer:
+class NewAnswer(Value):
     """An answer that is not dealt with.
 
     Attributes:
@@ -76,8 +75,7 @@ class NewAnswer:
         return self.watched.dealt_with(self.now, tried=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReactionDecision:
+class ReactionDecision(Value):
     """What follows.
 
     Attributes:

@@ -5,17 +5,17 @@
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.value import Value
 from localpuppet.fleet.inventory.entry import InventoryEntry
 from localpuppet.fleet.inventory.query.parts import Parts
 from localpuppet.fleet.triggers.cause import RunCause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerDigest:
+class AnswerDigest(Value):
     """An answer, as far as the reactor compares it.
 
     Attributes:
@@ -40,8 +40,7 @@ class AnswerDigest:
         return replace(self, parts={node: {} for node in self.parts})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependency:
+class Dependency(Value):
     """One answer that a run received.
 
     Attributes:
@@ -62,8 +61,7 @@ class Dependency:
         return self.source, self.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRun:
+class FinishedRun(Value):
     """A finished run of a complete release.
 
     Attributes:

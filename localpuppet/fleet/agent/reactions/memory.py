@@ -8,9 +8,9 @@ from pathlib import Path
 
 from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.records import from_stored_record, to_stored_record
 from localpuppet.base.machine.files import make_private, write_durably
 from localpuppet.fleet.agent.reactions.state import ReactionState
-from localpuppet.fleet.records import from_stored_record, to_stored_record
 
 SCHEMA = 1
 FILE = Path("agent", "reactions.json")

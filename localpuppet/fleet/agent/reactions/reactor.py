@@ -19,6 +19,7 @@ from localpuppet.base.errors import InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.machine.ports import Clock, LineKind, Log
 from localpuppet.base.machine.waiting import wait_first
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.reactions.attribution import changes
 from localpuppet.fleet.agent.reactions.decision import ChangedPeer, NewAnswer, decide
 from localpuppet.fleet.agent.reactions.dependency import (
@@ -35,8 +36,7 @@ from localpuppet.node.runs.query_record import MAX_PARTS
 AGAIN = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReactionPorts:
+class ReactionPorts(Value):
     """The ports of the reactor.
 
     Attributes:

@@ -7,9 +7,10 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
+from localpuppet.base.value import Value
 from localpuppet.fleet.agent.reactions.dependency import AnswerDigest, Dependency, FinishedRun
 from localpuppet.fleet.triggers.cause import RunCause
 
@@ -25,8 +26,7 @@ PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
 MAX_ANSWERED = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastReaction:
+class PastReaction(Value):
     """A reaction.
 
     Attributes:
@@ -60,8 +60,7 @@ def peer_waits_until(made: Sequence[PastReaction], peer: str, now: float) -> flo
     return times[-1] + PAUSES[min(len(times), len(PAUSES) - 1)] if times else now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedQuery:
+class WatchedQuery(Value):
     """A query of the last good run.
 
     Attributes:
@@ -92,8 +91,7 @@ class WatchedQuery:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReactionState:
+class ReactionState(Value):
     """The stored state.
 
     Attributes:

@@ -8,13 +8,13 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import parse_object
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 
 MessageId = NewType("MessageId", str)
 
@@ -43,8 +43,7 @@ def message_id(message: bytes) -> MessageId:
     return MessageId(hashlib.sha256(message).hexdigest())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitMessage:
+class SplitMessage(Value):
     """One line.
 
     Attributes:

@@ -4,8 +4,7 @@ It has the field numbers of etcd's `rpc.proto`, `kv.proto` and `auth`. Unknown f
 malformed message raises ValueError.
 """
 
-from dataclasses import dataclass
-
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.etcd.protobuf import Fields, blob, blobs, decode, encode, number
 from localpuppet.fleet.bus.key_value import KeyValueEntry, parse_revision
 
@@ -27,8 +26,7 @@ _DELETE = 1  # Event.type
 PROGRESS_REQUEST = encode((3, b""))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangePage:
+class RangePage(Value):
     """A part of a range.
 
     Attributes:
@@ -44,16 +42,14 @@ class RangePage:
     cluster: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdEvent:
+class EtcdEvent(Value):
     """A key was written (`removed` false), removed, or its lease ended."""
 
     entry: KeyValueEntry
     removed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchMessage:
+class WatchMessage(Value):
     """A message of a watch.
 
     Attributes:

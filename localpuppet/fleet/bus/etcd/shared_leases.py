@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 
 from localpuppet.base.machine.clock import seconds_since_boot
+from localpuppet.base.value import Value
 
 # Seconds that a lease lives beyond its ttl: the ttl divided by PART, from LEAST to MOST.
 PART, LEAST, MOST = 10, 1, 6
@@ -22,8 +23,7 @@ PART, LEAST, MOST = 10, 1, 6
 FOR_WRITES = 0.75
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EtcdLease:
+class EtcdLease(Value):
     """A lease of the server; `id` 0 for a value that does not expire.
 
     Attributes:

@@ -10,12 +10,13 @@ A task reads the stream, so that no timeout cuts a message in two.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grpclib.exceptions import GRPCError
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.etcd import messages
 from localpuppet.fleet.bus.etcd.connection import (
     BROKEN,
@@ -34,8 +35,7 @@ WAITING = 64
 WAITING_BYTES = 2 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownKeys:
+class KnownKeys(Value):
     """The state when a watch resumed.
 
     Attributes:

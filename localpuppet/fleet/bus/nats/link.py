@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -26,6 +25,7 @@ from nats.errors import Error as NatsError
 
 from localpuppet.base.errors import UnavailableError
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.deadline import end_of_step
 from localpuppet.fleet.bus.key_value import RefusedError
 from localpuppet.fleet.bus.nats.client import TlsClient, TolerantClient
@@ -63,8 +63,7 @@ class NoResponderError(UnavailableError):
     """A subject has no responder: no JetStream, or its servers are electing a leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
+class _Question(Value):
     """A pending request: `failed` is called at most once, and not after `on_message`."""
 
     subject: str

@@ -10,9 +10,9 @@ nor loses valid ones.
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import KeyValueEntry
 from localpuppet.fleet.bus.nats.link import Msg
 
@@ -22,8 +22,7 @@ DRIFT = 0.001
 _HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NatsMessage:
+class NatsMessage(Value):
     """The last message of a key.
 
     Attributes:

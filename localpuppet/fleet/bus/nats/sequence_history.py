@@ -6,15 +6,15 @@ recently, everything written after it is younger, and all its markers still exis
 
 import time
 from collections import deque
-from dataclasses import dataclass
+
+from localpuppet.base.value import Value
 
 # Seconds that the server keeps the marker of a removal, and that this module counts on.
 TRACE = 3600
 COUNTED = TRACE / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamState:
+class StreamState(Value):
     """The state of the stream at one moment.
 
     Attributes:

@@ -5,13 +5,11 @@ has. All other characters of keys are valid in tokens. Inventory and history hav
 and so another first token.
 """
 
-from dataclasses import dataclass
-
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.layout import CATALOGS, EXPORTS, HISTORY, INVENTORY, TOMBSTONES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubjectRange:
+class SubjectRange(Value):
     """A stream's part of the subjects.
 
     Attributes:

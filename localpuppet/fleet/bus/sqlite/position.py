@@ -1,12 +1,10 @@
 """The position of a watcher of the SQLite bus, and the changes found from there."""
 
-from dataclasses import dataclass
-
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import Change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Value):
     """The position of a watcher.
 
     Attributes:
@@ -22,8 +20,7 @@ class Position:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchSnapshot:
+class WatchSnapshot(Value):
     """The changes that a watcher finds in one look.
 
     Attributes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from localpuppet.base.formats.text import one_line, printable, shortened
 from localpuppet.base.formats.values import Json
+from localpuppet.base.value import Value
 from localpuppet.node.preview.difference import (
     ADDED,
     CHANGED,
@@ -82,8 +83,7 @@ class PreviewNotice:
     rows: Sequence[NoticeRow]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLine:
+class ChangeLine(Value):
     """A line for a changed thing, with the parameters that differ.
 
     Attributes:

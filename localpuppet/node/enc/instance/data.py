@@ -4,11 +4,11 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.value import Value
 
 MAX_USER_DATA = 1024 * 1024
 # The first line of user data that is an input.
@@ -16,8 +16,7 @@ INPUT_MARK = b"#localpuppet-input"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceData:
+class InstanceData(Value):
     """The cloud's data about this machine.
 
     Attributes:

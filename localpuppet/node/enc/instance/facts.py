@@ -12,9 +12,9 @@ Example: `facts_of(data).facts == {"instance_id": "i-0a1b", "role": "web"}`.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.data import InstanceData
 from localpuppet.node.enc.instance.fact_names import is_own_fact
 
@@ -26,8 +26,7 @@ _PUBLISHED = frozenset({"role"})
 _LINE = re.compile(r"(?:#+[ \t]*)?([A-Za-z][A-Za-z0-9_]{0,63})[ \t]*=(.*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceFacts:
+class InstanceFacts(Value):
     """The facts in instance data.
 
     Attributes:

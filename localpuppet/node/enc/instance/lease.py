@@ -10,10 +10,10 @@ counts), one statement on each line, and systemd-networkd's, `KEY=VALUE`.
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 
 # A subnet wider than 10.0.0.0/8 would admit almost any server.
 MIN_PREFIX = 8
@@ -26,8 +26,7 @@ _SERVERS = (r"^ *option dhcp-server-identifier {};$", r"^SERVER_ADDRESS={}$")
 _QUAD = r"([0-9.]{7,15})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DhcpLease:
+class DhcpLease(Value):
     """A DHCP lease of this machine.
 
     Attributes:

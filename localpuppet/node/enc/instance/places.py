@@ -3,9 +3,10 @@
 They are in a module without readers, because all commands read the settings.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from localpuppet.base.value import Value
 
 
 class Service(StrEnum):
@@ -16,8 +17,7 @@ class Service(StrEnum):
     CLOUDSTACK = "cloudstack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CloudInitFiles:
+class CloudInitFiles(Value):
     """The directories of cloud-init, named as in cloud-init's own settings.
 
     Attributes:

@@ -8,12 +8,12 @@
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Protocol, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, UnavailableError
 from localpuppet.base.formats.fields import Fields
+from localpuppet.base.value import Value
 from localpuppet.node.enc.instance.data import MAX_USER_DATA, InstanceData, parse_instance_id
 from localpuppet.node.enc.instance.lease import DhcpLease
 from localpuppet.node.enc.instance.places import Service
@@ -28,8 +28,7 @@ HINT = "is this machine in that cloud? see 'instance_data' in localpuppet.yaml"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataServer:
+class MetadataServer(Value):
     """The address of a metadata service.
 
     Attributes:

@@ -9,7 +9,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +18,7 @@ from localpuppet.base.formats import strict_json
 from localpuppet.base.formats.text import url_without_secrets
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, state_problem
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.archive import sha256_of
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.ports import ForgeRelease, other_archive
@@ -34,8 +34,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forge:
+class Forge(Value):
     """A forge.
 
     Attributes:

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from localpuppet.base.errors import IntegrityError
 from localpuppet.base.machine.files import disk_errors, open_user_file
+from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS, Budget, Limits
 from localpuppet.node.releases.tree import check_link, check_path
 
@@ -37,8 +38,7 @@ _PAX_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
 MAX_PAX = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TarRules:
+class TarRules(Value):
     """The allowed form of a tar file.
 
     Attributes:
@@ -95,8 +95,7 @@ def unpack(
                 raise IntegrityError(f"is damaged: {error}", where=where) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
+class _Member(Value):
     name: bytes
     kind: bytes
     size: int

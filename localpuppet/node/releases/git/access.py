@@ -11,12 +11,12 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.values import at
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import GitUrl
 
 _OPEN = ("/", ":")
@@ -27,8 +27,7 @@ MAX_STEPS = 1024  # the longest URL, in characters
 _BATCH = "ssh -oBatchMode=yes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitAccess:
+class GitAccess(Value):
     """How one repository is reached.
 
     Attributes:

@@ -3,17 +3,16 @@
 The configuration of that repository runs no program here.
 """
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.program import GitProgram
 
 _GIT = ".git"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class Ignored(Value):
     """Paths that git ignores and does not track, relative to the top of a work tree.
 
     Attributes:

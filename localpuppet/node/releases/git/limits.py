@@ -1,12 +1,10 @@
 """Limits of git on this machine: the server decides what git prints, writes and keeps in memory."""
 
-from dataclasses import dataclass
-
+from localpuppet.base.value import Value
 from localpuppet.node.releases.limits import LIMITS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitLimits:
+class GitLimits(Value):
     """Limits of one git process.
 
     Attributes:

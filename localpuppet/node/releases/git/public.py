@@ -6,7 +6,6 @@ so that neither leads to a server of the inner network.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from localpuppet.base import http
@@ -23,7 +22,6 @@ _BINDS = 2, 37
 _REFS = "/info/refs?service=git-upload-pack"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PublicAccess(GitAccess):
     """How everybody reaches a repository: directly, without credentials or redirects.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from localpuppet.base.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.base.formats.text import last_words
 from localpuppet.base.machine.anchors import read_anchor
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.program import GitProgram
 
 _GOOD_SSH = re.compile(r'^Good "git" signature for (.+) with \S+ key (SHA256:\S+)$', re.MULTILINE)
@@ -47,8 +48,7 @@ _REFUSES = "/bin/false"
 _KEYS = "signers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagSigner:
+class TagSigner(Value):
     """The signer of a valid signature.
 
     Attributes:
@@ -60,8 +60,7 @@ class TagSigner:
     marks: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Countersignature:
+class Countersignature(Value):
     """A signature beside a tag's own one.
 
     Attributes:

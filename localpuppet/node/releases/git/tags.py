@@ -1,16 +1,14 @@
 """Checks the bytes of tag objects: `object`, `type`, `tag` lines, an empty line, the message."""
 
-from dataclasses import dataclass
-
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import TRAILER
 
 MAX_SUBJECT = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagObject:
+class TagObject(Value):
     """The target of `refs/tags/TAG` in a repository.
 
     Attributes:

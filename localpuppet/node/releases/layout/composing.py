@@ -11,7 +11,6 @@ that a release keeps the meaning that it had when it was made.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +23,14 @@ from localpuppet.base.machine.files import (
     remove_tree,
     sync_directory,
 )
+from localpuppet.base.value import Value
 from localpuppet.node.releases.staged import StagedRelease
 
 if TYPE_CHECKING:
     from localpuppet.node.releases.store import Store
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseLayout:
+class ReleaseLayout(Value):
     """The layout of a release.
 
     Attributes:

@@ -4,9 +4,9 @@ Every directory of the result is inside the release. Unsupported settings are li
 """
 
 import re
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.manifest import MAX_DIRECTORIES, parse_inner_path
 
 FILE = "environment.conf"
@@ -22,8 +22,7 @@ _LINE = re.compile(r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z")
 _CODEDIR = re.compile(r"\$(?:environment|codedir|confdir)\b.*\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnvironmentConf:
+class EnvironmentConf(Value):
     """The settings of an `environment.conf`.
 
     Attributes:

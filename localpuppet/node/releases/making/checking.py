@@ -6,10 +6,10 @@ dependencies.
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, errors_at
+from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.forge.metadata import read_file, unmet
 from localpuppet.node.releases.git.ignored import Ignored
@@ -30,8 +30,7 @@ from localpuppet.node.releases.release_files import LOCK, MANIFEST, check_comple
 from localpuppet.node.releases.source import split
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseCheck:
+class ReleaseCheck(Value):
     """A release that passed the checks.
 
     Attributes:
@@ -54,8 +53,7 @@ class ReleaseCheck:
     data_files: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dependency:
+class _Dependency(Value):
     """A repository at a tag, with the path of dependencies that leads to it."""
 
     chain: tuple[str, ...]
@@ -63,8 +61,7 @@ class _Dependency:
     tag: Tag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseChecker:
+class ReleaseChecker(Value):
     """Checks releases.
 
     Attributes:

@@ -6,7 +6,6 @@ A node that does not compile does not stop the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.values import Json, field_values
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.base.value import Value
 from localpuppet.node.enc.classify import node_document
 from localpuppet.node.enc.document import EncData, NodeDocument
 from localpuppet.node.enc.input import LoadedInput
@@ -25,8 +25,7 @@ from localpuppet.node.releases.release import Release
 MAX_FACTS = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledNode:
+class CompiledNode(Value):
     """The result for one node.
 
     Attributes:

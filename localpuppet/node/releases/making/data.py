@@ -5,7 +5,6 @@ files are errors; unused files are warnings.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -14,6 +13,7 @@ from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.machine.files import read_user_file
+from localpuppet.base.value import Value
 from localpuppet.node.releases.interfaces import RefusedData
 from localpuppet.node.releases.making.hierarchy import NAME, Hierarchy, parse_hierarchy
 
@@ -29,8 +29,7 @@ _EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and c
 _SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedData:
+class CheckedData(Value):
     """The result of the check.
 
     Attributes:

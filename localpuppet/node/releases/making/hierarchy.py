@@ -7,11 +7,11 @@ An interpolation (`%{…}`) matches any text.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from localpuppet.base.formats.values import mapping_of
+from localpuppet.base.value import Value
 
 DATADIR = "data"
 NAME = "hiera.yaml"
@@ -20,8 +20,7 @@ _BACKENDS = ("data_hash", "lookup_key", "data_dig", "hiera3_backend")
 _YAML = ("yaml_data", "eyaml_lookup_key")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Value):
     """A level of a hierarchy that reads files.
 
     Attributes:
@@ -50,8 +49,7 @@ class Level:
         return list(dict.fromkeys(paths))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hierarchy:
+class Hierarchy(Value):
     """The levels of a `hiera.yaml`.
 
     Attributes:

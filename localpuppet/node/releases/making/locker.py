@@ -5,7 +5,7 @@ unless the user requests an update.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from localpuppet.base.errors import (
 )
 from localpuppet.base.formats.names import did_you_mean
 from localpuppet.base.machine.files import write_durably
+from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, WantedTag
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.git.names import Tag
@@ -173,8 +174,7 @@ def unbound(drafts: Mapping[str, Draft]) -> dict[str, Draft]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockWriter:
+class LockWriter(Value):
     """Writes locks.
 
     Attributes:

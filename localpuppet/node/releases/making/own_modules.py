@@ -8,10 +8,10 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.formats.text import shown_names
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.ignored import Ignored
 
 # What Puppet reads of a module; the rest of it (`spec/`, `pkg/`) is anybody's to ignore.
@@ -28,8 +28,7 @@ _READ = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnModules:
+class OwnModules(Value):
     """The modules of a working copy, and its code outside of modules.
 
     Attributes:

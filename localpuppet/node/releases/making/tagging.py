@@ -6,13 +6,13 @@ If a step fails, no tag is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.text import one_line
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.names import TRAILER, Tag
 from localpuppet.node.releases.git.signatures import signature_kind
 from localpuppet.node.releases.git.tags import sources_of
@@ -33,8 +33,7 @@ _MATTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountersignedTag:
+class CountersignedTag(Value):
     """A tag with its new countersignature.
 
     Attributes:
@@ -122,8 +121,7 @@ def _refuse_other_than_origins(
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
+class Tagged(Value):
     """A release that was tagged.
 
     Attributes:

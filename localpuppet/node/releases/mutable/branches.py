@@ -24,6 +24,7 @@ from localpuppet.base.machine.ownership import (
     refuse_foreign,
     refuse_foreign_directory,
 )
+from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply
 from localpuppet.node.releases.git.ignored import Ignored
 from localpuppet.node.releases.git.names import parse_digest, parse_object_id
@@ -52,8 +53,7 @@ _BAD = " \t\n:'\"\\,$"
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrunkStaging:
+class TrunkStaging(Value):
     """Brings the modules of `trunk`.
 
     Attributes:
@@ -90,8 +90,7 @@ class TrunkStaging:
         return lock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkTrees:
+class WorkTrees(Value):
     """Prepares work trees for runs.
 
     Attributes:
@@ -210,8 +209,7 @@ def _refuse(directory: Path) -> None:
     require_manifest(directory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedBranch:
+class StagedBranch(Value):
     """A branch at its last fetch.
 
     Attributes:

@@ -10,12 +10,12 @@ trust names what its author likes, so it decides neither who asks nor what is sh
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.fetch import Supply, wanted_of
 from localpuppet.node.releases.layout.links import ModuleLinks, release_links
 from localpuppet.node.releases.lock import AnyPin, ForgePin, Lock
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.git.repository import Repository
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeSupply:
+class CodeSupply(Value):
     """One way of bringing code.
 
     Attributes:
@@ -37,7 +36,6 @@ class CodeSupply:
     repository: "Callable[[str], AbstractContextManager[Repository]]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedModules(CodeSupply):
     """Brings locked modules and collections onto the node."""
 
@@ -76,7 +74,6 @@ class LockedModules(CodeSupply):
         yield self, pins
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UntrustedModules(LockedModules):
     """Brings the modules of an untrusted revision.
 

@@ -11,13 +11,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import publish, state_problem
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.packages import directory as packages
 from localpuppet.node.releases.packages import naming
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 MAX_TIME = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltPackage:
+class BuiltPackage(Value):
     """A package that was built.
 
     Attributes:
@@ -62,8 +62,7 @@ class BuiltPackage:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packager:
+class Packager(Value):
     """Builds packages.
 
     Attributes:

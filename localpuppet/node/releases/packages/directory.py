@@ -16,13 +16,13 @@ import re
 import shutil
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.base.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.base.formats.names import ReleasePath
 from localpuppet.base.formats.strict_json import loads
 from localpuppet.base.machine.files import disk_errors, read_user_file
+from localpuppet.base.value import Value
 from localpuppet.node.releases.packages.naming import PREFIX, package_name
 
 RECORD = "release.json"
@@ -33,8 +33,7 @@ _SEALED = {0o444, 0o555}
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(Value):
     """A package's directory.
 
     Attributes:

@@ -8,10 +8,10 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
+from localpuppet.base.value import Value
 
 PREFIX = "localpuppet-release-"
 PACKAGES = "usr/share/localpuppet/packages"
@@ -24,8 +24,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9.+-]")
 _LICENCE = re.compile(r"(?:un)?(?:licen[cs]e|copying|copyright|notice)s?(?:[._-].*)?\Z", re.I)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageDescription:
+class PackageDescription(Value):
     """The description of a package.
 
     Attributes:

@@ -6,9 +6,9 @@ a ref is at `master`. If the refs are unknown, the form of a name decides.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.names import Slug
 from localpuppet.node.releases.forge.versions import Range
 from localpuppet.node.releases.git.names import GitUrl, Tag, parse_branch, parse_module_name
@@ -59,8 +59,7 @@ def git_url(text: str, *, allow_file: bool) -> tuple[GitUrl, str]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRules:
+class ImportRules(Value):
     """Rules besides the Puppetfile itself.
 
     Attributes:
@@ -76,8 +75,7 @@ class ImportRules:
     asking: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryChoice:
+class EntryChoice(Value):
     """The result for an entry.
 
     Attributes:

@@ -1,11 +1,11 @@
 """The entries of a Puppetfile, unjudged."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from localpuppet.base.value import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PuppetfileEntry:
+class PuppetfileEntry(Value):
     """One `mod` of a Puppetfile.
 
     Attributes:
@@ -27,8 +27,7 @@ class PuppetfileEntry:
     moduledir: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Puppetfile:
+class Puppetfile(Value):
     """A Puppetfile.
 
     Attributes:

@@ -1,9 +1,10 @@
 """Imports a Puppetfile into a manifest; every entry is taken, or left out with a reason."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from localpuppet.base.errors import IntegrityError, UnavailableError
+from localpuppet.base.value import Value
 from localpuppet.node.releases.git.repository import Repository
 from localpuppet.node.releases.manifest import Manifest, Module
 from localpuppet.node.releases.puppetfile.choosing import EntryChoice, ImportRules, choose, must_ask
@@ -12,8 +13,7 @@ from localpuppet.node.releases.puppetfile.entry import Puppetfile
 AT_ONCE = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryAnswer:
+class RepositoryAnswer(Value):
     """The refs of a repository, or why they are unknown.
 
     Attributes:
@@ -55,8 +55,7 @@ def ask(
     return answers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportResult:
+class ImportResult(Value):
     """The result of importing a Puppetfile.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from localpuppet.base.value import Value
 from localpuppet.node.releases.forge.versions import ModuleVersion, Range, newest
 from localpuppet.node.releases.lock import AnyPin, CommitPin, ForgePin, Lock
 
@@ -15,8 +16,7 @@ _HOST = re.compile(
 _NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinMove:
+class PinMove(Value):
     """A name whose pin changed, or could change.
 
     Attributes:

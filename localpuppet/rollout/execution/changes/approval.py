@@ -7,18 +7,17 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from localpuppet.base.formats.json_text import canonical
 from localpuppet.base.formats.names import NodeName, RolloutId
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import PredictedChanges, parse_salt
 
 # Changes of all nodes of a rollout together; a person has to review them.
 MAX_ALL = 20_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Value):
     """The approved changes of a rollout.
 
     Attributes:

@@ -7,17 +7,16 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.value import Value
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 
 DIGITS = 16  # of a difference's digest: an operator compares it by eye
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnapprovedChange:
+class UnapprovedChange(Value):
     """What a node would do that was not approved.
 
     Attributes:

@@ -14,21 +14,21 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.base.formats.choice import parse_choice
-from localpuppet.base.formats.fields import Fields
-from localpuppet.base.formats.json_form import JsonForm, integer, parsed
 from localpuppet.base.formats.names import NodeName, RolloutId, SignerName, parse_uuid
+from localpuppet.base.formats.records import AllowedRange, Key, Message
 from localpuppet.base.formats.text import parse_line, shown_names
 from localpuppet.base.formats.times import show_time
 from localpuppet.base.machine.ports import Clock
+from localpuppet.base.value import Value
 from localpuppet.fleet.bus import layout
 from localpuppet.fleet.bus.key_value import KeyValue, RefusedError, entries
 from localpuppet.fleet.requests import exchange
 from localpuppet.fleet.requests.exchange import Replies
-from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, lifetime_problem, parsed_caller
+from localpuppet.fleet.requests.lifetime import MAX_LIFETIME, Caller, lifetime_problem
 from localpuppet.fleet.requests.messages import LIFE, answer, read_answer
 from localpuppet.fleet.requests.rollout import MAX_EPOCH
 from localpuppet.fleet.trust.quota import Quota
@@ -72,8 +72,7 @@ class RolloutCommand(StrEnum):
     APPROVE = "approve"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentCommand:
+class SentCommand(Value):
     """A command that an operator sent.
 
     Attributes:
@@ -211,8 +210,7 @@ def _command(text: str) -> RolloutCommand:
     return parse_choice(RolloutCommand, text, what="a command that this version knows", hint=update)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedCommand(JsonForm):
+class SignedCommand(Message):
     """A rollout command on the bus.
 
     Attributes:
@@ -228,32 +226,21 @@ class SignedCommand(JsonForm):
     """
 
     SCHEMA: ClassVar = SCHEMA
-    caller: SignerName = field(metadata=parsed_caller("iss"))
-    receiver: SignerName = field(metadata=parsed_caller("aud"))
-    iat: int = field(metadata=integer(minimum=0))
-    exp: int = field(metadata=integer(minimum=0))
-    jti: str = field(metadata=parsed(parse_uuid))
-    owner: SignerName = field(metadata=parsed_caller("owner"))
-    rollout: RolloutId = field(metadata=parsed(RolloutId.parse))
-    epoch: int = field(metadata=integer(minimum=1, maximum=MAX_EPOCH))
-    events: int = field(metadata=integer(minimum=0, maximum=MAX_EVENTS))
-    digest: str = field(metadata=parsed(partial(parse_line, what="digest")))
-    command: RolloutCommand = field(metadata=parsed(_command))
-    machine: str = field(metadata=parsed(parse_machine))
-    about: str = field(default="", metadata=parsed(partial(parse_line, what="about")))
-
-    @classmethod
-    def parse(cls, payload: bytes) -> "SignedCommand":
-        """Return the command in verified bytes.
-
-        Raises:
-            InvalidInputError: A claim is missing, unknown, or of the wrong type.
-        """
-        return cls.read(Fields.parse(payload, where="command", limit=MAX_COMMAND))
-
-    def to_payload(self) -> bytes:
-        """Return the bytes to sign."""
-        return json.dumps(self.to_dict(), separators=(",", ":")).encode()
+    WHERE: ClassVar = "command"
+    LIMIT: ClassVar = MAX_COMMAND
+    caller: Annotated[Caller, Key("iss")]
+    receiver: Annotated[Caller, Key("aud")]
+    iat: Annotated[int, AllowedRange(minimum=0)]
+    exp: Annotated[int, AllowedRange(minimum=0)]
+    jti: Annotated[str, parse_uuid]
+    owner: Caller
+    rollout: RolloutId
+    epoch: Annotated[int, AllowedRange(minimum=1, maximum=MAX_EPOCH)]
+    events: Annotated[int, AllowedRange(minimum=0, maximum=MAX_EVENTS)]
+    digest: Annotated[str, partial(parse_line, what="digest")]
+    command: Annotated[RolloutCommand, _command]
+    machine: Annotated[str, parse_machine]
+    about: Annotated[str, partial(parse_line, what="about")] = ""
 
     @property
     def sent_command(self) -> SentCommand:

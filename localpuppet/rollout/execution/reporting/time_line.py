@@ -3,18 +3,17 @@
 The elements have classes and no styles, so that a strict Content-Security-Policy allows them.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from xml.etree import ElementTree as Tree
 
+from localpuppet.base.value import Value
 from localpuppet.rollout.execution.reporting.view import NodeRunView, RolloutView, tone_of
 
 WIDTH = 1000  # of the whole line, in units of the picture
 NARROWEST = 6  # the least width of a bar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLine:
+class TimeLine(Value):
     """The time from the start of a rollout to its end, or to now."""
 
     begin: datetime

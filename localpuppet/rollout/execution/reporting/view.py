@@ -1,13 +1,13 @@
 """A rollout as people see it: one value that terminal, HTML report and dashboard show."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from localpuppet.base.formats.names import NodeName
 from localpuppet.base.formats.text import shown_names
 from localpuppet.base.formats.times import parse_time, show_duration
+from localpuppet.base.value import Value
 from localpuppet.fleet.triggers.outcome import succeeded
 from localpuppet.rollout.execution.estimating import seconds_left
 from localpuppet.rollout.execution.events import NodeResult, NodeRun, NodeRunEnded
@@ -50,8 +50,7 @@ def tone_of(word: str) -> str:
     return _TONES.get(word, QUIET)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRunView:
+class NodeRunView(Value):
     """A node in a group.
 
     Attributes:
@@ -88,8 +87,7 @@ class NodeRunView:
         return (self.ended - self.started).total_seconds()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
+class GroupView(Value):
     """Nodes that may run at the same time.
 
     Attributes:
@@ -110,8 +108,7 @@ class GroupView:
         return count_states([run.state for run in self.runs])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingFor:
+class WaitingFor(Value):
     """What a rollout waits for.
 
     Attributes:
@@ -123,8 +120,7 @@ class WaitingFor:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutView:
+class RolloutView(Value):
     """A rollout as people see it.
 
     Attributes:

@@ -1,0 +1,520 @@
+"""Convert values to JSON objects and back, by the types of their fields.
+
+Rules: a key is the name of a field; each key is needed, and no other is allowed; no value is
+converted (a boolean is no integer); a text whose type has `parse` is parsed; a time has the form of
+`show_time`; a named tuple is a list. `Annotated` adds how a field is read: a function that parses
+its text, `AllowedRange`, `Key`, `Selected`, `ALWAYS` or a `JsonForm`.
+
+A field with a default may be missing in a `JsonRecord`: an earlier version may not have had it. A
+`Message`, which others write, too, is written without its defaults.
+
+Example:
+    >>> class Kick(Message):
+    ...     WHERE, LIMIT = "kick", 1024
+    ...     node: NodeName
+    ...     hosts: Annotated[tuple[NodeName, ...], AllowedRange(maximum=8)] = ()
+    >>> Kick(node=NodeName("a.example")).to_dict()
+    {'node': 'a.example'}
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from math import isfinite
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from localpuppet.base.errors import InvalidInputError, LocalpuppetError
+from localpuppet.base.formats.json_text import compact
+from localpuppet.base.formats.schema_number import check_schema, damage_errors, schema_problem
+from localpuppet.base.formats.strict_json import parse_object
+from localpuppet.base.formats.text import breadcrumb_key
+from localpuppet.base.formats.times import parse_time, show_time
+from localpuppet.base.formats.values import Json, at, wrong_type
+from localpuppet.base.value import Value, default_of
+
+T = TypeVar("T")
+ALWAYS = object()  # marks a field of a message that is written with its default, too
+_PROBLEMS = (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError)
+
+
+class Key(str):
+    """The key of a field, if it is not the field's name."""
+
+    __slots__ = ()
+
+
+class AllowedRange(Value):
+    """The bounds of an integer, or of the length of a list."""
+
+    minimum: int | None = None
+    maximum: int | None = None
+
+    def __str__(self) -> str:
+        lowest = "" if self.minimum is None else f" from {self.minimum}"
+        return lowest if self.maximum is None else f"{lowest} to {self.maximum}"
+
+    def __contains__(self, number: int) -> bool:
+        return (self.minimum is None or self.minimum <= number) and (
+            self.maximum is None or number <= self.maximum
+        )
+
+
+class JsonForm(NamedTuple):
+    """The JSON form of a type.
+
+    Attributes:
+        read: Returns a value; raises `LocalpuppetError`, `TypeError` or `ValueError` for another
+            form.
+        write: Returns the JSON form of a value; `None` if that is the value itself.
+        kinds: The Python types of JSON values that it reads.
+    """
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any], Any] | None = None
+    kinds: tuple[type, ...] = ()
+
+
+class Selected(NamedTuple):
+    """The forms of a field, of which a field before it selects one.
+
+    Attributes:
+        by: The key of that field.
+        forms: The class of each value of that field.
+        other: The class for all others.
+    """
+
+    by: str
+    forms: Mapping[str, type]
+    other: type
+
+
+class _Field(NamedTuple):
+    name: str
+    key: str
+    form: JsonForm
+    default: Any
+    needed: bool
+    selected: Selected | None
+
+
+class _PlacedError(ValueError):
+    """A problem and its place, which each object and list around it completes."""
+
+    def __init__(self, place: str, error: Exception) -> None:
+        super().__init__(place)
+        self.place = place
+        self.error = error
+
+    @classmethod
+    def at(cls, key: str | int, error: Exception) -> "_PlacedError":
+        place = f"[{key}]" if isinstance(key, int) else key
+        if isinstance(error, _PlacedError):
+            return cls(_joined(place, error.place), error.error)
+        return cls(place, error)
+
+
+def _joined(outer: str, inner: str) -> str:
+    return f"{outer}{inner}" if inner.startswith("[") else at(outer, inner)
+
+
+class JsonRecord(Value):
+    """A value that localpuppet writes.
+
+    Attributes:
+        SCHEMA: The number of its form, which is its first key; `None` for a part of a record.
+    """
+
+    SCHEMA: ClassVar[int | None] = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return to_record(self)
+
+    @classmethod
+    def from_dict(cls, raw: object) -> Self:
+        """Return what `to_dict` wrote.
+
+        Raises:
+            StateError: It is damaged, or another version wrote it.
+        """
+        with damage_errors():
+            if cls.SCHEMA is not None and isinstance(raw, dict):
+                check_schema(raw, cls.SCHEMA)
+            return from_record(cls, raw)
+
+
+class Message(JsonRecord):
+    """A value that other programs write, too.
+
+    Attributes:
+        WHERE: What it is, for messages.
+        LIMIT: Its maximum size in bytes.
+    """
+
+    WHERE: ClassVar[str] = ""
+    LIMIT: ClassVar[int] = 0
+
+    @classmethod
+    def parse(cls, payload: bytes) -> Self:
+        """Return the message in some bytes.
+
+        Raises:
+            InvalidInputError: It is too large, ambiguous, or has another form.
+        """
+        return cls.read(parse_object(payload, where=cls.WHERE, limit=cls.LIMIT))
+
+    @classmethod
+    def read(cls, raw: object, *, where: str = "") -> Self:
+        """Return the message in an object; see `from_record`."""
+        return from_record(cls, raw, where=where or cls.WHERE)
+
+    def to_payload(self) -> bytes:
+        """Return the bytes to sign and send: ASCII JSON without white space."""
+        return compact(self.to_dict()).encode("ascii")
+
+
+def to_record(value: object) -> dict[str, Any]:
+    """Return the JSON object of a value."""
+    return _object_of(type(value)).write(value)
+
+
+def from_record(form: type[T], raw: object, *, where: str = "") -> T:
+    """Return the value of a JSON object.
+
+    Args:
+        form: The class of the value.
+        raw: The object.
+        where: Its place, for messages.
+
+    Raises:
+        InvalidInputError: The object has another form; the message has the place of the problem.
+    """
+    known: Any = form
+    read = _form(known).read
+    try:
+        value: T = read(raw)
+    except _PROBLEMS as error:
+        raise _located(error, where) from error
+    return value
+
+
+def to_stored_record(value: object, *, schema: int) -> dict[str, Any]:
+    """Return the JSON object of a value, with the number of its form."""
+    return {"schema": schema, **to_record(value)}
+
+
+def from_stored_record(form: type[T], raw: Mapping[str, Any], *, schema: int) -> T:
+    """Return the value of a JSON object that this node wrote.
+
+    Raises:
+        StateError: The object has another number or another form.
+    """
+    check_schema(raw, schema)
+    with damage_errors():
+        return from_record(form, {key: raw[key] for key in raw if key != "schema"})
+
+
+def register_form(
+    form: object,
+    *,
+    read: Callable[[Any], object],
+    write: Callable[[Any], object] | None = None,
+) -> None:
+    """Give a type another JSON form, before its first use in a record; see `JsonForm`."""
+    _FORMS[form] = JsonForm(read, write)
+
+
+def _located(error: Exception, where: str) -> InvalidInputError:
+    if isinstance(error, _PlacedError):
+        where, error = _joined(where, error.place), error.error
+    if not isinstance(error, LocalpuppetError):
+        return InvalidInputError(str(error), where=where)
+    place = ": ".join(filter(None, (where, error.where)))
+    return InvalidInputError(error.what, where=place, hint=error.hint)
+
+
+class _Object:
+    """The JSON form of a class: an object."""
+
+    def __init__(self, form: Any) -> None:  # noqa: ANN401 - a dataclass or value
+        self._class = form
+        self._schema: int | None = getattr(form, "SCHEMA", None)
+        self._head = {} if self._schema is None else {"schema": self._schema}
+        types = _types_of(form)
+        self._fields = [_field(form, one, types[one.name]) for one in fields(form)]
+        self._keys = {*self._head, *(field.key for field in self._fields)}
+        self._needed = {field.key for field in self._fields if field.needed}
+
+    def read(self, raw: Any) -> Any:  # noqa: ANN401
+        self._check_keys(raw)
+        values = {}
+        for name, key, (read, _, _), _, _, selected in self._fields:
+            if key not in raw:
+                continue
+            if selected is not None:
+                read = _object_of(selected.forms.get(raw[selected.by], selected.other)).read
+            try:
+                values[name] = read(raw[key])
+            except _PROBLEMS as error:
+                raise _PlacedError.at(key, error) from error
+        try:
+            return self._class(**values)
+        except LocalpuppetError as error:
+            if not error.where:
+                raise
+            raise _PlacedError(error.where, type(error)(error.what, hint=error.hint)) from error
+
+    def _check_keys(self, raw: Any) -> None:  # noqa: ANN401
+        if not isinstance(raw, dict):
+            raise wrong_type(raw, "a mapping", "")
+        if self._schema and (problem := schema_problem(raw.get("schema"), self._schema)):
+            raise InvalidInputError(problem)
+        if not raw.keys() <= self._keys:
+            raise InvalidInputError(f"unknown key {min(raw.keys() - self._keys)[:60]!r}")
+        if not self._needed <= raw.keys():
+            missing = next(
+                member.key for member in self._fields if member.key in self._needed - raw.keys()
+            )
+            raise InvalidInputError(f"the key {missing!r} is missing")
+
+    def write(self, value: object) -> dict[str, Any]:
+        record: dict[str, Any] = self._head.copy()
+        for name, key, (_, write, _), default, _, _ in self._fields:
+            member = getattr(value, name)
+            if default is MISSING or member != default:
+                record[key] = member if write is None else write(member)
+        return record
+
+
+def _types_of(form: Any) -> dict[str, Any]:  # noqa: ANN401 - a class of any kind
+    # `Json` names itself, also where it is not imported.
+    return get_type_hints(form, localns={"Json": Json}, include_extras=True)
+
+
+def _field(owner: type, field: Field[Any], form: Any) -> _Field:  # noqa: ANN401 - any type
+    marks = getattr(form, "__metadata__", ())
+    key = next((mark for mark in marks if isinstance(mark, Key)), field.name)
+    selected = next((mark for mark in marks if isinstance(mark, Selected)), None)
+    optional = (field.default, field.default_factory) != (MISSING, MISSING)
+    sparse = optional and issubclass(owner, Message) and ALWAYS not in marks
+    default = default_of(field) if sparse else MISSING
+    needed = not (optional and issubclass(owner, JsonRecord))
+    json_form = JsonForm(_as_it_is, to_record) if selected else _form(form)
+    return _Field(field.name, str(key), json_form, default, needed, selected)
+
+
+_OBJECTS: dict[Any, _Object] = {}
+
+
+def _object_of(form: Any) -> _Object:  # noqa: ANN401 - a dataclass or value
+    if form not in _OBJECTS:
+        _OBJECTS[form] = _Object(form)
+    return _OBJECTS[form]
+
+
+@cache
+def _form(form: Any) -> JsonForm:  # noqa: ANN401 - a type of any kind
+    if form in _FORMS:
+        return _FORMS[form]
+    origin, args = get_origin(form), get_args(form)
+    if origin is Annotated:
+        return _annotated(*args)
+    if origin in (UnionType, Union):
+        return _union(args)
+    if origin is tuple and args[1:] == (Ellipsis,):
+        return _list(tuple, args[0])
+    if origin is frozenset:
+        return _list(frozenset, args[0])
+    if origin in (dict, Mapping):
+        return _mapping(*args)
+    if issubclass(form, str):
+        return text_form(getattr(form, "parse", form))
+    if issubclass(form, tuple):
+        return _named_tuple(form)
+    if is_dataclass(form):
+        # Looked up late: a class may have a field of the same type.
+        return JsonForm(lambda raw: _object_of(form).read(raw), to_record, (dict,))
+    raise TypeError(f"{form} has no JSON form")
+
+
+def _annotated(form: Any, *marks: object) -> JsonForm:  # noqa: ANN401 - a type of any kind
+    for mark in marks:
+        if isinstance(mark, JsonForm):
+            return mark
+        if isinstance(mark, AllowedRange):
+            return _limited_integer(mark) if form is int else _limited_list(_form(form), mark)
+        if callable(mark):
+            return text_form(mark)
+    return _form(form)
+
+
+def _limited_integer(bounds: AllowedRange) -> JsonForm:
+    wanted = f"an integer{bounds}"
+    read_integer = _exactly(wanted, int).read
+
+    def read(raw: object) -> int:
+        number: int = read_integer(raw)
+        if number not in bounds:
+            raise InvalidInputError(f"is {number}, must be {wanted}")
+        return number
+
+    return JsonForm(read, None, (int,))
+
+
+def _limited_list(form: JsonForm, bounds: AllowedRange) -> JsonForm:
+    def read(raw: Any) -> Any:  # noqa: ANN401
+        if isinstance(raw, list) and len(raw) not in bounds:
+            allowed = f"{bounds.minimum or 0} to {bounds.maximum}"
+            raise InvalidInputError(f"has {len(raw)} elements; {allowed} are allowed")
+        return form.read(raw)
+
+    return JsonForm(read, form.write, form.kinds)
+
+
+def _union(forms: tuple[Any, ...]) -> JsonForm:
+    if {bool, int, float, str} <= {*forms}:
+        return _FORMS[Json]
+    kinds = [_form(form) for form in forms if form is not type(None)]
+    if len(kinds) == 1:
+        ((read, write, accepted),) = kinds
+        return JsonForm(
+            lambda raw: None if raw is None else read(raw),
+            write and (lambda value: None if value is None else write(value)),
+            (*accepted, type(None)),
+        )
+    accepted = tuple(kind for form in kinds for kind in form.kinds)
+    by_kind = {kind: form.read for form in kinds for kind in form.kinds}
+
+    def read_any(raw: Any) -> Any:  # noqa: ANN401
+        if type(raw) in by_kind:
+            return by_kind[type(raw)](raw)
+        raise wrong_type(raw, "one of several forms", "")
+
+    return JsonForm(read_any, None, accepted)
+
+
+def _list(container: Callable[[Iterable[Any]], Any], item: object) -> JsonForm:
+    read_item, write_item, _ = _form(item)
+
+    def read(raw: Any) -> Any:  # noqa: ANN401
+        if not isinstance(raw, list):
+            raise wrong_type(raw, "a list", "")
+        try:
+            return container(map(read_item, raw))
+        except _PROBLEMS:
+            for index, value in enumerate(raw):
+                _placed_read(read_item, value, index)
+            raise
+
+    return JsonForm(
+        read, lambda values: [*map(write_item, values)] if write_item else [*values], (list,)
+    )
+
+
+def _mapping(key: object, item: object) -> JsonForm:
+    read_key, read_item, write_item = _form(key).read, _form(item).read, _form(item).write
+
+    def read(raw: Any) -> Any:  # noqa: ANN401
+        if not isinstance(raw, dict):
+            raise wrong_type(raw, "a mapping", "")
+        try:
+            return {read_key(name): read_item(value) for name, value in raw.items()}
+        except _PROBLEMS:
+            for name, value in raw.items():
+                _placed_read(read_key, name, breadcrumb_key(name))
+                _placed_read(read_item, value, breadcrumb_key(name))
+            raise
+
+    def write(values: Mapping[Any, Any]) -> dict[str, Any]:
+        return {
+            str(name): value if write_item is None else write_item(value)
+            for name, value in values.items()
+        }
+
+    return JsonForm(read, write, (dict,))
+
+
+def _named_tuple(form: Any) -> JsonForm:  # noqa: ANN401 - a class of any kind
+    members = [_form(member) for member in _types_of(form).values()]
+
+    def read(raw: Any) -> Any:  # noqa: ANN401
+        if not isinstance(raw, list):
+            raise wrong_type(raw, "a list", "")
+        if len(raw) != len(members):
+            raise InvalidInputError(f"has {len(raw)} elements, must have {len(members)}")
+        return form(
+            *(
+                _placed_read(member.read, value, index)
+                for index, (member, value) in enumerate(zip(members, raw, strict=True))
+            )
+        )
+
+    def write(value: Any) -> list[Any]:  # noqa: ANN401
+        pairs = zip(members, value, strict=True)
+        return [item if member.write is None else member.write(item) for member, item in pairs]
+
+    return JsonForm(read, write, (list,))
+
+
+def _placed_read(read: Callable[[Any], T], raw: object, key: str | int) -> T:
+    try:
+        return read(raw)
+    except _PROBLEMS as error:
+        raise _PlacedError.at(key, error) from error
+
+
+def text_form(parse: Callable[[str], object], *, write: Callable[[Any], object] = str) -> JsonForm:
+    """Return the form of a text that is parsed."""
+
+    def read(raw: Any) -> object:  # noqa: ANN401
+        if not isinstance(raw, str):
+            raise wrong_type(raw, "a string", "")
+        return parse(raw)
+
+    return JsonForm(read, write, (str,))
+
+
+def _exactly(noun: str, *kinds: type) -> JsonForm:
+    def read(raw: Any) -> Any:  # noqa: ANN401
+        # A boolean is an `int` for Python.
+        if type(raw) not in kinds:
+            raise wrong_type(raw, noun, "")
+        return raw
+
+    return JsonForm(read, None, kinds)
+
+
+def _as_it_is(raw: object) -> object:
+    return raw
+
+
+def _number(raw: Any) -> float:  # noqa: ANN401
+    if type(raw) not in (int, float) or not isfinite(raw):
+        raise wrong_type(raw, "a number", "")
+    number: float = raw
+    return number
+
+
+_FORMS: dict[Any, JsonForm] = {
+    str: text_form(str),
+    int: _exactly("an integer", int),
+    bool: _exactly("true or false", bool),
+    float: JsonForm(_number, None, (int, float)),
+    datetime: text_form(parse_time, write=show_time),
+    list: _exactly("a list", list),
+    dict: _exactly("a mapping", dict),
+    **dict.fromkeys((Json, Any, object), JsonForm(_as_it_is)),
+}
