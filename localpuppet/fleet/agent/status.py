@@ -150,7 +150,7 @@ class Describer:
             InvalidInputError: The run does not exist.
         """
         directory = self.kept.records.get(run)
-        return report_reply(directory, self.kept.records.status(directory))
+        return to_record(report_reply(directory, self.kept.records.status(directory)))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
         """Return the end of Puppet's log of a run; see `report` and `log_reply`."""

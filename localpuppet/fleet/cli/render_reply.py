@@ -13,10 +13,10 @@ from localpuppet.base.formats.text import folded
 from localpuppet.base.formats.times import show_duration
 from localpuppet.fleet.inventory.run_end import RunEnd
 from localpuppet.node.cli import render, render_run
-from localpuppet.node.cli.render_resources import SECTIONS, sections
-from localpuppet.node.puppet.resources import ReportedResource, ResourceEvent
+from localpuppet.node.cli.render_resources import sections
 from localpuppet.node.runs.hold import Hold
 from localpuppet.node.runs.run import Status
+from localpuppet.node.runs.run_replies import RunReport
 
 SHOWN = 20  # resources of each kind
 MARGIN = 2  # columns before each line below a node's name
@@ -54,8 +54,9 @@ def _shown_reply(action: str, result: Mapping[str, Any], now: datetime) -> tuple
     if action == "log":
         return render.word("ok"), _log(result)
     if action == "report":
-        status = Status.from_dict(result["run"])
-        return render.word(str(status.outcome or status.state)), _report(result, now)
+        report = from_record(RunReport, result)
+        status = Status.from_dict(report.run)
+        return render.word(str(status.outcome or status.state)), _report(report, now)
     return _state(result, now)
 
 
@@ -68,27 +69,14 @@ def _log(reply: Mapping[str, Any]) -> str:
     return "\n".join([f"run {render.user_text(reply['run'])}", *lines])
 
 
-def _report(reply: Mapping[str, Any], now: datetime) -> str:
-    resources = [
-        ReportedResource(
-            resource=raw["resource"],
-            result=result,
-            file=raw["file"],
-            line=raw["line"],
-            place="",
-            seconds=raw["seconds"],
-            time="",
-            events=tuple(ResourceEvent(**event) for event in raw["events"]),
-        )
-        for result, _, _ in SECTIONS
-        for raw in reply[result.value]
-    ]
-    parts = [render.pairs(render_run.rows(Status.from_dict(reply["run"]), now), MARGIN)]
-    if not reply["report"]:
+def _report(reply: RunReport, now: datetime) -> str:
+    resources = [*reply.failed, *reply.changed, *reply.would_change, *reply.skipped]
+    parts = [render.pairs(render_run.rows(Status.from_dict(reply.run), now), MARGIN)]
+    if not reply.report:
         parts.append("no report of this run: Puppet wrote none")
     parts += sections(resources, SHOWN, margin=MARGIN)
-    if reply["left_out"]:
-        more = render.counted(int(reply["left_out"]), "resource")
+    if reply.left_out:
+        more = render.counted(reply.left_out, "resource")
         parts.append(f"{more} more: there was no room for them")
     return "\n".join(parts)
 

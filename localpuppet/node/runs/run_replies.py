@@ -7,6 +7,7 @@ values, diffs and contents of files never leave the node.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localpuppet.base.errors import StateError
@@ -14,8 +15,10 @@ from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, state_problem
+from localpuppet.node.puppet.command import with_places_in_release
 from localpuppet.node.puppet.resources import (
     ReportedResource,
+    ResourceEvent,
     ResourceResult,
     resources_of,
     slowest,
@@ -24,7 +27,7 @@ from localpuppet.node.runs.log_end import LogEnd, LogExcerpt, weight
 from localpuppet.node.runs.reason import published
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Status
-from localpuppet.node.runs.run_context import fitting, run_context
+from localpuppet.node.runs.run_context import RunContext, fitting, run_context
 
 # Of a log the end, of a report what failed before what changed: bytes as JSON.
 MAX_TOLD = 256 * 1024
@@ -91,45 +94,65 @@ def _origins(run: RunDirectory, lines: Sequence[str]) -> list[Json]:
     return origins[::-1]
 
 
-def report_reply(run: RunDirectory, status: Status) -> dict[str, Json]:
-    """Return what a run did to which resources.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport(RunContext):
+    """What a run did to which resources.
 
-    Returns:
-        `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
-        and `skipped`: resources, each with `resource`, `file`, `line`, `seconds` and `events`;
-        `left_out`: how many resources exceed the limit; `slowest`: those that took longest; and the
-        keys of `run_context`.
+    Attributes:
+        run: The status of the run, as JSON.
+        report: Whether Puppet left a report.
+        failed: Resources that failed; the next three by their names.
+        left_out: How many resources exceed the limit.
+        slowest: Those that took longest, without events.
+    """
+
+    run: Mapping[str, Any]
+    report: bool
+    failed: tuple[ReportedResource, ...] = ()
+    changed: tuple[ReportedResource, ...] = ()
+    would_change: tuple[ReportedResource, ...] = ()
+    skipped: tuple[ReportedResource, ...] = ()
+    left_out: int = 0
+    slowest: tuple[ReportedResource, ...] = ()
+
+
+def report_reply(run: RunDirectory, status: Status) -> RunReport:
+    """Return what a run did to which resources, without values of Sensitive ones.
 
     Raises:
         StateError: The report is damaged or too large.
     """
-    document: dict[str, Json] = {"run": published(status).to_dict()}
     try:
         resources: list[ReportedResource] | None = resources_of(report_of(run))
     except FileNotFoundError:
         resources = None
     except ValueError as error:
         raise StateError(str(error), where=str(run.report)) from error
+    context = run_context(run)
     size = left_out = 0
+    listed: dict[str, Any] = {}
     for result in TOLD:
-        listed: list[Json] = []
-        for resource in resources or ():
+        shown = []
+        for resource in map(_cut, resources or ()):
             if resource.result is not result:
                 continue
-            shown = _resource(resource)
-            needed = weight(shown)
+            needed = weight(resource.to_dict())
             if size + needed > MAX_TOLD:
                 left_out += 1
                 continue
             size += needed
-            listed.append(shown)
-        document[result.value] = listed
-    document["slowest"] = fitting(
-        {key: value for key, value in _resource(slow).items() if key != "events"}
-        for slow in slowest(resources or [], MAX_SLOWEST)
+            shown.append(resource)
+        listed[result.value] = tuple(shown)
+    return RunReport(
+        run=published(status).to_dict(),
+        report=resources is not None,
+        **listed,
+        left_out=left_out,
+        slowest=fitting(
+            replace(_cut(slow), events=()) for slow in slowest(resources or [], MAX_SLOWEST)
+        ),
+        **{name: getattr(context, name) for name in RunContext.__slots__},
     )
-    document |= run_context(run)
-    return {**document, "report": resources is not None, "left_out": left_out}
 
 
 def report_of(run: RunDirectory) -> dict[str, Any]:
@@ -155,20 +178,23 @@ def report_of(run: RunDirectory) -> dict[str, Any]:
     return read_json(run.report)
 
 
-def _resource(resource: ReportedResource) -> dict[str, Json]:
-    return {
-        "resource": one_line(resource.resource)[:MAX_LINE],
-        "file": one_line(resource.file)[:MAX_LINE],
-        "line": resource.line,
-        "seconds": resource.seconds,
-        "events": [
-            {
-                "property": event.property[:MAX_LINE],
-                "status": event.status,
+def _cut(resource: ReportedResource) -> ReportedResource:
+    """Return a resource with the texts and events that may leave the node."""
+    return replace(
+        resource,
+        resource=one_line(resource.resource)[:MAX_LINE],
+        file=one_line(resource.file)[:MAX_LINE],
+        place=one_line(resource.place)[:MAX_LINE],
+        events=tuple(
+            ResourceEvent(
+                property=event.property[:MAX_LINE],
+                status=event.status,
                 # A message begins with an empty line where a diff follows.
-                "message": one_line(event.message.partition("\n")[0])[:MAX_LINE],
-                "time": event.time,
-            }
+                message=with_places_in_release(one_line(event.message.partition("\n")[0]))[
+                    :MAX_LINE
+                ],
+                time=event.time,
+            )
             for event in resource.events[:MAX_EVENTS]
-        ],
-    }
+        ),
+    )

@@ -11,7 +11,9 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
 from localpuppet.fleet.inventory.node_row import NodeRow
+from localpuppet.fleet.records import from_record
 from localpuppet.fleet.roles.links import Links
+from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.execution.reporting.time_line import TimeLine
 from localpuppet.rollout.execution.reporting.view import RolloutView
 from localpuppet.web.access.loopback import LoopbackDoor
@@ -38,7 +40,7 @@ from localpuppet.web.dashboard.lists.rollouts import (
 )
 from localpuppet.web.dashboard.live import event_number
 from localpuppet.web.dashboard.pictures import Pictures
-from localpuppet.web.dashboard.report import RunLogTail, RunReport
+from localpuppet.web.dashboard.report import RunLogTail
 from localpuppet.web.dashboard.rollout_action_views import RolloutActionViews
 from localpuppet.web.dashboard.rollout_actions import courses
 from localpuppet.web.dashboard.run_results import RunResult
@@ -206,8 +208,8 @@ class Pages:
         report, log, problem = None, None, ""
         try:
             if asks == "report":
-                report = RunReport.read(await reports.report(name, run))
-            if asks == "log" or (report is not None and not report.there):
+                report = from_record(RunReport, await reports.report(name, run))
+            if asks == "log" or (report is not None and not report.report):
                 log = RunLogTail.read(await reports.log(name, run))
         except LocalpuppetError as error:
             problem = str(error)

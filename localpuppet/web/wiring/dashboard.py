@@ -295,9 +295,12 @@ def _tell(
 
 
 def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
+    from localpuppet.fleet.records import to_record
     from localpuppet.node.runs.run_replies import log_reply, report_reply
 
     records = open_records(fleet.node)
     directory = records.get(run)
-    read = {"report": report_reply, "log": log_reply}[action]
-    return read(directory, records.status(directory))
+    status = records.status(directory)
+    if action == "log":
+        return log_reply(directory, status)
+    return to_record(report_reply(directory, status))

@@ -1,6 +1,7 @@
 """The causes and queries of a run, in the form that may leave the node."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def query(text: str, count: int) -> RecordedQuery:
     )
 
 
+def told(run: RunDirectory) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(asdict(run_context(run))))
+    return found
+
+
 def test_the_context_has_names_and_numbers_and_no_values(run: RunDirectory) -> None:
     causes = {"causes": [CAUSE], "count": 3}
     request = {"schema": 1, "causes": causes, "node_document": {"x": "canary"}}
@@ -45,7 +51,7 @@ def test_the_context_has_names_and_numbers_and_no_values(run: RunDirectory) -> N
     resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
     collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
     run.collected.write_text(json.dumps({"schema": 1, "collectors": [collected]}))
-    context: dict[str, Any] = run_context(run)
+    context = told(run)
     assert context["causes"] == [
         {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
     ]
@@ -77,7 +83,7 @@ def test_the_origin_of_the_input_is_shown_without_secret_parts(
     given = {"by": "choria=alice", "values": "canary"}
     request = {"schema": 1, "input": place, "input_sha256": "ab" * 32, "assignment": given}
     run.request.write_text(json.dumps(request))
-    assert run_context(run)["origin"] == {
+    assert told(run)["origin"] == {
         "input": shown,
         "input_sha256": "ab" * 32,
         "by": "choria=alice",
@@ -87,13 +93,13 @@ def test_the_origin_of_the_input_is_shown_without_secret_parts(
 def test_the_context_of_a_run_without_queries_and_causes_is_empty(run: RunDirectory) -> None:
     origin = {"input": "", "input_sha256": "", "by": ""}
     lists = {"causes": [], "cause_count": 0, "queries": [], "collected": []}
-    assert run_context(run) == {"origin": origin, **lists}
+    assert told(run) == {"origin": origin, **lists}
 
 
 def test_the_list_of_causes_is_bounded_but_counted(run: RunDirectory) -> None:
     causes = {"causes": [CAUSE] * 5000, "count": 5000}
     run.request.write_text(json.dumps({"schema": 1, "causes": causes}))
-    context: dict[str, Any] = run_context(run)
+    context = told(run)
     assert context["cause_count"] == 5000
     assert 0 < len(compact(context["causes"])) <= MAX_LIST
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
+from localpuppet.fleet.records import from_record, to_record
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_replies import (
@@ -14,6 +15,7 @@ from localpuppet.node.runs.run_replies import (
     MAX_ORIGINS,
     MAX_REPORT,
     MAX_TOLD,
+    RunReport,
     log_reply,
     report_reply,
 )
@@ -45,12 +47,17 @@ def resource(ref: str, message: str = "", **more: Any) -> dict[str, Any]:
     return {"resource": ref, "file": "/x/init.pp", "line": 3, "events": [event], **more}
 
 
+def told(run: RunDirectory) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(json.dumps(to_record(report_reply(run, status(run)))))
+    assert to_record(from_record(RunReport, reply)) == to_record(report_reply(run, status(run)))
+    return reply
+
+
 def report(run: RunDirectory, *resources: dict[str, Any]) -> dict[str, Any]:
     run.report.write_text(
         json.dumps({"resource_statuses": {one["resource"]: one for one in resources}})
     )
-    reply: dict[str, Any] = report_reply(run, status(run))
-    return reply
+    return told(run)
 
 
 def test_the_reply_with_a_log_has_no_diffs(run: RunDirectory) -> None:
@@ -137,7 +144,7 @@ def test_failed_resources_of_a_large_report_are_kept(run: RunDirectory) -> None:
 
 
 def test_a_missing_report_is_a_reply_and_a_damaged_one_an_error(run: RunDirectory) -> None:
-    reply = report_reply(run, status(run))
+    reply = told(run)
     assert (reply["report"], reply["failed"]) == (False, [])
     run.report.write_text('{"resource_statuses": {"a": []}}')
     with pytest.raises(StateError, match="not a Puppet report"):
@@ -152,7 +159,7 @@ def fits(reply: Any) -> None:
 def test_a_report_above_the_limit_is_not_read(run: RunDirectory) -> None:
     report(run, resource("File[/a]", status="changed", changed=True))
     run.report.write_bytes(run.report.read_bytes().ljust(MAX_REPORT))
-    assert report_reply(run, status(run))["report"] is True
+    assert told(run)["report"] is True
     run.report.write_bytes(run.report.read_bytes() + b" ")
     with pytest.raises(StateError, match="is too large to send"):
         report_reply(run, status(run))

@@ -33,6 +33,7 @@ from localpuppet.node.releases.difference import NameDifference
 from localpuppet.node.releases.git.names import GitUrl, Tag
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.staged import StagedRelease
+from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.execution.checkpoints import RolloutCheckpoints
 from localpuppet.rollout.execution.commands.command import RolloutCommand
 from localpuppet.rollout.execution.journals import Journals
@@ -67,6 +68,15 @@ NAME = "0123456789abcdef"
 DIFFERENCE = "/releases/difference?from=web%2Ftags%2Fr7&to=web%2Ftags%2Fr9"
 EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
+RESOURCE: dict[str, Any] = {
+    "result": "failed",
+    "file": "",
+    "line": None,
+    "place": "",
+    "seconds": None,
+    "time": "",
+    "events": [],
+}
 # The same without what a presence refuses in the end of a run.
 EVIL_LINE = EVIL.replace("\u202e", "")
 
@@ -92,6 +102,27 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         "last_run": last,
         **more,
     }
+
+
+def told_report(**parts: Any) -> dict[str, Any]:
+    """Return a report as a node sends it; its parts and resources may lack fields."""
+    whole: dict[str, Any] = json.loads(json.dumps(to_record(RunReport(run={}, report=False))))
+    query: dict[str, Any] = {"age": None, "reason": "", "names": []}
+    usual: dict[str, dict[str, Any]] = {
+        "causes": {"kind": "", "sender": "", "path": [], "tags": []},
+        "queries": query,
+        "collected": query,
+        **dict.fromkeys(("failed", "changed", "skipped", "slowest"), RESOURCE),
+    }
+    event = {"property": "", "status": "", "time": ""}
+    for name, value in parts.items():
+        if name in usual and isinstance(value, list):
+            value = [{**usual[name], **item} if isinstance(item, dict) else item for item in value]
+            for item in value:
+                if isinstance(item, dict) and "events" in item:
+                    item["events"] = [{**event, **one} for one in item["events"]]
+        whole[name] = value
+    return whole
 
 
 def believed(status: dict[str, Any]) -> dict[str, Any]:
@@ -272,7 +303,7 @@ class Site:
         self.asked.append(f"{action} {node} {run}")
         if node not in self.reports:
             raise LocalpuppetError("did not answer in time", where=node)
-        return self.reports[node] if action == "report" else self.logs[node]
+        return told_report(**self.reports[node]) if action == "report" else self.logs[node]
 
     def ask(self, reader: InventoryReader, question: Any) -> InventoryAnswer[Any]:
         """Ask an inventory, by the site's clock."""

@@ -92,7 +92,7 @@ def test_details_of_a_run_are_requested_only_on_demand(site: Site, visitor: Test
     assert site.asked == []
     assert "did not answer in time" in text(visitor, f"{url}?report=1")
     event: Json = {"message": EVIL}
-    resource: Json = {"resource": EVIL, "file": EVIL, "line": 3, "seconds": 1.5, "events": [event]}
+    resource: Json = {"resource": EVIL, "place": EVIL, "seconds": 1.5, "events": [event]}
     site.reports["web01"] = {"report": True, "failed": [resource], "left_out": 7}
     page = text(visitor, f"{url}?report=1")
     assert "1.50 s" in page
@@ -100,6 +100,37 @@ def test_details_of_a_run_are_requested_only_on_demand(site: Site, visitor: Test
     assert text(visitor, f"{url}?report=1") == page
     assert len(site.asked) == 2  # known details are not requested again
     site.reports["web01"] = {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"failed": 1},
+        {"failed": [1]},
+        {"failed": [{"resource": None}]},
+        {"failed": [{"resource": "File[/x]", "seconds": float("inf")}]},
+        {"causes": {}},
+        {"left_out": True},
+        {"more": 1},
+    ],
+)
+def test_a_malformed_report_is_not_shown(
+    site: Site, visitor: TestClient, odd: dict[str, Json]
+) -> None:
+    site.reports["web01"] = odd
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    assert "did not send the data" in page
+
+
+def test_a_long_report_is_cut(site: Site, visitor: TestClient) -> None:
+    many: list[Json] = [{"resource": f"File[/x{number:03}]"} for number in range(500)]
+    site.reports["web01"] = {"report": True, "failed": many}
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    assert ("File[/x199]" in page, "File[/x200]" in page, "and 300 more" in page) == (
+        True,
+        False,
+        True,
+    )
 
 
 def test_a_run_links_the_rollout_or_the_caller_that_requested_it(
@@ -125,9 +156,7 @@ def test_a_run_shows_its_causes_its_queries_and_its_slowest_resources(
         "causes": [{"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": [EVIL]}],
         "queries": [{"text": 'servers_with_role("db")', "count": 2, "names": ["db01", EVIL]}],
         "collected": [{"text": "Host <<| |>>", "count": 0, "names": [], "reason": EVIL}],
-        "slowest": [
-            {"resource": "Package[nginx]", "file": "/x/init.pp", "line": 3, "seconds": 12.34}
-        ],
+        "slowest": [{"resource": "Package[nginx]", "place": "/x/init.pp:3", "seconds": 12.34}],
     }
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
     page = text(visitor, f"{url}?report=1")
