@@ -10,8 +10,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.base.formats.names import NodeName, RolloutId, RunId
+from localpuppet.base.formats.records import from_record
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.records import from_record
 from localpuppet.fleet.roles.links import Links
 from localpuppet.node.runs.run_replies import RunReport
 from localpuppet.rollout.execution.reporting.time_line import TimeLine

@@ -295,7 +295,7 @@ def _tell(
 
 
 def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
-    from localpuppet.fleet.records import to_record
+    from localpuppet.base.formats.records import to_record
     from localpuppet.node.runs.run_replies import log_reply, report_reply
 
     records = open_records(fleet.node)

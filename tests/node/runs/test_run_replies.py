@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localpuppet.base.errors import StateError
-from localpuppet.fleet.records import from_record, to_record
+from localpuppet.base.formats.records import from_record, to_record
 from localpuppet.node.runs.records import RunDirectory
 from localpuppet.node.runs.run import Outcome, RunState, Status
 from localpuppet.node.runs.run_replies import (
