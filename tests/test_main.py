@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from localpuppet.main import report_unexpected
-from localpuppet.rollout.execution.changes.comparing import UnapprovedChange
+from localpuppet.node.releases.lock import Pin
 from tests.rigs.node import Node
 
 LOADING = """
@@ -31,11 +31,11 @@ def test_an_unexpected_error_is_one_line_with_its_place_in_localpuppet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
-        UnapprovedChange.from_dict({})  # like a bug: no caller expects the error
+        Pin.from_dict({}, where="", allow_file=False)  # like a bug: no caller expects the error
     except KeyError as error:
         code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
-    place = r"KeyError: '\w+', at localpuppet/rollout/execution/changes/comparing\.py:\d+"
+    place = r"KeyError: '\w+', at localpuppet/node/releases/lock\.py:\d+"
     assert code == 70
     assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
 

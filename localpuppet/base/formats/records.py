@@ -144,14 +144,14 @@ class JsonRecord(Value):
         return to_record(self)
 
     @classmethod
-    def from_dict(cls, raw: object) -> Self:
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Return what `to_dict` wrote.
 
         Raises:
             StateError: It is damaged, or another version wrote it.
         """
         with damage_errors():
-            if cls.SCHEMA is not None and isinstance(raw, dict):
+            if cls.SCHEMA is not None:
                 check_schema(raw, cls.SCHEMA)
             return from_record(cls, raw)
 

@@ -7,20 +7,19 @@
 """
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, StateError
-from localpuppet.base.formats.json_file import read_json
+from localpuppet.base.formats.json_file import read_record
 from localpuppet.base.formats.names import NodeName
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.base.formats.schema_number import damage_errors
 from localpuppet.base.formats.text import one_line
 from localpuppet.base.formats.times import show_epoch
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import make_private, write_json
-from localpuppet.base.value import Value
 from localpuppet.fleet.captures.answers import read_answers
 from localpuppet.fleet.captures.rules import CaptureRules
 from localpuppet.fleet.inventory.entry import InventoryEntry
@@ -35,7 +34,7 @@ SCHEMA = 1
 MAX_PACKED = 4 * 1024 * 1024
 
 
-class StoredCapture(Value):
+class StoredCapture(JsonRecord):
     """`captures/last.json`.
 
     Attributes:
@@ -46,28 +45,12 @@ class StoredCapture(Value):
         capture: The capture in its JSON form; empty with a problem.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     node: NodeName
     run: str
     problem: str = ""
     instance_facts: tuple[str, ...] = ()
     capture: dict[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **field_values(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "StoredCapture":
-        """Return the file's content; raise `StateError` if it is damaged."""
-        with damage_errors(where):
-            check_schema(raw, SCHEMA, where=where)
-            return cls(
-                node=NodeName.parse(raw["node"]),
-                run=str(raw["run"]),
-                problem=str(raw["problem"]),
-                instance_facts=tuple(map(str, raw["instance_facts"])),
-                capture={**raw["capture"]},
-            )
 
 
 class CaptureKeeper:
@@ -152,14 +135,14 @@ class CaptureKeeper:
         return reply_chunk("capture", header, data, args)
 
     def _stored(self) -> StoredCapture:
-        try:
-            return StoredCapture.from_dict(read_json(self._file), where=str(self._file))
-        except FileNotFoundError as error:
+        stored = read_record(self._file, StoredCapture.from_dict)
+        if stored is None:
             raise StateError(
                 "keeps no capture yet",
                 where="this node",
                 hint="the next good, whole run keeps one: 'localpuppet apply'",
-            ) from error
+            )
+        return stored
 
 
 def _packed(capture: NodeCapture) -> bytes:

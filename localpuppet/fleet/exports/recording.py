@@ -9,7 +9,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from localpuppet.base.errors import InvalidInputError, StateError
 from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_file import read_json
 from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.values import Json
 from localpuppet.base.machine.files import disk_errors, write_json
 from localpuppet.base.value import Value
@@ -52,7 +53,7 @@ class CollectedResource(Value):
     dropped: tuple[str, ...]
 
 
-class CollectorRecord(Value):
+class CollectorRecord(JsonRecord):
     """A collector of a run and its result.
 
     Attributes:
@@ -103,24 +104,11 @@ class CollectorRecord(Value):
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "CollectorRecord":
         """Return the collector in the JSON form of `to_dict`."""
-        try:
-            return cls(
-                **{key: raw[key] for key in ("type", "filter", "at", "digest", "reason")},
-                **{key: raw[key] for key in ("revision", "age")},
-                resources=tuple(
-                    CollectedResource(**{**resource, "dropped": tuple(resource["dropped"])})
-                    for resource in raw["resources"]
-                ),
-                parts={node: dict(about) for node, about in raw["parts"].items()},
-                left_out=tuple(RejectedResource(**resource) for resource in raw["left_out"]),
-                more_left_out=raw["more_left_out"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise StateError(f"is damaged: a collector without {error}") from error
+        return super().from_dict({key: raw[key] for key in raw if key != "text"})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**asdict(self), "text": self.text}
+        return {**super().to_dict(), "text": self.text}
 
 
 def collector_text(kind: str, condition: Json) -> str:

@@ -9,17 +9,15 @@
   error.
 """
 
-from collections.abc import Mapping
 from dataclasses import field, replace
 from operator import attrgetter
-from typing import cast
+from typing import Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
-from localpuppet.base.formats.times import parse_time
-from localpuppet.base.formats.values import Json, field_values
-from localpuppet.base.value import Value
+from localpuppet.base.formats.records import JsonForm, JsonRecord
+from localpuppet.base.formats.times import TimeText, parse_time
+from localpuppet.base.formats.values import Json
 from localpuppet.node.enc.document import Classes, EncData, Input
 
 SCHEMA = 1
@@ -27,7 +25,11 @@ SCHEMA = 1
 identity = attrgetter("release", "serial", "by", "rollout")
 
 
-class Assignment(Value):
+def _classes(raw: Json) -> Classes:
+    return EncData.from_dict({"classes": raw}).classes
+
+
+class Assignment(JsonRecord):
     """A release that a signed request gave to a node.
 
     Attributes:
@@ -46,12 +48,13 @@ class Assignment(Value):
             confirmation.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     release: ReleasePath
     serial: int
     by: str
     layers: tuple[str, ...] = ()
-    classes: Classes = field(default_factory=dict)
-    at: str = ""
+    classes: Annotated[Classes, JsonForm(_classes)] = field(default_factory=dict)
+    at: TimeText = ""
     rollout: str = ""
     allow_older: bool = False
     after: str = ""
@@ -81,34 +84,6 @@ class Assignment(Value):
             "rollout": self.rollout,
             "confirm": self.confirm,
         }
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **field_values(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
-        """Return the assignment."""
-        with damage_errors():
-            check_schema(raw, SCHEMA)
-            if type(raw["serial"]) is not int:
-                raise ValueError("serial")
-            release = ReleasePath.parse(cast("str", raw["release"]), where="release")
-            layers = cast("list[str]", raw["layers"])
-            parse_time(cast("str", raw["at"]))
-            return cls(
-                release=release,
-                serial=raw["serial"],
-                by=str(raw["by"]),
-                layers=tuple(map(str, layers)),
-                classes=EncData.from_dict({"classes": raw["classes"]}).classes,
-                at=str(raw["at"]),
-                rollout=str(raw["rollout"]),
-                allow_older=bool(raw["allow_older"]),
-                after=str(raw["after"]),
-                back_to=str(raw["back_to"]),
-                confirm=float(cast("float", raw["confirm"])),
-            )
 
     def __str__(self) -> str:
         """Return one line for people."""

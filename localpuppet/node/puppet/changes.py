@@ -12,15 +12,12 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.records import AllowedRange, Message
 from localpuppet.base.formats.text import one_line
-from localpuppet.base.formats.values import Json
-from localpuppet.base.value import Value
 
 # Of one node. Beyond either of these it tells how many there are, and none of them.
 MAX_CHANGES = 1000
@@ -32,8 +29,17 @@ SALT_DIGITS = 32
 _KEYED_FOR = b"localpuppet changes "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class PropertyChange:
+def _name(text: str) -> str:
+    return one_line(text)[:MAX_NAME]
+
+
+def _mark(text: str) -> str:
+    if not _is_hex(text, MARK_DIGITS):
+        raise InvalidInputError("is not a mark")
+    return text
+
+
+class PropertyChange(NamedTuple):
     """A property that would change.
 
     Attributes:
@@ -43,17 +49,17 @@ class PropertyChange:
         mark: The keyed hash, hexadecimal.
     """
 
-    type: str
-    title: str
-    property: str
-    mark: str
+    type: Annotated[str, _name]
+    title: Annotated[str, _name]
+    property: Annotated[str, _name]
+    mark: Annotated[str, _mark]
 
     def __str__(self) -> str:
         """Return `File[/etc/motd] content`, for people."""
         return f"{self.type}[{self.title}] {self.property or 'refresh'}"
 
 
-class PredictedChanges(Value):
+class PredictedChanges(Message):
     """The changes that a node's noop run foresees.
 
     Attributes:
@@ -62,42 +68,19 @@ class PredictedChanges(Value):
         changes: The changes, sorted; empty if they exceed the limit.
     """
 
-    release: str
-    total: int
-    changes: tuple[PropertyChange, ...]
+    WHERE: ClassVar = "changes"
+    release: Annotated[str, _name]
+    total: Annotated[int, AllowedRange(minimum=0, maximum=MAX_TOTAL)]
+    changes: Annotated[tuple[PropertyChange, ...], AllowedRange(maximum=MAX_CHANGES)]
+
+    def __post_init__(self) -> None:
+        if self.total < len(self.changes) or list(self.changes) != sorted(self.changes):
+            raise InvalidInputError("are not sorted, or more than their total")
 
     @property
     def whole(self) -> bool:
         """Whether all changes are listed."""
         return self.total == len(self.changes)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "PredictedChanges":
-        """Return what `to_dict` made.
-
-        Raises:
-            InvalidInputError: The form is wrong, or a limit is exceeded.
-        """
-        fields = Fields(raw, where="changes")
-        fields.only(("release", "total", "changes"))
-        values = fields.values("changes")
-        if len(values) > MAX_CHANGES:
-            raise InvalidInputError(f"has more than {MAX_CHANGES} changes", where="changes")
-        return cls(
-            release=_name(fields.text("release")),
-            total=fields.integer("total", minimum=len(values), maximum=MAX_TOTAL),
-            changes=tuple(sorted(map(_change, values))),
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {
-            "release": self.release,
-            "total": self.total,
-            "changes": [
-                [change.type, change.title, change.property, change.mark] for change in self.changes
-            ],
-        }
 
 
 def together(before: PredictedChanges | None, now: PredictedChanges) -> PredictedChanges:
@@ -168,21 +151,6 @@ def _changes(raw: Mapping[str, Any], key: bytes) -> Iterator[PropertyChange]:
             mark = hmac.digest(key, canonical([names, values]), hashlib.sha256).hex()[:MARK_DIGITS]
             kind, title, name = (one_line(item)[:MAX_NAME] for item in names)
             yield PropertyChange(type=kind, title=title, property=name, mark=mark)
-
-
-def _change(value: Json) -> PropertyChange:
-    if not isinstance(value, list) or len(value) != 4:
-        raise InvalidInputError("is not a change", where="changes")
-    names = [_name(name) for name in value]
-    if not _is_hex(names[3], MARK_DIGITS):
-        raise InvalidInputError("has no mark", where="changes")
-    return PropertyChange(type=names[0], title=names[1], property=names[2], mark=names[3])
-
-
-def _name(value: Json) -> str:
-    if not isinstance(value, str):
-        raise InvalidInputError("is not text", where="changes")
-    return one_line(value)[:MAX_NAME]
 
 
 def _is_hex(text: str, digits: int) -> bool:

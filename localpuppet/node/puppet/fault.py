@@ -14,11 +14,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.text import joined
-from localpuppet.base.value import Value
 
 _TEXT = """
     a about absent absolute accept accepts access account acquire action actual add added
@@ -115,7 +114,7 @@ _REFERENCE = re.compile(
 _PLAIN_TITLE = re.compile(r"[A-Za-z/][\w.:/-]{0,79}\Z", re.ASCII)
 
 
-class FailureCause(Value):
+class FailureCause(JsonRecord):
     """A failure cause.
 
     Attributes:
@@ -149,10 +148,6 @@ class FailureCause(Value):
             resource=public_reference(str(status.get("resource", ""))),
             place=public_place(str(status.get("file") or ""), str(line) if line else None),
         )
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def normalized(message: str) -> str:

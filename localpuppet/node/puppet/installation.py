@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.formats.strict_json import loads
-from localpuppet.base.value import Value
 
 # What a probe asks Puppet for.
 ASKED = (
@@ -40,7 +39,7 @@ LEAN_FLAGS = (
 )
 
 
-class Installation(Value):
+class Installation(JsonRecord):
     """An installed Puppet.
 
     Attributes:
@@ -61,19 +60,14 @@ class Installation(Value):
     load_path: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Installation":
         """Return the installation.
 
         Raises:
-            TypeError, ValueError, KeyError: The value is not an installation.
+            StateError, ValueError: The value is not an installation.
         """
-        lists = {name: tuple(raw[name]) for name in ("lean", "load_path", "places")}
-        installation = cls(**{**raw, **lists})
+        installation = super().from_dict(raw)
         if not {*ASKED, *OF_RUNS} <= set(installation.settings):
             raise ValueError("an older probe")
         return installation

@@ -1,10 +1,10 @@
 """What a run did to each resource, from Puppet's own report."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.command import in_release
 
@@ -37,7 +37,7 @@ class ResourceEvent(Value):
     time: str
 
 
-class ReportedResource(Value):
+class ReportedResource(JsonRecord):
     """A resource of the catalog, with its result.
 
     Attributes:
@@ -59,10 +59,6 @@ class ReportedResource(Value):
     seconds: float | None
     time: str
     events: tuple[ResourceEvent, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
 
 def resources_of(raw: Mapping[str, Any]) -> list[ReportedResource]:

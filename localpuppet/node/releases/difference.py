@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from difflib import unified_diff
-from typing import Any
 
-from localpuppet.base.formats.values import field_values
-from localpuppet.base.value import Value
+from localpuppet.base.formats.records import JsonRecord
 
 # What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
 MAX_TEXT = 256 * 1024
@@ -15,7 +13,7 @@ MAX_TEXT_LINES = 5_000
 MAX_TEXTS = 1024 * 1024
 
 
-class NameDifference(Value):
+class NameDifference(JsonRecord):
     """Two collections of named things, compared.
 
     Attributes:
@@ -37,12 +35,8 @@ class NameDifference(Value):
         """The names of all things that differ, sorted."""
         return tuple(sorted({*self.added, *self.removed, *self.changed}))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
 
-
-class CatalogChanges(Value):
+class CatalogChanges(JsonRecord):
     """The differences between two catalogs, without values.
 
     Attributes:
@@ -67,11 +61,6 @@ class CatalogChanges(Value):
     def listed(self) -> int:
         """How many differing resources are named."""
         return len(self.added) + len(self.removed) + len(self.changed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        changed = {name: list(parameters) for name, parameters in self.changed.items()}
-        return {**field_values(self), "changed": changed}
 
     def bounded(self, most: int) -> "CatalogChanges":
         """Return the changes cut to `most` bytes of JSON: removed, changed, then added."""

@@ -3,18 +3,21 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Annotated, ClassVar
 
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
-from localpuppet.base.value import Value
+from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.node.releases.lock import Pin
 from localpuppet.node.releases.manifest import parse_inner_path
 
 SCHEMA = 1
 
 
-class StagedRelease(Value):
+_pin = partial(Pin.from_dict, where="", allow_file=True)
+
+
+class StagedRelease(JsonRecord):
     """The record of a staged release: its trees by digest.
 
     Attributes:
@@ -26,30 +29,13 @@ class StagedRelease(Value):
         moduledir: The directory of single modules in it; empty for its top.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     release: ReleasePath
-    pin: Pin
+    pin: Annotated[Pin, JsonForm(_pin, asdict)]
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]
-    moduledir: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "StagedRelease":
-        """Return the record."""
-        with damage_errors():
-            check_schema(raw, SCHEMA)
-            return cls(
-                release=ReleasePath.parse(raw["release"], where="release"),
-                pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
-                composition=str(raw["composition"]),
-                modules=dict(raw["modules"]),
-                sources=dict(raw["sources"]),
-                moduledir=parse_inner_path(str(raw["moduledir"]), where="moduledir"),
-            )
+    moduledir: Annotated[str, partial(parse_inner_path, where="")]
 
     @property
     def named(self) -> dict[ReleasePath, str]:

@@ -1,10 +1,11 @@
 """The options of one run, besides its input, and the request that its record keeps."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 from localpuppet.base.formats.names import RunId
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.value import Value
 from localpuppet.node.enc.document import NodeDocument
 from localpuppet.node.runs.run import SCHEMA
@@ -53,7 +54,7 @@ class RunOptions(Value):
         return " ".join(filter(None, [tags, extra if "tags" in extra else "", *own]))
 
 
-class RunRequest(Value):
+class RunRequest(JsonRecord):
     """`request.json`: the request for a run.
 
     Attributes:
@@ -80,6 +81,7 @@ class RunRequest(Value):
             else empty.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     id: RunId
     requested_at: str
     user: str
@@ -99,7 +101,3 @@ class RunRequest(Value):
     instance_facts: tuple[str, ...] = ()
     assignment: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}

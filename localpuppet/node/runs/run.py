@@ -155,7 +155,7 @@ class Status(JsonRecord):
         return self.whole and self.succeeded
 
     @classmethod
-    def from_dict(cls, raw: object) -> "Status":
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
         """Return the status."""
         status = super().from_dict(raw)
         if (status.state is RunState.FINISHED) != (status.outcome is not None):

@@ -383,5 +383,3 @@ register_form(Amount, read=lambda raw: Amount.parse(raw, what="amount", minimum=
 register_form(Check, read=lambda raw: parse_check(raw, "checks"), write=to_json)
 register_form(Mapping[NodeRun, tuple[Check, ...]], read=_read_checks, write=_write_checks)
 register_form(Classes, read=lambda raw: EncData.from_dict({"classes": raw}).classes)
-for _form in (PredictedChanges, UnapprovedChange):
-    register_form(_form, read=_form.from_dict, write=_form.to_dict)

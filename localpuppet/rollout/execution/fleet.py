@@ -371,7 +371,7 @@ def _foreseen(fields: Json) -> tuple[PredictedChanges | None, str]:
     if "problem" in raw:
         return None, line(raw["problem"])
     try:
-        return PredictedChanges.from_dict(raw), ""
+        return PredictedChanges.read(raw), ""
     except InvalidInputError as error:
         return None, line(str(error))
 

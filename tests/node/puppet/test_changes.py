@@ -49,7 +49,7 @@ def test_predicted_changes_cover_noop_events_only_and_have_no_values() -> None:
     text = json.dumps(found.to_dict())
     assert "secret" not in text
     assert "0600" not in text
-    assert PredictedChanges.from_dict(json.loads(text)) == found
+    assert PredictedChanges.read(json.loads(text)) == found
 
 
 def test_a_mark_covers_resource_property_both_values_and_the_key() -> None:
@@ -103,12 +103,12 @@ def test_the_changes_of_two_runs_are_listed_once() -> None:
 )
 def test_invalid_changes_of_a_node_are_refused(raw: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="changes"):
-        PredictedChanges.from_dict(raw)
+        PredictedChanges.read(raw)
 
 
 def test_control_characters_in_titles_are_escaped() -> None:
     raw = {"release": "r", "total": 1, "changes": [["File", "a\x1b[2J\nb", "m", "0" * 32]]}
-    (found,) = PredictedChanges.from_dict(raw).changes
+    (found,) = PredictedChanges.read(raw).changes
     assert found == PropertyChange(
         type="File", title="a\\x1b[2J\\x0ab", property="m", mark="0" * 32
     )

@@ -47,7 +47,7 @@ def test_a_node_keeps_its_secret_and_marks_are_equal_for_equal_salts(
 ) -> None:
     ended(records)
     reply = NoopReporter(tmp_path, records)(RUN, SALT)
-    found = PredictedChanges.from_dict(reply)
+    found = PredictedChanges.read(reply)
     assert (found.release, [str(one) for one in found.changes]) == (
         "shop/tags/r7",
         ["File[/etc/motd] mode"],

@@ -167,7 +167,7 @@ TOLD: Json = {"release": "shop/tags/r7", "total": 0, "changes": []}
             None,
             "changes.release: must be a string, not a number",
         ),
-        (None, None, "changes: the key 'changes' is missing"),
+        (None, None, "changes: the key 'release' is missing"),
     ],
 )
 async def test_a_node_looks_before_it_runs(

@@ -8,16 +8,17 @@
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from localpuppet.base.errors import InvalidInputError, LocalpuppetError, UnavailableError, errors_at
 from localpuppet.base.formats.json_file import read_json, read_record
 from localpuppet.base.formats.names import ReleasePath
-from localpuppet.base.formats.schema_number import check_schema, damage_errors
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.machine.files import make_private, remove, write_json
 from localpuppet.base.machine.ownership import (
     ForeignFileError,
@@ -209,7 +210,7 @@ def _refuse(directory: Path) -> None:
     require_manifest(directory)
 
 
-class StagedBranch(Value):
+class StagedBranch(JsonRecord):
     """A branch at its last fetch.
 
     Attributes:
@@ -218,24 +219,10 @@ class StagedBranch(Value):
         tree_sha256: Digest of its tree.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     release: ReleasePath
-    commit: str
-    tree_sha256: str
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "StagedBranch":
-        """Return the record."""
-        with damage_errors():
-            check_schema(raw, SCHEMA)
-            return cls(
-                release=ReleasePath.parse(raw["release"], where="release"),
-                commit=parse_object_id(raw["commit"], where="commit"),
-                tree_sha256=parse_digest(raw["tree_sha256"], where="tree_sha256"),
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
+    commit: Annotated[str, partial(parse_object_id, where="")]
+    tree_sha256: Annotated[str, partial(parse_digest, where="")]
 
 
 class BranchRecords:

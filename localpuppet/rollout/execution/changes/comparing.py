@@ -6,17 +6,16 @@
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from localpuppet.base.formats.json_text import canonical
-from localpuppet.base.value import Value
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.node.puppet.changes import PredictedChanges, PropertyChange
 
 DIGITS = 16  # of a difference's digest: an operator compares it by eye
 
 
-class UnapprovedChange(Value):
+class UnapprovedChange(JsonRecord):
     """What a node would do that was not approved.
 
     Attributes:
@@ -46,30 +45,6 @@ class UnapprovedChange(Value):
         values = f", {self.other_values} of them to other values" if self.other_values else ""
         text = f"would make {changes} that {_were(self.others)} not approved{values}"
         return "; ".join([*(parts if self.approved else ()), *([text] if self.others else ())])
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "UnapprovedChange":
-        """Return a difference from its JSON form."""
-        others = PredictedChanges.from_dict(
-            {"release": raw["release"], "total": len(raw["others"]), "changes": raw["others"]}
-        )
-        return cls(
-            release=others.release,
-            approved=str(raw["approved"]),
-            others=others.changes,
-            other_values=int(raw["other_values"]),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "release": self.release,
-            "approved": self.approved,
-            "others": [
-                [change.type, change.title, change.property, change.mark] for change in self.others
-            ],
-            "other_values": self.other_values,
-        }
 
 
 def compare(approved: PredictedChanges | None, predicted: PredictedChanges) -> UnapprovedChange:
