@@ -4,9 +4,8 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.fields import Fields
@@ -51,20 +50,6 @@ class NodeComponent:
             else application_of(name),
             produces=fields.parsed_list("produces", _line, maximum=MAX_CAPABILITIES),
             consumes=fields.parsed_list("consumes", _line, maximum=MAX_CAPABILITIES),
-        )
-
-    @classmethod
-    def parse_again(cls, raw: Mapping[str, Any]) -> "NodeComponent":
-        """Read a component that `parse` has accepted before.
-
-        Raises:
-            KeyError: A field is missing.
-        """
-        return cls(
-            name=raw["name"],
-            application=raw["application"],
-            produces=tuple(raw["produces"]),
-            consumes=tuple(raw["consumes"]),
         )
 
     def to_dict(self) -> dict[str, Json]:

@@ -161,44 +161,14 @@ class InventoryEntry:
 
     @classmethod
     def parse_again(cls, payload: bytes) -> "InventoryEntry":
-        """Read the entry in a payload that `parse` has accepted before, in a fifth of the time.
+        """Read the entry in a payload that `parse` has accepted before, in half the time.
 
         Raises:
             ValueError: The bytes have changed since.
         """
         try:
-            raw = loads_again(inflate(payload))
-            exports = raw["exports"]
-            return cls(
-                node=NodeName(raw["node"]),
-                at=raw["at"],
-                run=RunId(raw["run"]),
-                release=raw.get("release"),
-                environment=_environment_again(raw.get("environment")),
-                facts=raw["facts"],
-                roles=tuple(raw["roles"]),
-                classes=tuple(map(ClassName, raw["classes"])),
-                components=tuple(
-                    NodeComponent.parse_again(component) for component in raw["components"]
-                ),
-                kicks=tuple(raw["kicks"]),
-                queries=tuple(
-                    CatalogQuery(text=query["text"], digest=query["digest"])
-                    for query in raw["queries"]
-                ),
-                exports=ExportsSummary(
-                    count=exports["count"],
-                    digest=exports.get("digest"),
-                    size=exports["size"],
-                ),
-                paths=tuple(tuple(map(NodeName, path["nodes"])) for path in raw["paths"]),
-                servers=tuple(map(ExportedServer.parse_again, raw["servers"])),
-                catalog=None if raw.get("catalog") is None else CatalogSummary(**raw["catalog"]),
-                tagged_at=raw.get("tagged_at"),
-                commit=raw.get("commit"),
-                digest=raw["digest"],
-            )
-        except (KeyError, TypeError, AttributeError, RecursionError, InvalidInputError) as error:
+            return cls.from_dict(loads_again(inflate(payload)))
+        except (TypeError, AttributeError, RecursionError, InvalidInputError) as error:
             raise ValueError(f"not the payload of an entry: {error!r}") from error
 
     @classmethod
@@ -327,10 +297,6 @@ def parse_role(text: str) -> str:
 
 def _text(text: str) -> str:
     return text
-
-
-def _environment_again(name: str | None) -> EnvironmentName | None:
-    return None if name is None else EnvironmentName(name)
 
 
 def at_path(facts: Mapping[str, Json], path: str) -> Json:

@@ -4,7 +4,6 @@
 - Role and address are claims: see `claims`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localpuppet.base.errors import InvalidInputError
@@ -48,15 +47,6 @@ class ExportedServer:
             ports=ports_of(fields.values("ports")),
             since=fields.number("since"),
         )
-
-    @classmethod
-    def parse_again(cls, raw: Mapping[str, Json]) -> "ExportedServer":
-        """Read a server that `parse` has accepted before.
-
-        Raises:
-            InvalidInputError: It has changed since.
-        """
-        return cls.parse(Fields(raw, where="server"))
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""

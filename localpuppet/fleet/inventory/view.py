@@ -145,11 +145,9 @@ class View:
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node; see `InventoryReader`."""
-        with self._database.snapshot() as connection:
-            row = connection.execute(
-                "SELECT token FROM entries WHERE node = ? AND at >= ?", (node, self._oldest())
-            ).fetchone()
-        return None if row is None else self._entry(row[0])
+        found = "SELECT token FROM entries WHERE node = ? AND at >= ?"
+        tokens = self._read(found, node, self._oldest())
+        return self._entry(tokens[0][0]) if tokens else None
 
     def nodes(self, names: Collection[str] | None = None) -> Iterator[NodeBrief]:
         """Yield nodes without their facts; see `InventoryReader`."""
@@ -177,38 +175,31 @@ class View:
 
     def since(self, revision: int | None) -> set[str]:
         """Return the nodes with entries after a revision of the bus; all for `None`."""
-        with self._database.snapshot() as connection:
-            newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
-            return {node for (node,) in connection.execute(newer, (revision,))}
+        newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
+        return {node for (node,) in self._read(newer, revision)}
 
     def settled(self) -> set[str]:
         """Return the nodes with an entry, and those that were rejected or forgotten."""
-        with self._database.snapshot() as connection:
-            return {
-                node
-                for (node,) in connection.execute(
-                    "SELECT node FROM entries UNION SELECT node FROM refused"
-                    " UNION SELECT node FROM seen WHERE forgotten IS NOT NULL"
-                )
-            }
+        rows = self._read(
+            "SELECT node FROM entries UNION SELECT node FROM refused"
+            " UNION SELECT node FROM seen WHERE forgotten IS NOT NULL"
+        )
+        return {node for (node,) in rows}
 
     def forgotten(self) -> set[str]:
         """Return the nodes that were forgotten and have not published a later entry."""
-        with self._database.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT node FROM seen WHERE forgotten IS NOT NULL"
-                " AND node NOT IN (SELECT node FROM entries)"
-            )
-            return {node for (node,) in rows}
+        rows = self._read(
+            "SELECT node FROM seen WHERE forgotten IS NOT NULL"
+            " AND node NOT IN (SELECT node FROM entries)"
+        )
+        return {node for (node,) in rows}
 
     def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, NodeState]:
         """Return the state of the given nodes, all at one moment."""
-        with self._database.snapshot() as connection:
-            rows = connection.execute(STANDING, (json.dumps(list(nodes)),))
-            return {
-                NodeName(node): NodeState(at=at, exports=exports, refused=reason or "")
-                for node, at, exports, reason in rows
-            }
+        return {
+            NodeName(node): NodeState(at=at, exports=exports, refused=reason or "")
+            for node, at, exports, reason in self._read(STANDING, json.dumps(list(nodes)))
+        }
 
     def exporters(self) -> dict[str, str]:
         """Return the nodes with exports, each with the digest in its entry."""
@@ -220,9 +211,8 @@ class View:
 
     def refused(self) -> list[RefusedEntry]:
         """Return the nodes whose entries on the bus were rejected, sorted by name."""
-        with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT node, reason, since FROM refused ORDER BY node")
-            return [RefusedEntry(node=node, reason=why, since=since) for node, why, since in rows]
+        rows = self._read("SELECT node, reason, since FROM refused ORDER BY node")
+        return [RefusedEntry(node=node, reason=why, since=since) for node, why, since in rows]
 
     def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
         """Return the nodes whose tokens differ from the accepted ones."""
@@ -250,12 +240,11 @@ class View:
         while True:
             kept = list(islice(waiting, AT_ONCE))
             is_last = len(kept) < AT_ONCE
-            if kept or revision is not None:
-                with self._database.transaction() as connection:
-                    self._take(connection, kept)
-                    if is_last:
-                        set_revision = "UPDATE state SET revision = max(revision, ?)"
-                        connection.execute(set_revision, (revision or 0,))
+            with self._database.transaction() as connection:
+                self._take(connection, kept)
+                if is_last:
+                    complete = "UPDATE state SET revision = max(revision, ?)"
+                    connection.execute(complete, (revision or 0,))
             if is_last:
                 return
 
@@ -393,11 +382,12 @@ class View:
         )
 
     def _digests(self, column: str) -> dict[str, str]:
+        known = f"SELECT certname, {column} FROM nodes WHERE {column} IS NOT NULL"  # noqa: S608
+        return dict(self._read(known))
+
+    def _read(self, question: str, *values: object) -> list[Any]:
         with self._database.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT certname, {column} FROM nodes WHERE {column} IS NOT NULL"  # noqa: S608
-            )
-            return dict(rows.fetchall())
+            return connection.execute(question, values).fetchall()
 
     def _entry(self, token: bytes) -> InventoryEntry:
         try:

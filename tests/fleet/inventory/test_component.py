@@ -29,7 +29,6 @@ def test_recorded_components_are_read_and_sorted() -> None:
     ]
     for one in found:
         assert NodeComponent.parse(Fields(one.to_dict(), where="")) == one
-        assert NodeComponent.parse_again(one.to_dict()) == one
 
 
 @pytest.mark.parametrize(
