@@ -230,13 +230,12 @@ class TrustedKeys:
             InvalidInputError: The file is invalid, or other users can write to the directory.
         """
         path = self._path(name)
-        if not is_file(path):
-            return None
         with input_errors(path):
             try:
                 status = path.stat()
             except FileNotFoundError:
-                return None  # removed since the check
+                is_file(path)  # rejects a broken link
+                return None
         refuse_foreign(self.directory)
         seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         known = self._read.get(name)
