@@ -130,7 +130,9 @@ def test_views_agree_about_each_node(viewer: Member, fleet: Fleet) -> None:
     members = {short(member.name): member for member in fleet.members}
 
     def nodes() -> dict[str, Any]:
-        listed = viewer.run("nodes", "--json").json["nodes"]
+        done = viewer.run("nodes", "--json")
+        assert done.code == 0, done.err
+        listed = done.json["nodes"]
         return {short(row["node"]): row for row in listed}
 
     def seen(rows: dict[str, Any]) -> dict[str, tuple[str, str]]:

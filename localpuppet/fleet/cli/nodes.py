@@ -300,7 +300,7 @@ def _record(row: NodeRow, published: Mapping[str, Any] | None, now: datetime) ->
     from localpuppet.base.formats.records import to_record
 
     return {
-        **to_record(published or {"schema": SCHEMA, "node": row.node, "holds": []}),
+        **(published or {"schema": SCHEMA, "node": row.node, "holds": []}),
         "last_run": None if row.last is None else to_record(row.last),
         "state": row.state,
         "outcome": str(row.outcome),

@@ -141,7 +141,9 @@ class Board:
 
     def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
         if self._as_json:
-            render.emit_json_line(to_record(node_status))
+            last = node_status.get("last_run")
+            more = {} if last is None else {"last_run": to_record(last)}
+            render.emit_json_line({**node_status, **more})
         else:
             self._emit([f"{self._clock.now():%H:%M:%S}", *row])
 
