@@ -43,6 +43,8 @@ MAX_TEXT = 256
 MAX_COUNT = 1_000_000
 # Digits of the key of a failure cause.
 FAILURE_CAUSE_DIGITS = 16
+GOOD, CHANGED, BAD = "no change", "changed", "failed"
+PARTS = (BAD, CHANGED, GOOD)
 # Refusals that do not mean a failure: the run takes place later.
 _LATER = (RefusalKind.BUSY, RefusalKind.ON_HOLD)
 _NUMBER = re.compile(r"\d+")
@@ -69,6 +71,11 @@ class Kind(StrEnum):
     def bad(self) -> bool:
         """Whether the result needs attention."""
         return self in _BAD
+
+    @property
+    def part(self) -> str:
+        """Return what charts and filters count the result for: `GOOD`, `CHANGED` or `BAD`."""
+        return BAD if self.bad else CHANGED if self in (Kind.CHANGED, Kind.CORRECTED) else GOOD
 
     @property
     def place(self) -> int:

@@ -22,7 +22,7 @@ from localpuppet.web.dashboard.lists.list_page import chosen, paged
 from localpuppet.web.dashboard.lists.list_query import Form, ListQuery
 from localpuppet.web.dashboard.lists.releases import ReleaseListContext, releases
 from localpuppet.web.dashboard.lists.rollouts import rollouts
-from localpuppet.web.dashboard.run_results import KEPT, RunResult, part_of
+from localpuppet.web.dashboard.run_results import KEPT, RunResult
 from localpuppet.web.dashboard.shared_answers import SharedAnswers
 from localpuppet.web.dashboard.tables import audit_table, run_queries
 from localpuppet.web.dashboard.tables.audit_table import AuditFilter
@@ -180,7 +180,7 @@ class NodeLists:
         wanted = RunFilter(
             since=now - KEPT if asked.since is None else asked.since,
             until=now + DAY if asked.until is None else asked.until,
-            kinds=[kind for kind in Kind if asked.result in ("", part_of(kind))],
+            kinds=[kind for kind in Kind if asked.result in ("", kind.part)],
             nodes=names,
         )
         runs = await asyncio.to_thread(read, run_queries.matching, wanted, limit=MOST_RUNS)

@@ -10,9 +10,6 @@ from localpuppet.node.puppet.resources import ResourceResult
 # Seconds for which ends of runs are kept.
 KEPT = 90 * 86400.0
 HOUR = 3600.0
-# What charts and filters distinguish.
-GOOD, CHANGED, BAD = "no change", "changed", "failed"
-PARTS = (BAD, CHANGED, GOOD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,11 +142,6 @@ class RunResult:
             resources=tuple(map(RunResource.of, summary.resources)),
             more=summary.more,
         )
-
-
-def part_of(kind: Kind) -> str:
-    """Return the part of a chart that a result counts for: `GOOD`, `CHANGED` or `BAD`."""
-    return BAD if kind.bad else CHANGED if kind in (Kind.CHANGED, Kind.CORRECTED) else GOOD
 
 
 def place_of(file: str, line: int | None) -> str:

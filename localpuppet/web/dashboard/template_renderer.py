@@ -22,13 +22,12 @@ from localpuppet.base.formats.text import shortened
 from localpuppet.base.formats.times import show_duration
 from localpuppet.base.machine.ports import Clock
 from localpuppet.fleet.history.audit_record import AuditDecision
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import PARTS, Kind
 from localpuppet.fleet.trust.policy import REQUESTS
 from localpuppet.rollout.execution.reporting.view import tone_of
 from localpuppet.web.dashboard.actions import SENT, Action
 from localpuppet.web.dashboard.fleet import Fleet
 from localpuppet.web.dashboard.lists.list_query import CONCERNS
-from localpuppet.web.dashboard.run_results import PARTS
 
 HERE = Path(__file__).parent
 DAYS = {-1: "yesterday ", 0: "", 1: "tomorrow "}

@@ -1,13 +1,23 @@
 """`localpuppet nodes --watch` against real agents and servers."""
 
+import json
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
 
+from localpuppet.base.formats.records import to_record
+from localpuppet.fleet.bus.key_value import KeyListing, KeyValueEntry
+from localpuppet.fleet.bus.layout import PRESENCE
+from localpuppet.fleet.cli.nodes_watch import Board
+from localpuppet.fleet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.ports import FakeClock
+from tests.fleet.history.records import an_end
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import PATIENCE
@@ -93,6 +103,21 @@ def test_the_watch_reports_an_outage_once_and_reconnects(
     fleet.send(a, b)
     watch.until_row(b.name, "on", "hold")
     assert len([line for line in watch.err if "the bus is" in line]) == 2
+
+
+def test_a_json_line_has_the_end_of_the_last_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    web = person("web01.example.com")
+    said = {"schema": 1, "node": web.name, "state": "idle", "last_run": to_record(an_end(1.8e9))}
+    token = web.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
+    entry = KeyValueEntry(key=PRESENCE + web.name, value=token, revision=1)
+    board = Board(verifier(tmp_path, web), FakeClock(), as_json=True)
+    board.take(KeyListing(entries=(entry,), revision=1))
+    board.miss(set(), 1)
+    shown, gone = map(json.loads, capsys.readouterr().out.splitlines())
+    assert shown == said
+    assert gone["state"] == "gone"
 
 
 def test_rows_are_aligned_with_their_headings(watched: tuple[Fleet, Member, Member, Watch]) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from localpuppet.fleet.history.day import DAY, day_of
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, PARTS, Kind
 from localpuppet.web.dashboard.lists.list_query import runs
-from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, PARTS, part_of
 
 DAYS = 14
 # Class and letter of a cell by its worst result.
@@ -58,7 +57,7 @@ def day_strip(
     sums = {day: Counter[str]() for day in days_before(now)}
     for (day, kind), number in counts.items():
         if day in sums:
-            sums[day][part_of(kind)] += number
+            sums[day][kind.part] += number
     return [_cell(node, day, day_counts) for day, day_counts in sums.items()]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from localpuppet.fleet.inventory.node_row import NodeRow
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import CHANGED
 from localpuppet.web.dashboard.lists.list_query import ListQuery
 
 # Cells of all groups together, and of one at least; the rest of a group is a number.
@@ -75,7 +75,7 @@ def heat_map(
     groups: dict[str, list[tuple[int, str, NodeCell]]] = {}
     for row in rows:
         severity = row.severity(now)
-        changed = severity == len(_LOOKS) - 1 and row.outcome in (Kind.CHANGED, Kind.CORRECTED)
+        changed = severity == len(_LOOKS) - 1 and row.outcome.part == CHANGED
         word, style = _CHANGED if changed else _LOOKS[severity]
         cell = NodeCell(node=row.node, word=word, style=style)
         groups.setdefault(name_of(row), []).append((2 * severity - changed, row.node, cell))

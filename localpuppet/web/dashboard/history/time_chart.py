@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 from localpuppet.base.errors import InvalidInputError
 from localpuppet.fleet.history.day import DAY
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
 from localpuppet.web.dashboard.lists.list_query import runs
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, HOUR, part_of
+from localpuppet.web.dashboard.run_results import HOUR
 
 # The vertical places of the panels: top and bottom in pixels.
 FAILURES, RUNS_PANEL = (34.0, 84.0), (118.0, 208.0)
@@ -154,7 +154,7 @@ def time_chart(
     for (hour, kind), count in counts.items():
         number = int((hour * HOUR - begin) // range_.bar)
         if 0 <= number < range_.bars:
-            sums[number][part_of(kind)] += count
+            sums[number][kind.part] += count
     tops = (
         _round_up(max(item[BAD] for item in sums)),
         _round_up(max(item[GOOD] + item[CHANGED] for item in sums)),

@@ -21,8 +21,7 @@ from localpuppet.fleet.inventory.node_row import (
     STATES,
     WRONG_RELEASE,
 )
-from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, Kind
-from localpuppet.web.dashboard.run_results import PARTS
+from localpuppet.fleet.inventory.run_end import FAILURE_CAUSE_DIGITS, PARTS, Kind
 
 # What a node can be listed for, beside how its last run ended.
 CONCERNS = (*STATES, LATE, ROLLED_BACK, WRONG_RELEASE)

@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.fleet.inventory.run_end import Kind
+from localpuppet.fleet.inventory.run_end import BAD, CHANGED, GOOD, Kind
 from localpuppet.web.dashboard.history.time_chart import (
     FAILURES,
     MOST_MARKERS,
@@ -13,7 +13,7 @@ from localpuppet.web.dashboard.history.time_chart import (
     time_chart,
 )
 from localpuppet.web.dashboard.lists.rollouts import RolloutRow
-from localpuppet.web.dashboard.run_results import BAD, CHANGED, GOOD, HOUR
+from localpuppet.web.dashboard.run_results import HOUR
 
 NOW = 1_795_000_000.0  # 2026-11-18 11:06:40
 LAST = int(NOW // HOUR)
