@@ -11,13 +11,13 @@ puppetdb:
 
 from pathlib import Path
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import SignerName
-from localpuppet.base.value import Value
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.node.settings.node import SettingsFile
 
 
-class ApiReaders(Value):
+class ApiReaders(JsonRecord):
     """The readers of the PuppetDB API.
 
     Attributes:
@@ -29,7 +29,7 @@ class ApiReaders(Value):
     names: frozenset[SignerName]
 
 
-class WebSettings(Value):
+class WebSettings(JsonRecord):
     """The people with access over TLS, and the dashboard's certificate.
 
     Attributes:
@@ -40,8 +40,8 @@ class WebSettings(Value):
     """
 
     people: frozenset[SignerName]
-    certificate: Path | None
-    key: Path | None
+    certificate: Path | None = None
+    key: Path | None = None
     puppetdb: ApiReaders
 
 
@@ -51,21 +51,11 @@ def web_settings(file: SettingsFile) -> WebSettings:
     Raises:
         InvalidInputError: A name is not a signer's, or one of certificate and key is missing.
     """
-    body = file.raw.get("web", {})
-    if ("certificate" in body) != ("key" in body):
+    settings = file.section(WebSettings, "web")
+    if (settings.certificate is None) != (settings.key is None):
         raise InvalidInputError(
             "must have both certificate and key, or neither",
             where=f"{file.path}: web",
             hint="without them the dashboard uses identity.certificate and identity.key",
         )
-    with errors_at(f"{file.path}: web.people"):
-        people = frozenset(SignerName.parse(name) for name in body.get("people", ()))
-    readers = body.get("puppetdb", {})
-    with errors_at(f"{file.path}: web.puppetdb.names"):
-        names = frozenset(SignerName.parse(name) for name in readers.get("names", ()))
-    return WebSettings(
-        people=people,
-        certificate=file.root / body["certificate"] if "certificate" in body else None,
-        key=file.root / body["key"] if "key" in body else None,
-        puppetdb=ApiReaders(users=frozenset(readers.get("users", ())), names=names),
-    )
+    return settings

@@ -22,6 +22,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from types import UnionType
 from typing import (
     Annotated,
@@ -514,6 +515,7 @@ _FORMS: dict[Any, JsonForm] = {
     bool: _exactly("true or false", bool),
     float: JsonForm(_number, None, (int, float)),
     datetime: text_form(parse_time, write=show_time),
+    Path: text_form(Path),
     list: _exactly("a list", list),
     dict: _exactly("a mapping", dict),
     **dict.fromkeys((Json, Any, object), JsonForm(_as_it_is)),

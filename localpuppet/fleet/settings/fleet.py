@@ -7,25 +7,23 @@ This module has the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.names import NodeName
+from localpuppet.base.formats.records import JsonForm, JsonRecord
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.extras import require_extra
 from localpuppet.base.value import Value
 from localpuppet.fleet.bus.key_value import check_key
-from localpuppet.fleet.bus.layout import KEYPREFIX
 from localpuppet.fleet.bus.servers import Servers
 from localpuppet.fleet.settings.peers import MAX_SOCKET
 from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile, read_settings
 
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")
-TIMEOUT = 5.0
-CONFIRM = "90s"
-NETWORK_USER = "localpuppet"
 
 
 class BusSettings(Value):
@@ -46,48 +44,40 @@ class BusSettings(Value):
     timeout: float
 
     @classmethod
-    def from_dict(
-        cls, raw: Mapping[str, Any], *, root: Path, sqlite: Path, where: str
-    ) -> "BusSettings":
+    def of(cls, file: SettingsFile) -> "BusSettings":
         """Return the bus settings of a document.
-
-        Args:
-            raw: The whole document, which matches its schema.
-            root: The base of relative paths.
-            sqlite: The default file of the engine `sqlite`.
-            where: The document, for messages.
 
         Raises:
             InvalidInputError: The settings contradict each other, or the engine's libraries are
                 missing.
         """
-        buses = raw.get("buses", {})
+        buses, where = file.full["buses"], str(file.path)
         servers = {}
-        for engine in ("etcd", "nats"):
-            if engine in buses:
-                servers[engine] = Servers.from_dict(
-                    buses[engine], engine=engine, root=root, where=f"{where}: buses.{engine}"
+        for name in ("etcd", "nats"):
+            if name in file.raw.get("buses", {}):
+                servers[name] = Servers.from_dict(
+                    buses[name], engine=name, root=file.root, where=f"{where}: buses.{name}"
                 )
-        engine = raw.get("bus", "sqlite")
+        engine = file.full["bus"]
         if engine != "sqlite" and engine not in servers:
             raise InvalidInputError(
                 f"bus is {engine}, but buses.{engine} does not say where its servers are",
                 where=where,
                 hint=f"buses: {{{engine}: {{servers: [...]}}}}",
             )
-        if "bus" in raw:
+        if "bus" in file.raw:
             require_engine(engine)
-        path = buses.get("sqlite", {}).get("path")
+        path = buses["sqlite"].get("path")
         return cls(
             engine=engine,
-            named="bus" in raw,
-            sqlite=root / path if path else sqlite,
+            named="bus" in file.raw,
+            sqlite=file.root / path if path else file.state / "bus" / "bus.sqlite",
             servers=servers,
-            timeout=float(buses.get("timeout", TIMEOUT)),
+            timeout=float(buses["timeout"]),
         )
 
 
-class TwoSides(Value):
+class TwoSides(JsonRecord):
     """The sockets and directories that connect the two sides of a split agent.
 
     Attributes:
@@ -111,7 +101,23 @@ class TwoSides(Value):
         return self.directory / "bus.sock"
 
 
-class AgentSettings(Value):
+def _timer(value: object) -> float | None:
+    return None if value is False else parse_duration(str(value), what="time")
+
+
+def _command(value: str | list[str]) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(value)
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise InvalidInputError(f"is not a command: {error}") from error
+    if not words:
+        raise InvalidInputError("is empty")
+    return words
+
+
+class AgentSettings(JsonRecord):
     """The agent of this node.
 
     Attributes:
@@ -125,65 +131,17 @@ class AgentSettings(Value):
             for no confirmation.
         confirm_command: The argument vector of the command that decides whether this node is cut
             off.
-        sides: How the two sides of a split agent connect.
+        network: How the two sides of a split agent connect.
     """
 
-    run_interval: float | None
-    run_cmd: tuple[str, ...] | None
+    run_interval: Annotated[float | None, JsonForm(_timer)]
+    run_cmd: Annotated[tuple[str, ...] | None, JsonForm(_command)] = None
     react: bool
     warm: bool
-    keyprefix: str
-    confirm: float | None
-    confirm_command: tuple[str, ...] | None
-    sides: TwoSides
-
-    @classmethod
-    def from_dict(
-        cls, raw: Mapping[str, Any], *, root: Path, run: Path, where: str
-    ) -> "AgentSettings":
-        """Return the agent settings of a document; see `BusSettings.from_dict`.
-
-        Args:
-            raw: The whole document, which matches its schema.
-            root: The base of relative paths.
-            run: The default directory of sockets.
-            where: The document, for messages.
-        """
-        body = raw.get("agent", {})
-        interval, confirm = body.get("run_interval", "30m"), body.get("confirm", CONFIRM)
-        network = body.get("network", {})
-        sides = TwoSides(
-            user=network.get("user", NETWORK_USER),
-            socket=root / network.get("socket", run / "localpuppet" / "run.sock"),
-            directory=root / network.get("directory", run / "localpuppet-net"),
-        )
-        with errors_at(f"{where}: agent"):
-            return cls(
-                sides=sides,
-                run_interval=None
-                if interval is False
-                else parse_duration(str(interval), what="run_interval"),
-                run_cmd=_command(body.get("run_cmd")),
-                react=body.get("react", True),
-                warm=body.get("warm", False),
-                keyprefix=body.get("keyprefix", KEYPREFIX),
-                confirm=None if confirm is False else parse_duration(confirm, what="confirm"),
-                confirm_command=_command(body.get("confirm_command")),
-            )
-
-
-def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return tuple(value)
-    try:
-        words = tuple(shlex.split(value))
-    except ValueError as error:
-        raise InvalidInputError(f"run_cmd is not a command: {error}", where="") from error
-    if not words:
-        raise InvalidInputError("run_cmd is empty")
-    return words
+    keyprefix: Annotated[str, check_key]
+    confirm: Annotated[float | None, JsonForm(_timer)]
+    confirm_command: tuple[str, ...] | None = None
+    network: TwoSides
 
 
 class FleetSettings(Value):
@@ -220,30 +178,33 @@ def fleet_settings_of(file: SettingsFile) -> FleetSettings:
                 merged[key] = value
                 places[key] = path
 
-    def place(key: str) -> str:
-        return str(places.get(key, file.path))
+    def place(key: str) -> Path:
+        return places.get(key, file.path)
 
     with errors_at(f"{place('node')}: node"):
         node = NodeName.parse(merged["node"]) if "node" in merged else None
     fleet = FleetSettings(
         node=node,
-        bus=BusSettings.from_dict(
-            merged, root=root, sqlite=file.state / "bus" / "bus.sqlite", where=place("bus")
-        ),
-        agent=AgentSettings.from_dict(
-            merged,
-            root=root,
-            run=Path("/run") if root == SYSTEM_ROOT else root / "run",
-            where=place("agent"),
-        ),
+        bus=BusSettings.of(replace(file, raw=merged, path=place("bus"))),
+        agent=_agent(replace(file, raw=merged, path=place("agent"))),
     )
     network = f"{place('agent')}: agent.network"
     if "network" in merged.get("agent", {}):
         require_server_bus(fleet.bus, where=network)
-        _check_sockets(fleet.agent.sides, where=network)
-    with errors_at(f"{place('agent')}: agent.keyprefix"):
-        check_key(fleet.agent.keyprefix)
+        _check_sockets(fleet.agent.network, where=network)
     return fleet
+
+
+def _agent(file: SettingsFile) -> AgentSettings:
+    run = Path("/run") if file.root == SYSTEM_ROOT else file.root / "run"
+    sockets = {
+        "socket": str(run / "localpuppet" / "run.sock"),
+        "directory": str(run / "localpuppet-net"),
+    }
+    agent = file.raw.get("agent", {})
+    network = {**sockets, **agent.get("network", {})}
+    raw = {**file.raw, "agent": {**agent, "network": network}}
+    return replace(file, raw=raw).section(AgentSettings, "agent")
 
 
 def _check_sockets(sides: TwoSides, *, where: str) -> None:

@@ -10,24 +10,19 @@ inventory:
   policy: policies/inventory.policy        # which nodes may claim which roles and addresses
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, errors_at
-from localpuppet.base.formats.times import parse_duration
-from localpuppet.base.value import Value
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.records import JsonRecord
+from localpuppet.node.settings.node import Seconds, SettingsFile
 
 if TYPE_CHECKING:
     # All commands read the settings; only those that publish select facts.
     from localpuppet.fleet.inventory.facts import FactSelection
 
-REFRESH = "12h"
-MAX_STALE = "15m"
-POLICY = "policies/inventory.policy"
 
-
-class InventorySettings(Value):
+class InventorySettings(JsonRecord):
     """What a node publishes of itself, and what it accepts from other nodes.
 
     Attributes:
@@ -40,12 +35,12 @@ class InventorySettings(Value):
         policy: The file with the allowed claims of each node.
     """
 
-    facts: tuple[str, ...]
+    facts: tuple[str, ...] = ()
     hide: tuple[str, ...]
     catalogs: bool
-    refresh: float
-    max_stale: float
-    expire: float | None
+    refresh: Seconds
+    max_stale: Seconds
+    expire: Seconds | None = None
     policy: Path
 
     @property
@@ -56,32 +51,17 @@ class InventorySettings(Value):
         return FactSelection(facts=self.facts, hide=self.hide)
 
 
-def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> InventorySettings:
+def inventory_settings(file: SettingsFile) -> InventorySettings:
     """Return the settings below `inventory:`.
 
     Raises:
         InvalidInputError: A time is refused, or entries would expire before `refresh`.
     """
-    body = raw.get("inventory", {})
-
-    def seconds(key: str, default: str) -> float:
-        with errors_at(f"{file}: inventory.{key}"):
-            return parse_duration(str(body.get(key, default)), what=key)
-
-    refresh = seconds("refresh", REFRESH)
-    expire = seconds("expire", "") if "expire" in body else None
-    if expire is not None and expire <= 2 * refresh:
+    settings = file.section(InventorySettings, "inventory")
+    if settings.expire is not None and settings.expire <= 2 * settings.refresh:
         raise InvalidInputError(
             "must be more than twice inventory.refresh",
-            where=f"{file}: inventory.expire",
+            where=f"{file.path}: inventory.expire",
             hint="raise it: otherwise queries leave out healthy nodes",
         )
-    return InventorySettings(
-        facts=tuple(body.get("facts", ())),
-        hide=tuple(body.get("hide", ())),
-        catalogs=body.get("catalogs", False),
-        refresh=refresh,
-        max_stale=seconds("max_stale", MAX_STALE),
-        expire=expire,
-        policy=root / body.get("policy", POLICY),
-    )
+    return settings

@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.base.errors import InvalidInputError, errors_at
+from localpuppet.base.errors import InvalidInputError
 from localpuppet.base.formats.names import SignerName
+from localpuppet.base.formats.records import JsonRecord
 from localpuppet.base.value import Value
 from localpuppet.fleet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.node.settings.node import SYSTEM_ROOT, SettingsFile
@@ -24,7 +25,7 @@ SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 MAX_SOCKET = 107
 
 
-class IdentitySettings(Value):
+class IdentitySettings(JsonRecord):
     """The name and key with which this node signs, and the CA whose certificates it trusts.
 
     Attributes:
@@ -36,14 +37,14 @@ class IdentitySettings(Value):
         crl: The CA's revocation list; `None` for no list.
     """
 
-    name: SignerName | None
+    name: SignerName | None = None
     key: Path
-    certificate: Path | None
-    ca: Path | None
-    crl: Path | None
+    certificate: Path | None = None
+    ca: Path | None = None
+    crl: Path | None = None
 
 
-class CaptureSettings(Value):
+class CaptureSettings(JsonRecord):
     """What a capture of this node contains.
 
     Attributes:
@@ -88,19 +89,16 @@ class PeerSettings(Value):
 
 def peer_settings(file: SettingsFile) -> PeerSettings:
     """Return how a node deals with other nodes."""
-    root, raw = file.root, file.raw
+    root, full = file.root, file.full
     settings = PeerSettings(
         identity=_identity(file),
-        trusted=root / raw.get("trusted", "trusted"),
-        policy=root / raw.get("policy", "policies/puppet.policy"),
-        inventory=inventory_settings(raw, root, file.path),
-        collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
-        capture=CaptureSettings(
-            withhold=tuple(raw.get("capture", {}).get("withhold", ())),
-            show=tuple(raw.get("capture", {}).get("show", ())),
-        ),
-        socket=root / raw.get("socket", _socket(root, file.state)),
-        kick_always=raw.get("kick") == "always",
+        trusted=root / full["trusted"],
+        policy=root / full["policy"],
+        inventory=inventory_settings(file),
+        collect_policy=root / full["exports"]["policy"],
+        capture=file.section(CaptureSettings, "capture"),
+        socket=root / full.get("socket", _socket(root, file.state)),
+        kick_always=full["kick"] == "always",
     )
     if len(os.fsencode(settings.socket)) > MAX_SOCKET:
         raise InvalidInputError(
@@ -126,13 +124,4 @@ def _identity(file: SettingsFile) -> IdentitySettings:
     for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
         if key in body and needed not in body:
             raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file.path}: identity")
-    with errors_at(f"{file.path}: identity.name"):
-        name = SignerName.parse(body["name"]) if "name" in body else None
-    files = {key: file.root / body[key] for key in ("certificate", "ca", "crl") if key in body}
-    return IdentitySettings(
-        name=name,
-        key=file.root / body["key"] if "key" in body else file.state / "keys" / "node.pem",
-        certificate=files.get("certificate"),
-        ca=files.get("ca"),
-        crl=files.get("crl"),
-    )
+    return file.section(IdentitySettings, "identity", key=str(file.state / "keys" / "node.pem"))

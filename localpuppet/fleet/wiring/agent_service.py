@@ -88,7 +88,7 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
         InvalidInputError: The user of the network side does not exist.
     """
     settings = fleet_settings(fleet.node)
-    sides, timeout = settings.agent.sides, settings.bus.timeout
+    sides, timeout = settings.agent.network, settings.bus.timeout
     user = _user(sides.user)
 
     relayed = ProxyKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
@@ -167,7 +167,7 @@ class NetworkSide:
         self._log = log
         self._leave = asyncio.Event()
         self._manager = ServiceManager.from_environment()
-        sides = fleet_settings(fleet.node).agent.sides
+        sides = fleet_settings(fleet.node).agent.network
         self._sides = sides
         self._spool = Spool(sides.spool)
         self._gate = RemoteRunSide(

@@ -6,11 +6,14 @@ Contradictory settings are rejected, never adjusted.
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from localpuppet.base.errors import InvalidInputError, errors_at
 from localpuppet.base.formats.documents import Documents
+from localpuppet.base.formats.records import JsonForm, JsonRecord, from_record
+from localpuppet.base.formats.schemas import load, with_defaults
 from localpuppet.base.formats.times import parse_duration
 from localpuppet.base.machine.files import is_file, read_user_file
 from localpuppet.base.share.files import shared_file
@@ -21,24 +24,17 @@ if TYPE_CHECKING:
     from localpuppet.node.releases.source import ReleaseSource
 
 MAX_PORT = 65535
-PUBLIC = "https://forgeapi.puppet.com"
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::(?P<port>[0-9]{1,5}))?"
 _URL = rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z"
 _PROXY = rf"https?://{_HOST}/?\Z"
 RUN_DIR = "/run/cloud-init"
 CLOUD_DIR = "/var/lib/cloud"
-LEASES = (
-    "/var/lib/dhcp",
-    "/var/lib/dhclient",
-    "/var/lib/dhcp3",
-    "/run/systemd/netif/leases",
-)
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
-SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
-KEEP_STAGED = "14d"
-PUBLIC_HOSTS = ("forgeapi.puppet.com", "github.com")
+Section = TypeVar("Section", bound=JsonRecord)
+# The type of a setting: a time, as people write it.
+Seconds = Annotated[float, JsonForm(lambda text: parse_duration(str(text), what="time"))]
 
 
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
@@ -74,6 +70,37 @@ class SettingsFile(Value):
     raw: Mapping[str, Any]
     documents: Documents
 
+    @property
+    def full(self) -> dict[str, Any]:
+        """The document with the defaults of its schema."""
+        return with_defaults(self.raw, load("settings"))
+
+    def section(self, form: type[Section], key: str, /, **computed: object) -> Section:
+        """Return the settings below a key, by the types of the section's fields.
+
+        Args:
+            form: The class of the section: its fields have the names of the settings.
+            key: The key.
+            computed: Defaults that the schema cannot have.
+
+        Raises:
+            InvalidInputError: A setting is invalid.
+        """
+        body = {**computed, **self.full[key]}
+        return _below(self.root, from_record(form, body, where=f"{self.path}: {key}"))
+
+
+def _below(root: Path, section: Section) -> Section:
+    """Return a section whose relative paths start at the root."""
+    values: dict[str, Any] = {}
+    for key in section.__value_fields__:
+        value = getattr(section, key)
+        if isinstance(value, Path):
+            values[key] = root / value
+        elif isinstance(value, JsonRecord):
+            values[key] = _below(root, value)
+    return replace(section, **values)
+
 
 class ForgeSettings(Value):
     """The source of Forge modules.
@@ -97,7 +124,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
     Raises:
         InvalidInputError: A URL is invalid; the message does not repeat it.
     """
-    body = raw.get("forge", {})
+    body = raw["forge"]
     for key, form, hint in (
         ("url", _URL, "https://HOST or file:///DIRECTORY, without credentials"),
         ("proxy", _PROXY, "http://HOST:PORT, without credentials"),
@@ -107,7 +134,7 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
             where = f"{file}: forge.{key}"
             raise InvalidInputError("is not an allowed URL", where=where, hint=hint)
     return ForgeSettings(
-        url=body.get("url", PUBLIC).rstrip("/"),
+        url=body["url"].rstrip("/"),
         ca=root / body["ca"] if "ca" in body else None,
         proxy=body.get("proxy"),
         token_file=root / body["token_file"] if "token_file" in body else None,
@@ -132,7 +159,7 @@ class InstanceSettings(Value):
 
 def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
     """Return the section `instance_data:`."""
-    body = raw.get("instance_data", {})
+    body = raw["instance_data"]
     places = body.get("cloud_init", {})
     files = CloudInitFiles(
         run_dir=root / (places or {}).get("run_dir", RUN_DIR),
@@ -142,7 +169,7 @@ def instance_settings(raw: Mapping[str, Any], root: Path) -> InstanceSettings:
         service=Service(body["service"]) if "service" in body else None,
         files=None if places is False else files,
         asked_for=bool(places),
-        leases=tuple(root / entry for entry in body.get("leases", LEASES)),
+        leases=tuple(root / entry for entry in body["leases"]),
     )
 
 
@@ -246,56 +273,53 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         InvalidInputError: A setting is invalid.
     """
     file = root / FILE
+    full = with_defaults(raw, load("settings"))
 
-    def path(key: str, default: str | Path) -> Path:
-        return root / str(raw.get(key, default))
+    def path(key: str) -> Path:
+        return root / str(full[key])
 
-    puppet = raw.get("puppet", {})
-    timeouts = raw.get("timeouts", {})
-    keep = raw.get("keep", {})
-    state = path("state", state_directory(root))
+    puppet, timeouts, keep = full["puppet"], full["timeouts"], full["keep"]
+    state = root / str(full.get("state", state_directory(root)))
     settings = Settings(
         root=root,
-        modules=path("modules", "modules"),
-        input=path("input", "input.yaml"),
-        inputs=path("inputs", "inputs"),
-        node_document=path("node_document", "node.yaml"),
-        site_manifest=_or_packaged(
-            path("site_manifest", "manifests/default.pp"), raw, "site_manifest"
-        ),
-        enc_script=_or_packaged(path("enc_script", "enc/enc.sh"), raw, "enc_script"),
-        enc=raw.get("enc"),
+        modules=path("modules"),
+        input=path("input"),
+        inputs=path("inputs"),
+        node_document=path("node_document"),
+        site_manifest=_or_packaged(path("site_manifest"), raw, "site_manifest"),
+        enc_script=_or_packaged(path("enc_script"), raw, "enc_script"),
+        enc=full.get("enc"),
         state=state,
-        metrics=state / str(raw.get("metrics", "metrics.prom")),
-        immutable_only=raw.get("immutable_only", False),
-        tags_only=raw.get("tags_only", False),
-        forge=forge_settings(raw, root, file),
+        metrics=state / str(full["metrics"]),
+        immutable_only=full["immutable_only"],
+        tags_only=full["tags_only"],
+        forge=forge_settings(full, root, file),
         sources=_sources(raw, root, file),
-        packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
+        packages=tuple(root / entry for entry in full["packages"]),
         install_packages=_words(raw.get("install_packages")),
-        allow_file_urls=raw.get("allow_file_urls", False),
+        allow_file_urls=full["allow_file_urls"],
         rewrite=_rewrite(raw, file),
-        preview_hosts=frozenset(map(str.lower, raw.get("preview", {}).get("hosts", PUBLIC_HOSTS))),
-        https_ca=path("https_ca", "") if "https_ca" in raw else None,
-        min_free=raw.get("min_free_mib", 16) * 1048576,
+        preview_hosts=frozenset(map(str.lower, full["preview"]["hosts"])),
+        https_ca=path("https_ca") if "https_ca" in full else None,
+        min_free=full["min_free_mib"] * 1048576,
         puppet=root / puppet["command"] if "command" in puppet else None,
         puppet_directories={
             name: root / puppet[name] for name in ("confdir", "vardir") if name in puppet
         },
-        reports=tuple(puppet.get("reports", ())),
-        compiled_ruby=puppet.get("compiled_ruby", True),
+        reports=tuple(puppet["reports"]),
+        compiled_ruby=puppet["compiled_ruby"],
         facter_conf=root / puppet["facter_conf"] if "facter_conf" in puppet else None,
-        run_timeout=timeouts.get("run", 3600),
-        grace=timeouts.get("grace", 30),
-        enc_timeout=timeouts.get("enc", 15),
-        https_timeout=timeouts.get("https", 30),
-        git_timeout=timeouts.get("git", 600),
-        keep_runs=keep.get("runs", 100),
-        keep_days=keep.get("days", 90),
-        keep_releases=keep.get("releases", 5),
-        keep_staged=_keep_staged(raw, file),
-        basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
-        instance=instance_settings(raw, root),
+        run_timeout=timeouts["run"],
+        grace=timeouts["grace"],
+        enc_timeout=timeouts["enc"],
+        https_timeout=timeouts["https"],
+        git_timeout=timeouts["git"],
+        keep_runs=keep["runs"],
+        keep_days=keep["days"],
+        keep_releases=keep["releases"],
+        keep_staged=_keep_staged(full, file),
+        basemodulepath=tuple(root / entry for entry in full["basemodulepath"]),
+        instance=instance_settings(full, root),
     )
     _check(settings, file)
     return settings
@@ -324,7 +348,7 @@ def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
 
 
 def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
-    text = raw.get("gc", {}).get("keep_staged", KEEP_STAGED)
+    text = raw["gc"]["keep_staged"]
     with errors_at(f"{file}: gc.keep_staged"):
         return parse_duration(text, what="time")
 

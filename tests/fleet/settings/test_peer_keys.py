@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localpuppet.base.formats.documents import Documents
 from localpuppet.fleet.settings.peers import peer_settings
 from localpuppet.main import PEER_KEYS
@@ -10,26 +12,29 @@ from localpuppet.node.settings.node import SettingsFile
 
 
 class RecordedKeys(dict[str, Any]):
-    """An empty document that records which keys are read."""
+    """A document that records which keys are read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, full: dict[str, Any]) -> None:
+        super().__init__(full)
         self.read: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
         self.read.add(key)
         return super().get(key, default)
 
-    def __contains__(self, key: object) -> bool:
-        self.read.add(str(key))
-        return super().__contains__(key)
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
 
 
-def test_each_command_checks_all_keys_of_peers(tmp_path: Path) -> None:
-    raw = RecordedKeys()
+def test_each_command_checks_all_keys_of_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "localpuppet.yaml"
-    documents = Documents(None)
-    peer_settings(
-        SettingsFile(root=tmp_path, state=tmp_path, path=file, raw=raw, documents=documents)
+    settings = SettingsFile(
+        root=tmp_path, state=tmp_path, path=file, raw={}, documents=Documents(None)
     )
-    assert raw.read == PEER_KEYS
+    full = RecordedKeys(settings.full)
+    monkeypatch.setattr(SettingsFile, "full", full)
+    peer_settings(settings)
+    assert full.read == PEER_KEYS

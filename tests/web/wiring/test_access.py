@@ -113,7 +113,7 @@ def test_a_session_ends_with_its_process(here: Here) -> None:
         ({"web": {}}, "web.people: lists no name.*ssh -L"),
         ({"identity": {}}, "identity.ca: must name the CA"),
         ({"web": {"people": ["alice"]}}, "web: names no certificate for the dashboard"),
-        ({"web": {"people": ["Alice"]}}, "web.people: 'Alice' is not a signer's name"),
+        ({"web": {"people": ["Alice"]}}, r"web.people\[0\]: 'Alice' is not a signer's name"),
         ({"web": {"people": [], "key": "x"}}, "web: must have both certificate and key"),
         ({"web": {**WEB, "certificate": "ca.pem"}}, "ca.pem: has no host name"),
         ({"web": {**WEB, "key": "ca.pem"}}, "fleet.pem: cannot be used for TLS"),

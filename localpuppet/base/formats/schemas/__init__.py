@@ -7,8 +7,9 @@ accepted.
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib import resources
+from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.base.errors import InvalidInputError
@@ -31,11 +32,24 @@ _SIMPLE = {
 _NOUNS = {"object": "mapping", "array": "list", "integer": "whole number"}
 
 
+@cache
 def load(name: str) -> dict[str, Any]:
     """Return the schema `name` ("input", "manifest", …)."""
-    text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text("utf-8")
+    text = (Path(__file__).parent / f"{name}.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
+
+
+def with_defaults(raw: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with the defaults of its schema, at all levels."""
+    full = dict(raw)
+    for key, part in schema["properties"].items():
+        inner = full.get(key, {})
+        if "default" in part:
+            full.setdefault(key, part["default"])
+        elif "properties" in part and isinstance(inner, dict):
+            full[key] = with_defaults(inner, part)
+    return full
 
 
 def check(value: Json, *, schema: str, where: str) -> None:

@@ -24,7 +24,7 @@ def check_fleet(node: NodeWiring) -> CommandAddition:
             bus is a file.
     """
     settings, site = fleet_settings(node), peers(node)
-    socket = settings.agent.sides.socket
+    socket = settings.agent.network.socket
     if os.access(socket, os.F_OK):  # the run side or its socket unit made it
         require_server_bus(settings.bus, where=str(socket))
     collected: list[CollectorRecord] = []
