@@ -24,7 +24,7 @@ from localpuppet.node.releases.ledger import Rollback
 from localpuppet.node.runs.hold import Holds
 from localpuppet.node.runs.reason import published
 from localpuppet.node.runs.records import Records
-from localpuppet.node.runs.run import Attempt, RunState, Status
+from localpuppet.node.runs.run import Attempt
 from localpuppet.node.runs.run_replies import log_reply, report_reply
 
 DURATIONS = 5  # of successful runs, which a rollout receives
@@ -134,7 +134,7 @@ class Describer:
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the published record of the last finished run, empty before the first run."""
-        last = self._last()
+        last = next(self.kept.records.finished(), None)
         return {} if last is None else published(last).to_dict()
 
     def durations(self) -> list[Json]:
@@ -156,12 +156,6 @@ class Describer:
         """Return the end of Puppet's log of a run; see `report` and `log_reply`."""
         directory = self.kept.records.get(run)
         return log_reply(directory, self.kept.records.status(directory))
-
-    def _last(self) -> Status | None:
-        for status in self.kept.records.history():
-            if status.state is RunState.FINISHED:
-                return status
-        return None
 
     def _newest(self) -> RunEnd | None:
         """Return the end of the last run, or of an apply that was refused after it."""

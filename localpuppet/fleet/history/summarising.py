@@ -34,10 +34,8 @@ def last_end(records: Records, interval: float | None) -> RunEnd | None:
         records: The runs of the node.
         interval: See `RunEnd.run_interval`.
     """
-    for status in records.history():
-        if status.state is RunState.FINISHED:
-            return RunEnd.of_run(status, records.streak(status), interval)
-    return None
+    last = next(records.finished(), None)
+    return None if last is None else RunEnd.of_run(last, records.streak(last), interval)
 
 
 def summarise_run(

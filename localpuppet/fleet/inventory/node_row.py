@@ -133,9 +133,9 @@ class NodeRow:
         return row
 
     def with_history(self, ends: Iterable[RunEnd]) -> "NodeRow":
-        """Return the row of a node without presence, with its history; the same without any."""
-        last = newest(ends)
-        if last is None:
+        """Return the row of a node without presence, with its history if that is newer."""
+        last = newest((*filter(None, (self.last,)), *ends))
+        if last is None or last == self.last:
             return self
         return replace(self, last=last, run_interval=last.run_interval)
 

@@ -315,6 +315,10 @@ class Records:
         """Return every run's status, newest first."""
         return (self.status(RunDirectory(self.directory / run)) for run in self.ids())
 
+    def finished(self) -> Iterator[Status]:
+        """Return the status of every finished run, newest first."""
+        return (status for status in self.history() if status.state is RunState.FINISHED)
+
     def last_real(self, last: Status) -> Status | None:
         """Return the last finished run without noop, or `None`.
 
@@ -323,8 +327,7 @@ class Records:
         """
         if last.state is not RunState.FINISHED or not last.noop:
             return last
-        finished = (one for one in self.history() if one.state is RunState.FINISHED)
-        return next((one for one in finished if not one.noop), None)
+        return next((one for one in self.finished() if not one.noop), None)
 
     def streak(self, last: Status) -> FailureStreak:
         """Return the failed runs since the last success; they are read once for each last run.

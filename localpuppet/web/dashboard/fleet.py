@@ -246,8 +246,7 @@ class Fleet:
         is_known = name in self._rows or (
             name not in self._forgotten and len(self._rows) < self._limits.nodes
         )
-        newest = max((run.at for run in runs), default=0.0)
-        if is_known and row.state == UNRESPONSIVE and newest > (row.finished_at or 0.0):
+        if is_known and row.state == UNRESPONSIVE:
             self._put(row.with_history(run.end for run in runs))
 
     def stir(self) -> None:

@@ -118,6 +118,7 @@ def test_history_tells_how_a_node_without_presence_ended() -> None:
     found = NodeRow(node="a").with_history([bad, old])
     assert (found.outcome, found.finished_at) == (Kind.FAILED, NOW - 60)
     assert found.late(NOW + 3600)
+    assert found.with_history([old, an_end(NOW - 70)]) == found
     assert NodeRow(node="a").with_history([]).outcome is Kind.UNKNOWN
 
 
