@@ -118,7 +118,7 @@ class _Waiting:
         self._came.add(name)
         status = believe(self._verifier, name, token)
         raws = status.get("outcomes")
-        known = [TriggerOutcome.from_dict(raw) for raw in raws] if isinstance(raws, list) else []
+        known = [TriggerOutcome.of_published(raw) for raw in raws] if isinstance(raws, list) else []
         waited = asyncio.get_running_loop().time() >= self._received_at
         idle = waited and status.get("cause") is None and status.get("waiting") == 0
         end_reported: End | None = None

@@ -197,7 +197,7 @@ class Inbox:
         with self._database.use() as connection:
             rows = connection.execute("SELECT outcome FROM outcomes ORDER BY number").fetchall()
         with self._database.damage_errors("outcome"):
-            read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
+            read = [TriggerOutcome.of_published(loads(text)) for (text,) in rows]
         return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[RunCause]:

@@ -6,9 +6,10 @@ node publishes at most `MOST` outcomes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+from localpuppet.base.errors import InvalidInputError
+from localpuppet.base.formats.records import JsonRecord, from_record
 from localpuppet.base.formats.text import shortened
 
 MOST = 32
@@ -18,8 +19,7 @@ _GOOD = ("changed", "unchanged", "ended")  # the last is the outcome of a site's
 INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerOutcome:
+class TriggerOutcome(JsonRecord):
     """The outcome of a cause.
 
     Attributes:
@@ -53,23 +53,12 @@ class TriggerOutcome:
         return replace(outcome, reason=shortened(reason, MAX_REASON))
 
     @classmethod
-    def from_dict(cls, raw: object) -> "TriggerOutcome | None":
+    def of_published(cls, raw: object) -> "TriggerOutcome | None":
         """Return a published outcome; `None` if it has another form (another version)."""
-        if not isinstance(raw, Mapping):
+        try:
+            return from_record(cls, raw)
+        except InvalidInputError:
             return None
-        types = {"sender": str, "uuid": str, "timestamp": int, "outcome": str}
-        if any(type(raw.get(key)) is not kind for key, kind in types.items()):
-            return None
-        if type(raw.get("run", ...)) not in (str, type(None)):
-            return None
-        reason = raw.get("reason", "")  # an earlier version has none
-        if not isinstance(reason, str):
-            return None
-        return cls(**{key: raw[key] for key in cls.__slots__ if key != "reason"}, reason=reason)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {key: getattr(self, key) for key in self.__slots__}
 
     def answers(self, *, sender: str, uuid: str, sent: range, idle: bool) -> bool:
         """Return whether this is the outcome of a trigger.

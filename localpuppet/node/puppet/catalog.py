@@ -24,13 +24,13 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from localpuppet.base.errors import InvalidInputError
-from localpuppet.base.formats.fields import Fields
 from localpuppet.base.formats.json_text import canonical
+from localpuppet.base.formats.records import AllowedRange, JsonRecord, from_record
 from localpuppet.base.formats.strict_json import parse_object
-from localpuppet.base.formats.values import Json, field_values
+from localpuppet.base.formats.values import Json
 from localpuppet.base.value import Value
 from localpuppet.node.puppet.command import in_release
 
@@ -73,7 +73,7 @@ class CatalogResource(Value):
     title: str
     exported: bool
     file: str | None
-    line: int | None
+    line: Annotated[int, AllowedRange(minimum=0)] | None
     tags: tuple[str, ...]
     parameters: Mapping[str, Json]
 
@@ -81,6 +81,12 @@ class CatalogResource(Value):
     def reference(self) -> Reference:
         """Return its type and title."""
         return self.type, self.title
+
+
+def _relationship(text: str) -> str:
+    if text not in RELATIONSHIPS:
+        raise InvalidInputError("is not the name of a relationship")
+    return text
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,10 +105,10 @@ class CatalogEdge:
     source_title: str
     target_type: str
     target_title: str
-    relationship: str
+    relationship: Annotated[str, _relationship]
 
 
-class CanonicalCatalog(Value):
+class CanonicalCatalog(JsonRecord):
     """A catalog in its canonical form.
 
     Attributes:
@@ -113,6 +119,7 @@ class CanonicalCatalog(Value):
         edges: The relationships, sorted.
     """
 
+    SCHEMA: ClassVar = SCHEMA
     certname: str
     environment: str
     classes: tuple[str, ...]
@@ -158,17 +165,7 @@ class CanonicalCatalog(Value):
             InvalidInputError: They exceed a limit or are malformed.
         """
         raw = parse_object(data, where=where, limit=MAX_BYTES, values=MAX_VALUES)
-        fields = Fields(raw, where=where)
-        fields.schema(SCHEMA)
-        return cls(
-            certname=fields.text("certname"),
-            environment=fields.text("environment"),
-            classes=fields.parsed_list("classes", str, maximum=MAX_VALUES),
-            resources=tuple(
-                map(_parsed_resource, fields.inner_list("resources", maximum=MAX_VALUES))
-            ),
-            edges=tuple(map(_parsed_edge, fields.inner_list("edges", maximum=MAX_VALUES))),
-        )
+        return from_record(cls, raw, where=where)
 
     @property
     def digest(self) -> str:
@@ -181,13 +178,7 @@ class CanonicalCatalog(Value):
         Raises:
             InvalidInputError: They exceed a limit.
         """
-        document = {
-            "schema": SCHEMA,
-            **field_values(self),
-            "resources": [field_values(resource) for resource in self.resources],
-            "edges": [field_values(edge) for edge in self.edges],
-        }
-        data = canonical(document)
+        data = canonical(self.to_dict())
         if len(data) > MAX_BYTES:
             raise InvalidInputError(f"is too large: {len(data)} bytes, the limit is {MAX_BYTES}")
         return data
@@ -286,22 +277,3 @@ def _flat(value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _flat(item)
-
-
-def _parsed_resource(fields: Fields) -> CatalogResource:
-    return CatalogResource(
-        type=fields.text("type"),
-        title=fields.text("title"),
-        exported=fields.boolean("exported"),
-        file=fields.text_or_none("file"),
-        line=fields.integer_or_none("line", minimum=0),
-        tags=fields.parsed_list("tags", str, maximum=MAX_VALUES),
-        parameters=fields.mapping("parameters"),
-    )
-
-
-def _parsed_edge(fields: Fields) -> CatalogEdge:
-    edge = CatalogEdge(*map(fields.text, CatalogEdge.__slots__))
-    if edge.relationship not in RELATIONSHIPS:
-        raise InvalidInputError("is not the name of a relationship", where="relationship")
-    return edge

@@ -297,7 +297,7 @@ class FleetNodes:
             return []
         status = believe(self._verifier, node, token)
         outcomes, copied = status.get("outcomes"), bool(status.get("other_agent_since"))
-        results = map(TriggerOutcome.from_dict, outcomes if isinstance(outcomes, list) else [])
+        results = map(TriggerOutcome.of_published, outcomes if isinstance(outcomes, list) else [])
         return [
             self._news(NodeRun(self._steps[result.uuid], node), result, copied=copied)
             for result in results

@@ -83,7 +83,7 @@ def rollout_reports_of(
     reports: dict[tuple[str, RolloutId], NodeRolloutReport] = {}
     outcomes = status.get("outcomes")
     for raw in outcomes[-MOST:] if isinstance(outcomes, list) else []:
-        end = TriggerOutcome.from_dict(raw)
+        end = TriggerOutcome.of_published(raw)
         owner = None if end is None else _owner(end.sender, now)
         if end is not None and owner is not None:
             word = end.outcome if end.outcome in _WORDS else OTHER

@@ -12,7 +12,7 @@ def one(uuid: str = "1", timestamp: int = 10, outcome: str = "changed") -> Trigg
 
 
 def test_its_json_form() -> None:
-    assert TriggerOutcome.from_dict(one().to_dict()) == one()
+    assert TriggerOutcome.of_published(one().to_dict()) == one()
     assert TriggerOutcome.of_cause("choria=a/1", 5, run=None, outcome="x").sender == "choria=a"
 
 
@@ -29,7 +29,7 @@ def test_its_json_form() -> None:
     ],
 )
 def test_another_form_is_passed_over(raw: object) -> None:
-    assert TriggerOutcome.from_dict(raw) is None
+    assert TriggerOutcome.of_published(raw) is None
 
 
 @pytest.mark.parametrize(
