@@ -64,6 +64,10 @@ class NodeReply(Message):
         if self.ok != (self.error is None) or (self.result and not self.ok):
             raise InvalidInputError("has either ok and a result, or an error")
 
+    def to_dict(self) -> dict[str, Json]:
+        """Return the claims: an empty result, too."""
+        return {**super().to_dict(), **({"result": dict(self.result)} if self.ok else {})}
+
 
 def refusal(reply: NodeReply, *, signer: SignerName, request: ReplySubject, now: int) -> str:
     """Return why a reply does not answer a request; empty if it does.
